@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# libangara and its tools.
+
+LIBANGARA_SRCS := $(wildcard userlib/src/*.c userlib/engine/*.c userlib/provider/soft/*.c)
+LIBANGARA_OBJS := $(LIBANGARA_SRCS:%.c=$(B)/obj/%.o)
+LIBANGARA      := $(B)/lib/libangara.so.0
+
+$(B)/obj/userlib/src/%.o $(B)/obj/userlib/engine/%.o $(B)/obj/userlib/provider/%.o: \
+	CFLAGS_EXTRA += -Iuserlib
+
+$(LIBANGARA): $(LIBANGARA_OBJS) userlib/libangara.map
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS_COMMON) -shared -Wl,-soname,libangara.so.0 -Wl,-z,defs \
+		-Wl,--version-script=userlib/libangara.map -o $@ $(LIBANGARA_OBJS) $(LDFLAGS) -lpthread
+	@ln -sf libangara.so.0 $(B)/lib/libangara.so
+
+ALL_TARGETS += $(LIBANGARA)
+
+-include userlib/tools/build.mk

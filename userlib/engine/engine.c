@@ -1,0 +1,417 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The descriptor engine, see engine.h: checks, the order without chaos, faults. */
+#include "entry.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define TURN_LIMIT 16 /* entries of one pair in one turn: one pair can't starve the others */
+
+angara_status_t ang_desc_check(const ang_desc_t *desc)
+{
+    if (desc->op == 0 || desc->op >= ANG_OP_LAST || desc->flags != 0) {
+        return ANGARA_ERR_INVALID;
+    }
+    if (desc->op == ANG_OP_ATOMIC &&
+        (desc->atomic >= ANGARA_ATOMIC_LAST || (desc->width != 4 && desc->width != 8))) {
+        return ANGARA_ERR_INVALID;
+    }
+    if (desc->roffset + desc->length < desc->roffset ||
+        desc->loffset + desc->length < desc->loffset) {
+        return ANGARA_ERR_BOUNDS;
+    }
+    return ANGARA_OK;
+}
+
+angara_status_t ang_entry_begin(ang_entry_t *entry)
+{
+    const ang_backend_t *be     = entry->pair->engine->backend;
+    const ang_desc_t    *desc   = &entry->desc;
+    uint64_t             length = desc->op == ANG_OP_ATOMIC ? desc->width : desc->length;
+    unsigned             raccess;
+    angara_status_t      status;
+
+    /* The local end is held by nobody, so it may stay when the remote one fails. */
+    switch (desc->op) {
+    case ANG_OP_PUT:
+        if (entry->source_read) {
+            entry->local = (ang_ref_t){ANG_REF_HOST, (uintptr_t)entry->buffer, 0, 0};
+            status       = ANGARA_OK;
+        } else {
+            status = be->local(entry->pair, desc->lkey, desc->loffset, length, 0, &entry->local);
+        }
+        raccess = ANGARA_ACCESS_REMOTE_WRITE;
+        break;
+    case ANG_OP_PUT_INLINE:
+        entry->local = (ang_ref_t){ANG_REF_HOST, (uintptr_t)entry->data, 0, 0};
+        status       = ANGARA_OK;
+        raccess      = ANGARA_ACCESS_REMOTE_WRITE;
+        break;
+    case ANG_OP_GET:
+        status  = be->local(entry->pair, desc->lkey, desc->loffset, length,
+                            ANGARA_ACCESS_LOCAL_WRITE, &entry->local);
+        raccess = ANGARA_ACCESS_REMOTE_READ;
+        break;
+    default: /* ANG_OP_ATOMIC */
+        status = ANGARA_OK;
+        if (desc->lkey != 0) {
+            status = be->local(entry->pair, desc->lkey, desc->loffset, length,
+                               ANGARA_ACCESS_LOCAL_WRITE, &entry->local);
+        }
+        raccess = ANGARA_ACCESS_REMOTE_ATOMIC;
+        break;
+    }
+    if (status == ANGARA_OK) {
+        status = be->remote(entry->pair, desc->rkey, desc->roffset, length, raccess, &entry->remote);
+    }
+    if (status == ANGARA_OK && desc->op == ANG_OP_ATOMIC && entry->remote.addr % desc->width != 0) {
+        be->release(entry->pair, &entry->remote);
+        status = ANGARA_ERR_BOUNDS;
+    }
+    entry->begun = status == ANGARA_OK;
+    return status;
+}
+
+void ang_entry_end(ang_entry_t *entry)
+{
+    if (entry->begun) {
+        entry->pair->engine->backend->release(entry->pair, &entry->remote);
+        entry->begun = 0;
+    }
+}
+
+angara_status_t ang_entry_store_old(ang_entry_t *entry)
+{
+    ang_ref_t old  = {ANG_REF_HOST, (uintptr_t)&entry->old, 0, 0};
+    uint64_t  done = 0;
+
+    if (entry->desc.lkey == 0) {
+        return ANGARA_OK;
+    }
+    return entry->pair->engine->backend->copy(entry->pair, &entry->local, &old, entry->desc.width,
+                                              &done);
+}
+
+void ang_entry_count(ang_entry_t *entry)
+{
+    ang_engine_stats_t *stats = &entry->pair->engine->stats;
+
+    switch (entry->desc.op) {
+    case ANG_OP_PUT:
+    case ANG_OP_PUT_INLINE:
+        stats->puts++;
+        stats->bytes += entry->desc.length;
+        break;
+    case ANG_OP_GET:
+        stats->gets++;
+        stats->bytes += entry->desc.length;
+        break;
+    case ANG_OP_ATOMIC:
+        stats->atomics++;
+        break;
+    default:
+        stats->markers++;
+        break;
+    }
+}
+
+/* A put, get or atomic whose two ends are resolved. */
+static angara_status_t advance_data(ang_entry_t *entry)
+{
+    const ang_backend_t *be   = entry->pair->engine->backend;
+    const ang_desc_t    *desc = &entry->desc;
+    angara_status_t      status;
+
+    if (desc->op == ANG_OP_ATOMIC) {
+        if (!entry->fetched) {
+            status = be->atomic(entry->pair, &entry->remote, desc, &entry->old);
+            if (status != ANGARA_OK) {
+                return status;
+            }
+            entry->fetched = 1;
+        }
+        return ang_entry_store_old(entry);
+    }
+    if (desc->op == ANG_OP_GET) {
+        return be->copy(entry->pair, &entry->local, &entry->remote, desc->length, &entry->done);
+    }
+    return be->copy(entry->pair, &entry->remote, &entry->local, desc->length, &entry->done);
+}
+
+angara_status_t ang_entry_advance(ang_entry_t *entry)
+{
+    ang_engine_t    *engine = entry->pair->engine;
+    angara_status_t  status;
+
+    if (entry->desc.op == ANG_OP_MARKER || entry->desc.op == ANG_OP_MARKER_SELF) {
+        status = entry->desc.op == ANG_OP_MARKER ? engine->backend->read_back(entry->pair)
+                                                 : ANGARA_OK;
+        if (status == ANGARA_OK) {
+            engine->backend->marker_land(engine, entry->desc.loffset, entry->desc.operand);
+        }
+    } else {
+        status = entry->begun ? ANGARA_OK : ang_entry_begin(entry);
+        if (status == ANGARA_OK) {
+            status = advance_data(entry);
+        }
+        if (status != ANGARA_INPROGRESS) {
+            ang_entry_end(entry);
+        }
+    }
+    if (status == ANGARA_OK) {
+        ang_entry_count(entry);
+    }
+    return status;
+}
+
+static void entry_free(ang_entry_t *entry)
+{
+    ang_entry_end(entry);
+    if (entry->pair->engine->chaos != NULL) {
+        ang_chaos_forget(entry);
+    }
+    entry->pair->engine->pending--;
+    free(entry->buffer);
+    free(entry);
+}
+
+void ang_pair_drop(ang_pair_t *pair)
+{
+    ang_entry_t *entry;
+
+    while ((entry = pair->head) != NULL) {
+        pair->head = entry->next;
+        entry_free(entry);
+    }
+    pair->tail = &pair->head;
+}
+
+void ang_pair_fault(ang_pair_t *pair, uint64_t key, angara_status_t status)
+{
+    pair->error = status == ANGARA_ERR_PEER_DEAD ? status : ANGARA_ERR_PAIR;
+    pair->engine->stats.faults++;
+    ang_pair_drop(pair);
+    pair->engine->backend->fault(pair, key, status);
+}
+
+/* A self marker waits for all sources before it, of all pairs; queued ones may not be read yet. */
+static int must_queue(const ang_pair_t *pair, const ang_desc_t *desc)
+{
+    return pair->head != NULL ||
+           (desc->op == ANG_OP_MARKER_SELF && pair->engine->pending != 0);
+}
+
+static angara_status_t post_queued(ang_pair_t *pair, const ang_entry_t *model, const void *data)
+{
+    size_t       bytes = model->desc.op == ANG_OP_PUT_INLINE ? model->desc.length : 0;
+    ang_entry_t *entry;
+
+    entry = malloc(sizeof(*entry));
+    if (entry == NULL) {
+        return ANGARA_ERR_NO_MEMORY;
+    }
+    *entry = *model;
+    if (bytes != 0) {
+        entry->buffer = malloc(bytes);
+        if (entry->buffer == NULL) {
+            free(entry);
+            return ANGARA_ERR_NO_MEMORY;
+        }
+        memcpy(entry->buffer, data, bytes);
+        entry->data = entry->buffer;
+        if (entry->begun) {
+            entry->local.addr = (uintptr_t)entry->buffer;
+        }
+    }
+    *pair->tail = entry;
+    pair->tail  = &entry->next;
+    pair->engine->pending++;
+    return ANGARA_OK;
+}
+
+static void entry_init(ang_entry_t *entry, ang_pair_t *pair, const ang_desc_t *desc,
+                       const void *data)
+{
+    entry->desc        = *desc;
+    entry->pair        = pair;
+    entry->next        = NULL;
+    entry->done        = 0;
+    entry->old         = 0;
+    entry->data        = data;
+    entry->begun       = 0;
+    entry->fetched     = 0;
+    entry->is_window   = 0;
+    entry->flag_width  = 0;
+    entry->source_read = 0;
+    entry->buffer      = NULL;
+}
+
+angara_status_t ang_engine_post(ang_pair_t *pair, const ang_desc_t *desc, const void *data)
+{
+    ang_engine_t   *engine = pair->engine;
+    ang_entry_t     entry;
+    angara_status_t status;
+
+    entry_init(&entry, pair, desc, data);
+    if (__builtin_expect(engine->chaos != NULL, 0)) {
+        return ang_chaos_post(pair, &entry, data,
+                              desc->op == ANG_OP_PUT_INLINE ? desc->length : 0);
+    }
+    if (__builtin_expect(pair->error != ANGARA_OK, 0)) {
+        return pair->error;
+    }
+    status = ang_desc_check(&entry.desc);
+    if (status == ANGARA_OK && __builtin_expect(must_queue(pair, desc), 0)) {
+        if (engine->pending >= engine->limit) {
+            return ANGARA_ERR_NO_RESOURCE;
+        }
+        return post_queued(pair, &entry, data);
+    }
+    if (status == ANGARA_OK) {
+        status = ang_entry_advance(&entry);
+    }
+    if (__builtin_expect(status == ANGARA_OK, 1)) {
+        return ANGARA_OK;
+    }
+    if (status == ANGARA_INPROGRESS) {
+        status = post_queued(pair, &entry, data);
+        if (status == ANGARA_OK) {
+            return ANGARA_OK;
+        }
+        /* What the far end was asked to do can't be taken back, nor waited for: a fault. */
+        ang_entry_end(&entry);
+    }
+    ang_pair_fault(pair, desc->rkey, status);
+    return status;
+}
+
+/* Self markers may overtake nothing: they wait until no other pair has anything queued before. */
+static int self_marker_ready(const ang_engine_t *engine, const ang_pair_t *own)
+{
+    for (const ang_pair_t *pair = engine->pairs; pair != NULL; pair = pair->next) {
+        if (pair != own && pair->head != NULL && pair->head->desc.op != ANG_OP_MARKER_SELF) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static unsigned pair_progress(ang_pair_t *pair)
+{
+    ang_entry_t    *entry;
+    angara_status_t status;
+    unsigned        count = 0;
+
+    while ((entry = pair->head) != NULL && count < TURN_LIMIT) {
+        if (entry->desc.op == ANG_OP_MARKER_SELF && !self_marker_ready(pair->engine, pair)) {
+            break;
+        }
+        status = ang_entry_advance(entry);
+        if (status == ANGARA_INPROGRESS) {
+            break;
+        }
+        count++;
+        if (status != ANGARA_OK) {
+            ang_pair_fault(pair, entry->desc.rkey, status);
+            break;
+        }
+        pair->head = entry->next;
+        if (pair->head == NULL) {
+            pair->tail = &pair->head;
+        }
+        entry_free(entry);
+    }
+    return count;
+}
+
+unsigned ang_engine_progress(ang_engine_t *engine)
+{
+    unsigned count = 0;
+
+    if (__builtin_expect(engine->pending == 0, 1)) {
+        return 0;
+    }
+    if (engine->chaos != NULL) {
+        return ang_chaos_progress(engine);
+    }
+    for (ang_pair_t *pair = engine->pairs; pair != NULL; pair = pair->next) {
+        count += pair_progress(pair);
+    }
+    return count;
+}
+
+angara_status_t ang_engine_post_window(ang_pair_t *pair, uint64_t offset, const void *src,
+                                       size_t length, uint64_t flag_offset, uint64_t flag,
+                                       unsigned flag_width)
+{
+    ang_desc_t  desc = {.roffset = offset, .length = length};
+    ang_entry_t entry;
+
+    entry_init(&entry, pair, &desc, src);
+    entry.is_window   = 1;
+    entry.flag_offset = flag_offset;
+    entry.flag        = flag;
+    entry.flag_width  = flag_width;
+    return ang_chaos_post(pair, &entry, src, length);
+}
+
+angara_status_t ang_engine_init(ang_engine_t *engine, const ang_backend_t *backend, void *ctx,
+                                unsigned limit, uint64_t chaos_seed, unsigned delay_us)
+{
+    memset(engine, 0, sizeof(*engine));
+    engine->backend = backend;
+    engine->ctx     = ctx;
+    engine->limit   = limit;
+    return chaos_seed != 0 ? ang_chaos_start(engine, chaos_seed, delay_us) : ANGARA_OK;
+}
+
+void ang_engine_cleanup(ang_engine_t *engine)
+{
+    if (engine->chaos != NULL) {
+        ang_chaos_stop(engine);
+    }
+}
+
+void ang_engine_pair_add(ang_engine_t *engine, ang_pair_t *pair)
+{
+    memset(pair, 0, sizeof(*pair));
+    pair->engine      = engine;
+    pair->tail        = &pair->head;
+    pair->window_tail = &pair->window;
+    ang_engine_lock(engine);
+    pair->next    = engine->pairs;
+    engine->pairs = pair;
+    ang_engine_unlock(engine);
+}
+
+void ang_engine_pair_remove(ang_pair_t *pair)
+{
+    ang_engine_t *engine = pair->engine;
+    ang_pair_t  **link;
+
+    ang_engine_lock(engine);
+    ang_pair_drop(pair);
+    ang_chaos_drop_windows(pair);
+    for (link = &engine->pairs; *link != pair; link = &(*link)->next) {
+    }
+    *link = pair->next;
+    ang_engine_unlock(engine);
+}
+
+void ang_engine_pair_reset(ang_pair_t *pair, angara_status_t error)
+{
+    ang_engine_lock(pair->engine);
+    ang_pair_drop(pair);
+    pair->error = error;
+    ang_engine_unlock(pair->engine);
+}
+
+int ang_engine_pair_idle(ang_pair_t *pair)
+{
+    int idle;
+
+    ang_engine_lock(pair->engine);
+    idle = pair->head == NULL && pair->window == NULL;
+    ang_engine_unlock(pair->engine);
+    return idle;
+}

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The descriptor engine: performs ring operations in the order that the NIC model promises, and, in
+ * chaos mode, in the worst order that it allows. Knows no fabric: all data goes through a backend.
+ *
+ * Invariants
+ *   - One pair's ring operations are performed in the order posted, each wholly before the next.
+ *   - A ring operation is performed after the window writes posted to the pair before it.
+ *   - Sources are read in the order posted, across pairs.
+ *   - After a fault nothing posted to the pair is performed until engine_pair_reset(): so no marker
+ *     behind a faulted operation arrives.
+ *   - A descriptor is checked before anything is touched; what is checked is the engine's own copy.
+ * Without chaos everything is performed within the post, unless the backend answers
+ * ANGARA_INPROGRESS; then the pair's later operations queue up behind.
+ * Locking: without chaos the caller serialises all calls of an engine. In chaos mode the engine has a
+ * thread and a lock of its own, which backend functions are called under.
+ */
+#ifndef ANG_ENGINE_H
+#define ANG_ENGINE_H
+
+#include "desc.h"
+
+#include <angara/angara.h>
+#include <pthread.h>
+
+/* A stretch of memory that a backend can move bytes from and to. */
+typedef struct ang_ref {
+    unsigned kind;   /* ANG_REF_HOST, or the backend's own kinds from ANG_REF_BACKEND */
+    uint64_t addr;   /* grows with the offset in the stretch */
+    uint64_t key;    /* of the region behind it */
+    uint64_t offset; /* in that region */
+} ang_ref_t;
+
+#define ANG_REF_HOST    0 /* addr is a pointer of this process */
+#define ANG_REF_BACKEND 1
+
+typedef struct ang_pair   ang_pair_t;
+typedef struct ang_entry  ang_entry_t;
+typedef struct ang_engine ang_engine_t;
+
+/* All functions get the pair; `ctx` of the engine is pair->engine->ctx. */
+typedef struct ang_backend {
+    /* Check [offset, offset + length) of a region of the own domain for `access` and give a ref. */
+    angara_status_t (*local)(ang_pair_t *pair, uint64_t key, uint64_t offset, uint64_t length,
+                             unsigned access, ang_ref_t *ref);
+    /* The same at the pair's far end; holds off deregistration there until release(). */
+    angara_status_t (*remote)(ang_pair_t *pair, uint64_t key, uint64_t offset, uint64_t length,
+                              unsigned access, ang_ref_t *ref);
+    void (*release)(ang_pair_t *pair, ang_ref_t *ref);
+
+    /* Move bytes *done.. of `length`; ANGARA_INPROGRESS: call again with the same arguments. */
+    angara_status_t (*copy)(ang_pair_t *pair, const ang_ref_t *dst, const ang_ref_t *src,
+                            uint64_t length, uint64_t *done);
+    angara_status_t (*atomic)(ang_pair_t *pair, const ang_ref_t *ref, const ang_desc_t *desc,
+                              uint64_t *old);
+    /* Read back from the far end: OK once all performed before is visible there. */
+    angara_status_t (*read_back)(ang_pair_t *pair);
+    void (*marker_land)(ang_engine_t *engine, uint64_t slot, uint64_t value);
+
+    /* Window of the far end, in bounds already: plain bytes; one aligned word of 1, 2, 4 or 8. */
+    void (*window_write)(ang_pair_t *pair, uint64_t offset, const void *src, size_t length);
+    void (*window_word)(ang_pair_t *pair, uint64_t offset, uint64_t value, unsigned width);
+    void (*window_wake)(ang_pair_t *pair);
+
+    void (*fault)(ang_pair_t *pair, uint64_t key, angara_status_t status);
+} ang_backend_t;
+
+struct ang_pair {
+    ang_engine_t   *engine;
+    angara_status_t error;  /* why ring operations fail; ANGARA_OK if they don't */
+    ang_entry_t    *head;   /* ring operations not yet performed, in order */
+    ang_entry_t   **tail;
+    ang_entry_t    *window; /* chaos: window writes not yet performed, in order */
+    ang_entry_t   **window_tail;
+    ang_pair_t     *next;   /* all pairs of the engine */
+};
+
+typedef struct {
+    uint64_t puts, gets, bytes, atomics, markers, faults, windows;
+} ang_engine_stats_t;
+
+struct ang_engine {
+    const ang_backend_t *backend;
+    void                *ctx;
+    ang_pair_t          *pairs;
+    unsigned             pending; /* entries queued */
+    unsigned             limit;   /* of pending: the ring's length */
+    ang_engine_stats_t   stats;
+    struct ang_chaos    *chaos;   /* NULL if off */
+};
+
+/* chaos_seed 0: off. delay_us: longest usual delay of an entry in chaos mode. */
+angara_status_t ang_engine_init(ang_engine_t *engine, const ang_backend_t *backend, void *ctx,
+                                unsigned limit, uint64_t chaos_seed, unsigned delay_us);
+/* All pairs have been removed. */
+void ang_engine_cleanup(ang_engine_t *engine);
+
+void ang_engine_pair_add(ang_engine_t *engine, ang_pair_t *pair);
+/* Drops what is queued. */
+void ang_engine_pair_remove(ang_pair_t *pair);
+/* Drop what is queued and set the error (ANGARA_OK clears it). */
+void ang_engine_pair_reset(ang_pair_t *pair, angara_status_t error);
+
+/*
+ * Post a ring operation. @a data: bytes of PUT_INLINE. @return ANGARA_OK if performed or queued, the
+ * fault if it faulted at once, ANGARA_ERR_NO_RESOURCE if the ring is full, or the pair's error.
+ */
+angara_status_t ang_engine_post(ang_pair_t *pair, const ang_desc_t *desc, const void *data);
+
+/* Chaos only: post a window write; flag_width 0 means no flag. */
+angara_status_t ang_engine_post_window(ang_pair_t *pair, uint64_t offset, const void *src,
+                                       size_t length, uint64_t flag_offset, uint64_t flag,
+                                       unsigned flag_width);
+
+/* Work on what is queued, a bounded amount. @return how many steps were made. */
+unsigned ang_engine_progress(ang_engine_t *engine);
+
+/* Pairs' queues, for draining: entries queued to this pair. */
+int ang_engine_pair_idle(ang_pair_t *pair);
+
+/* Chaos lock; no-ops without chaos. */
+void ang_engine_lock(ang_engine_t *engine);
+void ang_engine_unlock(ang_engine_t *engine);
+
+#endif

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Private to the engine: an operation under way, and the steps that both orders (engine.c, chaos.c) take. */
+#ifndef ANG_ENTRY_H
+#define ANG_ENTRY_H
+
+#include "engine.h"
+
+struct ang_entry {
+    ang_desc_t   desc;
+    ang_pair_t  *pair;
+    ang_entry_t *next;
+    ang_ref_t    local;
+    ang_ref_t    remote;
+    uint64_t     done; /* bytes moved */
+    uint64_t     old;  /* fetched by an atomic */
+    const void  *data; /* bytes of PUT_INLINE and of window writes */
+    uint8_t      begun;
+    uint8_t      fetched;
+
+    /* chaos only */
+    uint8_t      is_window;
+    uint8_t      flag_width;
+    uint8_t      source_read;
+    uint64_t     flag_offset; /* window: desc.roffset and desc.length give the bytes */
+    uint64_t     flag;
+    uint64_t     sequence;    /* order of posting, across pairs */
+    uint64_t     due;         /* not before, ns */
+    void        *buffer;      /* owned copy of the source */
+    unsigned     pieces;      /* of the delivery */
+    unsigned     delivered;   /* bit mask */
+    ang_entry_t *ring_next;   /* all ring operations of the engine, in order of posting */
+};
+
+/* ANGARA_OK if the descriptor makes sense by itself. */
+angara_status_t ang_desc_check(const ang_desc_t *desc);
+
+/* Resolve both ends. On failure nothing is held. */
+angara_status_t ang_entry_begin(ang_entry_t *entry);
+void            ang_entry_end(ang_entry_t *entry);
+
+/* Take the entry as far as it goes. ANGARA_INPROGRESS: call again. */
+angara_status_t ang_entry_advance(ang_entry_t *entry);
+
+/* Store the value that an atomic fetched. */
+angara_status_t ang_entry_store_old(ang_entry_t *entry);
+
+/* Count a finished entry. */
+void ang_entry_count(ang_entry_t *entry);
+
+/* Report a fault and set the pair in error; drops everything queued to it. */
+void ang_pair_fault(ang_pair_t *pair, uint64_t key, angara_status_t status);
+
+/* Drop all ring operations queued to a pair. */
+void ang_pair_drop(ang_pair_t *pair);
+
+/* chaos.c */
+angara_status_t ang_chaos_start(ang_engine_t *engine, uint64_t seed, unsigned delay_us);
+void            ang_chaos_stop(ang_engine_t *engine);
+angara_status_t ang_chaos_post(ang_pair_t *pair, const ang_entry_t *model, const void *bytes,
+                               size_t length);
+unsigned        ang_chaos_progress(ang_engine_t *engine);
+void            ang_chaos_forget(ang_entry_t *entry);
+void            ang_chaos_drop_windows(ang_pair_t *pair);
+
+#endif

@@ -1,0 +1,416 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * libangara: put/get/offload operations and completion markers on an Angara-class interconnect.
+ *
+ * This is the only header that a program needs. It is opaque, C and C++ clean, and versioned: a
+ * struct that may grow is passed with its size. The programming model behind it (what a PE, a
+ * region, a window, a marker is, and what is ordered) is docs/nic-model.md; read that first.
+ *
+ * Threads: calls on different domains may run concurrently. Calls on one PE and on its peers must
+ * be serialised by the caller. Registration calls on one domain may run concurrently with each other
+ * and with operations of PEs attached to it.
+ *
+ * Errors: every call returns a status; outputs are written only on success. An error is logged
+ * once, where it is detected (ANGARA_LOG_LEVEL), with its cause and what can be done.
+ */
+#ifndef ANGARA_H
+#define ANGARA_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define ANGARA_API __attribute__((visibility("default")))
+
+/** Version of the library's interface; the run-time one is angara_version(). */
+#define ANGARA_VERSION_MAJOR 0
+#define ANGARA_VERSION_MINOR 1
+#define ANGARA_VERSION_PATCH 0
+
+/** Result of a call. Zero is success, positive is "not yet", negative is an error. */
+typedef enum {
+    ANGARA_INPROGRESS       = 1,   /**< started; a marker or a later call tells the end */
+    ANGARA_OK               = 0,
+    ANGARA_ERR_INVALID      = -1,  /**< an argument is wrong */
+    ANGARA_ERR_NO_MEMORY    = -2,  /**< memory, descriptors or a table is exhausted */
+    ANGARA_ERR_NO_RESOURCE  = -3,  /**< a ring is full: make progress and try again */
+    ANGARA_ERR_NO_DEVICE    = -4,  /**< no such provider or device here */
+    ANGARA_ERR_UNREACHABLE  = -5,  /**< the address can't be reached from here */
+    ANGARA_ERR_KEY          = -6,  /**< no region of that key in the target's domain */
+    ANGARA_ERR_BOUNDS       = -7,  /**< outside the region or the window */
+    ANGARA_ERR_RIGHTS       = -8,  /**< the region doesn't grant that access */
+    ANGARA_ERR_PEER_DEAD    = -9,  /**< the peer's process is gone, or its PE was closed */
+    ANGARA_ERR_PAIR         = -10, /**< the pair is in error since an earlier fault: reset it */
+    ANGARA_ERR_UNSUPPORTED  = -11, /**< this provider or mode can't do that */
+    ANGARA_ERR_VERSION      = -12, /**< library and peer (or driver) speak different versions */
+    ANGARA_ERR_LIMIT        = -13, /**< a system or configured limit forbids it */
+    ANGARA_ERR_SYSTEM       = -14, /**< a system call failed; the log has its errno */
+    ANGARA_ERR_FORKED       = -15, /**< the object belongs to the parent process */
+    ANGARA_ERR_LAST         = -16
+} angara_status_t;
+
+typedef struct angara_domain *angara_domain_h; /**< protection domain: owns regions */
+typedef struct angara_mr     *angara_mr_h;     /**< memory region */
+typedef struct angara_pe     *angara_pe_h;     /**< processing element: a network endpoint */
+typedef struct angara_peer   *angara_peer_h;   /**< pair (local PE, remote PE) */
+
+/** Rights of a region: what a remote PE may do with it. */
+enum {
+    ANGARA_ACCESS_REMOTE_READ   = 1u << 0,
+    ANGARA_ACCESS_REMOTE_WRITE  = 1u << 1,
+    ANGARA_ACCESS_REMOTE_ATOMIC = 1u << 2,
+    ANGARA_ACCESS_LOCAL_WRITE   = 1u << 3, /**< may be the local destination of a get */
+    ANGARA_ACCESS_ALL           = 0xfu
+};
+
+/** What a provider can do (angara_attr_t.caps). */
+enum {
+    ANGARA_CAP_LOOPBACK      = 1u << 0, /**< gets from the own node are performed by the NIC */
+    ANGARA_CAP_WINDOW_DIRECT = 1u << 1, /**< windows are written by plain CPU stores */
+    ANGARA_CAP_INLINE_OPS    = 1u << 2, /**< ring operations may complete within the call */
+    ANGARA_CAP_REG_CHEAP     = 1u << 3, /**< registration is O(1): a cache is not worth it */
+    ANGARA_CAP_CHAOS         = 1u << 4  /**< chaos mode is on */
+};
+
+/** Attributes of a domain's provider. */
+typedef struct {
+    char     provider[16];    /**< "soft", "nic" */
+    char     device[32];      /**< device name, e.g. "soft0" */
+    uint32_t caps;            /**< ANGARA_CAP_* */
+    uint32_t node;            /**< node id */
+    size_t   window_max;      /**< largest put window of a PE, bytes */
+    size_t   put_max;         /**< largest single window put, bytes */
+    size_t   offload_max;     /**< largest single offload put or get, bytes */
+    size_t   inline_max;      /**< largest angara_offload_put_inline, bytes */
+    size_t   mr_max;          /**< number of regions of a domain */
+    unsigned marker_slots;    /**< marker slots of a PE */
+} angara_attr_t;
+
+/** Size of the largest record of a notify put, bytes. */
+#define ANGARA_NOTIFY_MAX 64
+
+/**
+ * Address of a PE: plain bytes that may be sent anywhere. (node, index, generation) identify the PE;
+ * loc is what the provider needs to reach it. Host byte order; `version` and `magic` tell strangers apart.
+ */
+typedef struct angara_address {
+    uint16_t magic;      /**< ANGARA_ADDRESS_MAGIC */
+    uint8_t  version;    /**< ANGARA_WIRE_VERSION of the owner's library */
+    uint8_t  provider;   /**< 1 soft, 2 nic */
+    uint32_t node;       /**< node id */
+    uint32_t index;      /**< PE index within the node */
+    uint32_t generation; /**< tells a PE from an earlier one of the same index; never 0 */
+    uint64_t loc[5];     /**< provider's locator */
+} angara_address_t;
+
+#define ANGARA_ADDRESS_MAGIC 0xa46a
+#define ANGARA_WIRE_VERSION  1
+
+/** Kinds of events in a PE's event ring. */
+typedef enum {
+    ANGARA_EVENT_NOTIFY    = 1, /**< a peer's notify put: data[0..len) */
+    ANGARA_EVENT_FAULT     = 2, /**< an operation of this PE faulted: status, peer, key */
+    ANGARA_EVENT_PEER_DOWN = 3, /**< the peer's process died, or its PE was closed */
+    ANGARA_EVENT_LINK      = 4, /**< link state changed: status is 1 for up, 0 for down */
+    ANGARA_EVENT_OVERFLOW  = 5  /**< events were lost since the last one read (sticky) */
+} angara_event_type_t;
+
+typedef struct {
+    angara_event_type_t type;
+    int                 status; /**< angara_status_t of a fault, link state */
+    angara_peer_h       peer;   /**< the pair concerned; NULL for a notify from a stranger */
+    uint64_t            key;    /**< FAULT: the remote key used */
+    uint32_t            len;    /**< NOTIFY: bytes in data */
+    uint8_t             data[ANGARA_NOTIFY_MAX];
+} angara_event_t;
+
+/** Atomic operations. All are performed on naturally aligned 32- or 64-bit words. */
+typedef enum {
+    ANGARA_ATOMIC_ADD,
+    ANGARA_ATOMIC_AND,
+    ANGARA_ATOMIC_OR,
+    ANGARA_ATOMIC_XOR,
+    ANGARA_ATOMIC_SWAP,
+    ANGARA_ATOMIC_CSWAP,
+    ANGARA_ATOMIC_LAST
+} angara_atomic_op_t;
+
+/** Counters of a PE, see angara_pe_counters(). All count since the PE was created. */
+#define ANGARA_COUNTERS(_) \
+    _(window_puts, "window puts through the library (direct stores are not counted)") \
+    _(offload_puts, "offload puts performed") \
+    _(offload_gets, "offload gets performed") \
+    _(offload_bytes, "bytes moved by offload operations") \
+    _(atomics, "atomics performed") \
+    _(notifies, "notify puts accepted by their target") \
+    _(notify_refused, "notify puts refused because the target's event ring was full") \
+    _(markers, "completion markers performed") \
+    _(faults, "operations that faulted") \
+    _(events, "events delivered") \
+    _(events_lost, "events lost by overflow") \
+    _(services, "operations carried out by the peer's helper thread") \
+    _(wakes, "sleeping peers woken")
+
+typedef struct {
+#define ANGARA_COUNTER_FIELD(_name, _help) uint64_t _name;
+    ANGARA_COUNTERS(ANGARA_COUNTER_FIELD)
+#undef ANGARA_COUNTER_FIELD
+} angara_counters_t;
+
+/* ---- library ------------------------------------------------------------------------------- */
+
+/** Run-time version "major.minor.patch". */
+ANGARA_API const char *angara_version(void);
+
+/** Text of a status, never NULL. */
+ANGARA_API const char *angara_strerror(angara_status_t status);
+
+/** One configuration variable as angara_config_var() shows it. */
+typedef struct {
+    const char *name;         /**< e.g. "ANGARA_CHAOS" */
+    const char *default_text; /**< default as text */
+    const char *help;         /**< one sentence with unit and range */
+    char        value[64];    /**< value in force */
+} angara_config_var_t;
+
+/**
+ * Describe configuration variable number @a index (from 0). @return ANGARA_OK, or ANGARA_ERR_INVALID
+ * past the last. Reads the environment on first use; a wrong value is an error of angara_open().
+ */
+ANGARA_API angara_status_t angara_config_var(unsigned index, angara_config_var_t *var);
+
+/* ---- domains and regions ------------------------------------------------------------------- */
+
+/**
+ * Open a protection domain on a device.
+ *
+ * @param device  "soft", "soft0", "nic", "angara0"; NULL takes ANGARA_DEVICE, by default the NIC if
+ *                one is present and the soft fabric otherwise.
+ * @param dom_p   the new domain.
+ * @return ANGARA_OK; ANGARA_ERR_NO_DEVICE if there is none of that name; ANGARA_ERR_INVALID if an
+ *         ANGARA_* variable has a wrong value; ANGARA_ERR_NO_MEMORY, _LIMIT, _SYSTEM.
+ */
+ANGARA_API angara_status_t angara_open(const char *device, angara_domain_h *dom_p);
+
+/** Close a domain. All its PEs and regions must have been closed before; else ANGARA_ERR_INVALID. */
+ANGARA_API angara_status_t angara_close(angara_domain_h dom);
+
+/** Attributes of the domain. */
+ANGARA_API angara_status_t angara_query(angara_domain_h dom, angara_attr_t *attr);
+
+/**
+ * Register [addr, addr + length) for access by the NIC.
+ * @param access  ANGARA_ACCESS_* of remote PEs.
+ * @return ANGARA_OK; ANGARA_ERR_INVALID for a zero length, a range that wraps, or unknown rights;
+ *         ANGARA_ERR_NO_MEMORY if the table is full.
+ */
+ANGARA_API angara_status_t angara_mr_register(angara_domain_h dom, void *addr, size_t length,
+                                              unsigned access, angara_mr_h *mr_p);
+
+/**
+ * Deregister. On return no access by anybody is in flight or can start any more. Waits for accesses
+ * in flight; an access by a process that died doesn't count.
+ */
+ANGARA_API angara_status_t angara_mr_deregister(angara_mr_h mr);
+
+/**
+ * Allocate and register memory that peers reach in the fastest way (soft fabric: memory shared with
+ * the peers of the node, so that put, get and atomics on it are plain loads and stores).
+ * @param length  in: bytes wanted, out: bytes given (rounded up to pages).
+ */
+ANGARA_API angara_status_t angara_mem_alloc(angara_domain_h dom, size_t *length, unsigned access,
+                                            void **addr_p, angara_mr_h *mr_p);
+
+/** Free memory of angara_mem_alloc() together with its region; waits like angara_mr_deregister(). */
+ANGARA_API angara_status_t angara_mem_free(angara_mr_h mr);
+
+/** 64-bit key that names the region to remote PEs. Never 0. */
+ANGARA_API uint64_t angara_mr_key(angara_mr_h mr);
+
+/** Start address and length of a region. */
+ANGARA_API void angara_mr_range(angara_mr_h mr, void **addr_p, size_t *length_p);
+
+/* ---- processing elements ------------------------------------------------------------------- */
+
+/** Parameters of a PE; zero means the default. Set size = sizeof(angara_pe_params_t). */
+typedef struct {
+    size_t   size;        /**< of this struct, for growth */
+    size_t   window_size; /**< bytes of put window (address space; memory only once committed) */
+    unsigned events;      /**< records of the event ring, a power of two */
+} angara_pe_params_t;
+
+/** Create a PE attached to the domain. */
+ANGARA_API angara_status_t angara_pe_create(angara_domain_h dom, const angara_pe_params_t *params,
+                                            angara_pe_h *pe_p);
+
+/**
+ * Destroy a PE and what is left of its peers. Operations in flight are ended first: after the call
+ * nothing of this PE's can land anywhere.
+ */
+ANGARA_API void angara_pe_destroy(angara_pe_h pe);
+
+/** Address to hand to others. */
+ANGARA_API void angara_pe_address(angara_pe_h pe, angara_address_t *address);
+
+/** The PE's own put window as this process sees it, and its size. */
+ANGARA_API void *angara_pe_window(angara_pe_h pe, size_t *size_p);
+
+/**
+ * Give [offset, offset + length) of the window memory (zeroed when new), so that peers may write
+ * there. Window puts to bytes never committed are an error of the initiator's.
+ * @return ANGARA_OK, ANGARA_ERR_NO_MEMORY, ANGARA_ERR_BOUNDS.
+ */
+ANGARA_API angara_status_t angara_pe_window_commit(angara_pe_h pe, size_t offset, size_t length);
+
+/**
+ * Make progress on what this PE has posted (a no-op where everything completes inline) and look
+ * after peers: cheap enough for a polling loop but not needed at every turn.
+ * @return number of operations that advanced.
+ */
+ANGARA_API unsigned angara_pe_progress(angara_pe_h pe);
+
+/** Take the next event. @return ANGARA_OK, or ANGARA_ERR_NO_RESOURCE if there is none. */
+ANGARA_API angara_status_t angara_pe_event_poll(angara_pe_h pe, angara_event_t *event);
+
+/** Descriptor that becomes readable on an event or a wake-up after angara_pe_event_arm(). */
+ANGARA_API angara_status_t angara_pe_event_fd(angara_pe_h pe, int *fd_p);
+
+/**
+ * Ask for wake-ups. Afterwards re-check rings: what arrived before is not signalled. Also tells peers
+ * that write windows directly to call angara_wake().
+ * @return ANGARA_OK if armed; ANGARA_INPROGRESS if there are events to be polled first.
+ */
+ANGARA_API angara_status_t angara_pe_event_arm(angara_pe_h pe);
+
+/** End the armed state (drains the descriptor). */
+ANGARA_API void angara_pe_event_disarm(angara_pe_h pe);
+
+/** Counters, see ANGARA_COUNTERS. */
+ANGARA_API void angara_pe_counters(angara_pe_h pe, angara_counters_t *counters);
+
+/* ---- peers --------------------------------------------------------------------------------- */
+
+/** @return 1 if @a address can be reached from the domain; logs why not at debug level. */
+ANGARA_API int angara_is_reachable(angara_domain_h dom, const angara_address_t *address);
+
+/**
+ * Connect a local PE to a remote one. Cheap and one-sided: the remote process isn't asked. Two
+ * connects to one address give the same object, counted.
+ * @return ANGARA_OK, _UNREACHABLE, _VERSION, _PEER_DEAD, _NO_MEMORY, _LIMIT.
+ */
+ANGARA_API angara_status_t angara_peer_connect(angara_pe_h pe, const angara_address_t *address,
+                                               angara_peer_h *peer_p);
+
+/** Drop one reference; the last one drops the pair after its operations in flight have ended. */
+ANGARA_API void angara_peer_disconnect(angara_peer_h peer);
+
+/** ANGARA_OK, or why operations to this peer fail: ANGARA_ERR_PAIR, ANGARA_ERR_PEER_DEAD. */
+ANGARA_API angara_status_t angara_peer_status(angara_peer_h peer);
+
+/** Clear the error of a pair after a fault. Everything queued to it is dropped. Fails if it is dead. */
+ANGARA_API angara_status_t angara_peer_reset(angara_peer_h peer);
+
+/** Text such as "pid 4711 (PE 3 of node 0)" for messages; valid while the peer is. */
+ANGARA_API const char *angara_peer_name(angara_peer_h peer);
+
+/** A pointer kept with the peer for its user. */
+ANGARA_API void  angara_peer_set_user(angara_peer_h peer, void *user);
+ANGARA_API void *angara_peer_user(angara_peer_h peer);
+
+/* ---- operations ---------------------------------------------------------------------------- */
+/* Window puts, the hot path, are inline: see <angara/angara_fast.h>. */
+
+/**
+ * Window put: copy @a length bytes to @a offset of the peer's window. The source may be reused on
+ * return. Unordered against other window puts, except that writes to one naturally aligned 8-byte word
+ * land in the order of issue.
+ * @return ANGARA_OK; ANGARA_ERR_BOUNDS; ANGARA_ERR_NO_RESOURCE; ANGARA_ERR_PEER_DEAD.
+ */
+ANGARA_API angara_status_t angara_put(angara_peer_h peer, uint64_t offset, const void *src,
+                                      size_t length);
+
+/**
+ * Flagged window put: as angara_put(), then the 8-byte word @a flag at @a flag_offset (aligned), which
+ * becomes visible only after all @a length bytes. @a length may be 0.
+ */
+ANGARA_API angara_status_t angara_put_flag(angara_peer_h peer, uint64_t offset, const void *src,
+                                           size_t length, uint64_t flag_offset, uint64_t flag);
+
+/**
+ * Offload put: from [laddr, laddr + length) of the local region @a lmr to offset @a roffset of the
+ * region @a rkey of the peer's domain. Non-blocking: the source is in use until a later marker returns.
+ * @return ANGARA_OK if posted (with ANGARA_CAP_INLINE_OPS perhaps performed); ANGARA_ERR_NO_RESOURCE;
+ *         ANGARA_ERR_KEY, _BOUNDS, _RIGHTS (fault: no byte moved, pair in error, an event is raised; a
+ *         provider may report faults by the event alone); ANGARA_ERR_PAIR, ANGARA_ERR_PEER_DEAD.
+ */
+ANGARA_API angara_status_t angara_offload_put(angara_peer_h peer, angara_mr_h lmr, const void *laddr,
+                                              uint64_t rkey, uint64_t roffset, size_t length);
+
+/** Offload put whose source (at most inline_max bytes) is copied into the descriptor. */
+ANGARA_API angara_status_t angara_offload_put_inline(angara_peer_h peer, const void *src,
+                                                     uint64_t rkey, uint64_t roffset, size_t length);
+
+/** Offload get: the reverse of angara_offload_put(); @a lmr needs ANGARA_ACCESS_LOCAL_WRITE. */
+ANGARA_API angara_status_t angara_offload_get(angara_peer_h peer, angara_mr_h lmr, void *laddr,
+                                              uint64_t rkey, uint64_t roffset, size_t length);
+
+/**
+ * Atomic on a remote word.
+ * @param width    4 or 8 bytes; roffset must lie on a multiple of it in the target's memory.
+ * @param operand  operand; the new value of ANGARA_ATOMIC_SWAP and _CSWAP.
+ * @param compare  expected value of ANGARA_ATOMIC_CSWAP.
+ * @param lmr      region of @a result, NULL for a non-fetching operation.
+ * @param result   where the old value (width bytes) lands before a later marker returns, or NULL.
+ */
+ANGARA_API angara_status_t angara_atomic(angara_peer_h peer, angara_atomic_op_t op, unsigned width,
+                                         uint64_t operand, uint64_t compare, uint64_t rkey,
+                                         uint64_t roffset, angara_mr_h lmr, void *result);
+
+/**
+ * Notify put: append a record to the peer's event ring and wake the peer if it armed.
+ * @return ANGARA_OK if the ring took it; ANGARA_ERR_NO_RESOURCE if it is full: try again later.
+ */
+ANGARA_API angara_status_t angara_notify(angara_peer_h peer, const void *record, size_t length);
+
+/** Wake an armed peer, see angara_pe_event_arm(). */
+ANGARA_API void angara_wake(angara_peer_h peer);
+
+/* ---- completion markers -------------------------------------------------------------------- */
+
+/** A marker slot: the value that last arrived. Read with acquire semantics. */
+typedef volatile uint64_t angara_marker_slot_t;
+
+/**
+ * Take a free marker slot. Its value may be any; the markers of its user must count up from there.
+ * @return ANGARA_OK, ANGARA_ERR_NO_RESOURCE if all are in use.
+ */
+ANGARA_API angara_status_t angara_marker_slot_get(angara_pe_h pe, angara_marker_slot_t **slot_p);
+
+/** Give a slot back. It is reused only after every marker posted to it has arrived or can't any more. */
+ANGARA_API void angara_marker_slot_put(angara_pe_h pe, angara_marker_slot_t *slot);
+
+/**
+ * Post a completion marker: a read-back from @a peer into @a slot. When *slot holds @a value, all
+ * that this PE issued to the peer before the call, window writes included, has been performed there,
+ * and the gets have landed here.
+ * @param value   larger than every value posted to the slot before.
+ * @return ANGARA_OK (posted, perhaps arrived), ANGARA_ERR_NO_RESOURCE, ANGARA_ERR_PAIR, _PEER_DEAD.
+ */
+ANGARA_API angara_status_t angara_marker(angara_peer_h peer, angara_marker_slot_t *slot,
+                                         uint64_t value);
+
+/**
+ * The cheaper marker, sent to oneself: proves only that the sources of everything posted before, to
+ * any destination, have been read. It says nothing about arrival (docs/nic-model.md).
+ */
+ANGARA_API angara_status_t angara_marker_self(angara_pe_h pe, angara_marker_slot_t *slot,
+                                              uint64_t value);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

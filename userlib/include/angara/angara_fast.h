@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Inline fast paths of libangara: window puts without a call, bound to the provider once, when the
+ * peer is connected.
+ *
+ * A window put is written in place:
+ *
+ *     void *p = angara_put_begin(peer, offset, length, scratch);
+ *     ... write at most length bytes to p, in any order ...
+ *     status  = angara_put_commit(peer, p, offset, length, flag_offset, flag);
+ *
+ * p points into the peer's window where it can be written by CPU stores, and to the caller's
+ * scratch memory where it can't (chaos mode, a NIC without a mapped window); then commit sends
+ * the scratch bytes. Only bytes written through p count, and only commit makes them visible: the
+ * 8-byte flag word lands after them. If commit isn't called, the bytes may or may not have landed,
+ * so write only where the peer doesn't look before the flag.
+ */
+#ifndef ANGARA_FAST_H
+#define ANGARA_FAST_H
+
+#include <angara/angara.h>
+#include <string.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define ANGARA_LIKELY(_x)   __builtin_expect(!!(_x), 1)
+#define ANGARA_UNLIKELY(_x) __builtin_expect(!!(_x), 0)
+
+/** Start of every provider's peer object. Read-only for users of the library. */
+struct angara_peer_fast {
+    char                    *window;      /**< window for plain stores; NULL: by call only */
+    uint64_t                 window_size; /**< bytes, for bounds checks */
+    const volatile uint32_t *armed;       /**< non-zero: the peer sleeps, wake it after a flag */
+    uint32_t                 fence;       /**< full fence needed before *armed is read */
+};
+
+static inline const struct angara_peer_fast *angara_peer_fast(angara_peer_h peer)
+{
+    return (const struct angara_peer_fast *)(const void *)peer;
+}
+
+/**
+ * Start a flagged put of at most @a length bytes at @a offset. The caller has checked that the range
+ * is within what the peer granted.
+ */
+static inline void *angara_put_begin(angara_peer_h peer, uint64_t offset, size_t length,
+                                     void *scratch)
+{
+    const struct angara_peer_fast *fast = angara_peer_fast(peer);
+
+    (void)length;
+    return ANGARA_LIKELY(fast->window != NULL) ? fast->window + offset : (char *)scratch;
+}
+
+/**
+ * Finish the put begun at @a p: @a length bytes, then the flag word. Parameters and errors as
+ * angara_put_flag(). Doesn't wake a sleeping peer: see angara_wake_if_armed().
+ */
+static inline angara_status_t angara_put_commit(angara_peer_h peer, const void *p, uint64_t offset,
+                                                size_t length, uint64_t flag_offset, uint64_t flag)
+{
+    const struct angara_peer_fast *fast = angara_peer_fast(peer);
+
+    if (ANGARA_LIKELY(fast->window != NULL)) {
+        __atomic_store_n((uint64_t *)(void *)(fast->window + flag_offset), flag, __ATOMIC_RELEASE);
+        return ANGARA_OK;
+    }
+    return angara_put_flag(peer, offset, p, length, flag_offset, flag);
+}
+
+/**
+ * Put one naturally aligned word of 1, 2, 4 or 8 bytes: credits, ready counters. Ordered only
+ * against other writes of the same 8-byte word.
+ */
+static inline angara_status_t angara_put_u16(angara_peer_h peer, uint64_t offset, uint16_t value)
+{
+    const struct angara_peer_fast *fast = angara_peer_fast(peer);
+
+    if (ANGARA_LIKELY(fast->window != NULL)) {
+        __atomic_store_n((uint16_t *)(void *)(fast->window + offset), value, __ATOMIC_RELEASE);
+        return ANGARA_OK;
+    }
+    return angara_put(peer, offset, &value, sizeof(value));
+}
+
+/** As angara_put_u16(), 8 bytes. */
+static inline angara_status_t angara_put_u64(angara_peer_h peer, uint64_t offset, uint64_t value)
+{
+    const struct angara_peer_fast *fast = angara_peer_fast(peer);
+
+    if (ANGARA_LIKELY(fast->window != NULL)) {
+        __atomic_store_n((uint64_t *)(void *)(fast->window + offset), value, __ATOMIC_RELEASE);
+        return ANGARA_OK;
+    }
+    return angara_put(peer, offset, &value, sizeof(value));
+}
+
+/** To be called after a flagged put that the peer should notice even when asleep. */
+static inline void angara_wake_if_armed(angara_peer_h peer)
+{
+    const struct angara_peer_fast *fast = angara_peer_fast(peer);
+
+    if (ANGARA_UNLIKELY(fast->fence)) {
+        __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    }
+    if (ANGARA_UNLIKELY(*fast->armed != 0)) {
+        angara_wake(peer);
+    }
+}
+
+/** @return non-zero once the marker @a value has arrived in the slot. */
+static inline int angara_marker_arrived(const angara_marker_slot_t *slot, uint64_t value)
+{
+    return (int64_t)(__atomic_load_n(slot, __ATOMIC_ACQUIRE) - value) >= 0;
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

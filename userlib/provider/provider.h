@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The provider interface: what a port of libangara to a NIC (or another fabric) implements.
+ *
+ * A provider embeds the base objects below as the first member of its own and fills `ops`. The public
+ * calls in src/api.c check their arguments, then go through `ops`: one indirect call, none on the hot
+ * path (window puts are bound at connect, see angara_fast.h). A provider may therefore assume:
+ *   - pointers are not NULL, lengths don't wrap, enums and rights are known, widths are 4 or 8;
+ *   - the objects belong to this process (not to the parent of a fork);
+ *   - calls on one PE are serialised.
+ * It must itself: copy and check everything that comes from another process or the device, raise an event
+ * and set the pair in error for a fault, write outputs only on success, and log an error once.
+ */
+#ifndef ANG_PROVIDER_H
+#define ANG_PROVIDER_H
+
+#include <angara/angara.h>
+#include <angara/angara_fast.h>
+
+typedef struct ang_provider_ops {
+    const char *name;
+
+    /* 1 if `device` (never NULL, "auto" included) names a device of this provider that is here. */
+    int (*match)(const char *device);
+
+    angara_status_t (*open)(const char *device, angara_domain_h *dom_p);
+    angara_status_t (*close)(angara_domain_h dom);
+    void (*query)(angara_domain_h dom, angara_attr_t *attr);
+
+    angara_status_t (*mr_register)(angara_domain_h dom, void *addr, size_t length, unsigned access,
+                                   angara_mr_h *mr_p);
+    angara_status_t (*mr_deregister)(angara_mr_h mr);
+    angara_status_t (*mem_alloc)(angara_domain_h dom, size_t *length, unsigned access, void **addr_p,
+                                 angara_mr_h *mr_p);
+    angara_status_t (*mem_free)(angara_mr_h mr);
+
+    angara_status_t (*pe_create)(angara_domain_h dom, size_t window_size, unsigned events,
+                                 angara_pe_h *pe_p);
+    void (*pe_destroy)(angara_pe_h pe);
+    void (*pe_address)(angara_pe_h pe, angara_address_t *address);
+    void *(*pe_window)(angara_pe_h pe, size_t *size_p);
+    angara_status_t (*pe_window_commit)(angara_pe_h pe, size_t offset, size_t length);
+    unsigned (*pe_progress)(angara_pe_h pe);
+    angara_status_t (*pe_event_poll)(angara_pe_h pe, angara_event_t *event);
+    angara_status_t (*pe_event_fd)(angara_pe_h pe, int *fd_p);
+    angara_status_t (*pe_event_arm)(angara_pe_h pe);
+    void (*pe_event_disarm)(angara_pe_h pe);
+    void (*pe_counters)(angara_pe_h pe, angara_counters_t *counters);
+
+    angara_status_t (*is_reachable)(angara_domain_h dom, const angara_address_t *address);
+    angara_status_t (*peer_connect)(angara_pe_h pe, const angara_address_t *address,
+                                    angara_peer_h *peer_p);
+    void (*peer_disconnect)(angara_peer_h peer);
+    angara_status_t (*peer_status)(angara_peer_h peer);
+    angara_status_t (*peer_reset)(angara_peer_h peer);
+
+    angara_status_t (*put)(angara_peer_h peer, uint64_t offset, const void *src, size_t length);
+    angara_status_t (*put_flag)(angara_peer_h peer, uint64_t offset, const void *src, size_t length,
+                                uint64_t flag_offset, uint64_t flag);
+    angara_status_t (*offload_put)(angara_peer_h peer, angara_mr_h lmr, const void *laddr,
+                                   uint64_t rkey, uint64_t roffset, size_t length);
+    angara_status_t (*offload_put_inline)(angara_peer_h peer, const void *src, uint64_t rkey,
+                                          uint64_t roffset, size_t length);
+    angara_status_t (*offload_get)(angara_peer_h peer, angara_mr_h lmr, void *laddr, uint64_t rkey,
+                                   uint64_t roffset, size_t length);
+    angara_status_t (*atomic)(angara_peer_h peer, angara_atomic_op_t op, unsigned width,
+                              uint64_t operand, uint64_t compare, uint64_t rkey, uint64_t roffset,
+                              angara_mr_h lmr, void *result);
+    angara_status_t (*notify)(angara_peer_h peer, const void *record, size_t length);
+    void (*wake)(angara_peer_h peer);
+
+    angara_status_t (*marker_slot_get)(angara_pe_h pe, angara_marker_slot_t **slot_p);
+    void (*marker_slot_put)(angara_pe_h pe, angara_marker_slot_t *slot);
+    angara_status_t (*marker)(angara_peer_h peer, angara_marker_slot_t *slot, uint64_t value);
+    angara_status_t (*marker_self)(angara_pe_h pe, angara_marker_slot_t *slot, uint64_t value);
+} ang_provider_ops_t;
+
+/* Base objects. `epoch` is ang_fork_epoch when the object was made. */
+struct angara_domain {
+    const ang_provider_ops_t *ops;
+    unsigned                  epoch;
+    unsigned                  refs; /* PEs and regions alive, changed atomically */
+};
+
+struct angara_mr {
+    angara_domain_h dom;
+    void           *addr;
+    size_t          length;
+    uint64_t        key;
+    unsigned        access;
+    int             allocated; /* by mem_alloc */
+};
+
+struct angara_pe {
+    const ang_provider_ops_t *ops;
+    angara_domain_h           dom;
+};
+
+struct angara_peer {
+    struct angara_peer_fast   fast; /* must be first: angara_fast.h */
+    const ang_provider_ops_t *ops;
+    angara_pe_h               pe;
+    void                     *user;
+    unsigned                  refs;
+    char                      name[64];
+};
+
+/* Counts forks in the chain of ancestors: an object of another epoch isn't ours. */
+extern unsigned ang_fork_epoch;
+
+extern const ang_provider_ops_t ang_soft_provider;
+
+#endif

@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The requester's side of service operations: what an initiator may not do itself (a get without
+ * loopback, an atomic on private memory, any access that ptrace rules forbid) becomes a request in
+ * the peer's service ring; the peer's helper thread (helper.c) carries it out and answers in this PE's
+ * segment. Data travels through a chunk of staging memory there.
+ *
+ * Invariants
+ *   - A pair has at most one request under way; it owns one agent (reply line, staging chunk).
+ *   - An agent is given to another request only after its answer came or the peer's process is gone.
+ *   - An answer counts only with the sequence number of the request.
+ */
+#define _GNU_SOURCE
+#include "soft.h"
+
+#include <string.h>
+
+static soft_pe_t *peer_pe(soft_peer_t *peer)
+{
+    return soft_pe(peer->base.pe);
+}
+
+static soft_reply_t *agent_reply(soft_pe_t *pe, int agent)
+{
+    return &pe->seg->replies[agent];
+}
+
+static void *agent_staging(soft_pe_t *pe, int agent)
+{
+    return (char *)pe->seg + pe->layout.staging + (size_t)agent * SOFT_STAGING;
+}
+
+static int answered(soft_pe_t *pe, int agent)
+{
+    return __atomic_load_n(&agent_reply(pe, agent)->sequence, __ATOMIC_ACQUIRE) ==
+           pe->agent_awaits[agent];
+}
+
+/* Find a free agent; given-up ones count once answered. @return -1 if all are busy. */
+static int agent_take(soft_pe_t *pe)
+{
+    for (int i = 0; i < SOFT_AGENTS; ++i) {
+        uint32_t bit = 1u << i;
+
+        if ((pe->agents_given_up & bit) && answered(pe, i)) {
+            pe->agents_given_up &= ~bit;
+            pe->agents_busy &= ~bit;
+        }
+        if (!(pe->agents_busy & bit)) {
+            pe->agents_busy |= bit;
+            return i;
+        }
+    }
+    return -1;
+}
+
+static void agent_release(soft_peer_t *peer)
+{
+    peer_pe(peer)->agents_busy &= ~(1u << peer->agent);
+    peer->agent = -1;
+}
+
+void soft_agent_abandon(soft_peer_t *peer)
+{
+    soft_pe_t *pe = peer_pe(peer);
+
+    if (peer->agent < 0) {
+        return;
+    }
+    if (soft_remote_dead(&peer->remote) || answered(pe, peer->agent)) {
+        agent_release(peer);
+        return;
+    }
+    pe->agents_given_up |= 1u << peer->agent;
+    peer->agent = -1;
+}
+
+/* Send a request. `src` bytes are staged first. ANGARA_INPROGRESS if there is no room: try again. */
+static angara_status_t agent_send(soft_peer_t *peer, soft_request_t *request, const void *src)
+{
+    soft_pe_t      *pe = peer_pe(peer);
+    soft_remote_t  *remote = &peer->remote;
+    angara_status_t status;
+    int             agent;
+
+    if (!pe->staging_ready) {
+        status = soft_segment_commit(&pe->segment, pe->layout.staging,
+                                     (size_t)SOFT_AGENTS * SOFT_STAGING);
+        if (status != ANGARA_OK) {
+            return status;
+        }
+        pe->staging_ready = 1;
+    }
+    agent = agent_take(pe);
+    if (agent < 0) {
+        return ANGARA_INPROGRESS;
+    }
+    if (src != NULL && request->length != 0) {
+        memcpy(agent_staging(pe, agent), src, request->length);
+    }
+    peer->agent        = agent;
+    peer->agent_length = request->length;
+    request->from      = pe->address;
+    request->agent     = (uint8_t)agent;
+    request->sequence  = ++pe->agent_sequence;
+    pe->agent_awaits[agent] = request->sequence;
+    status = soft_record_push((void *)((char *)remote->seg + remote->layout.service),
+                              SOFT_SERVICE_RING, request, sizeof(*request), NULL, 0);
+    if (status != ANGARA_OK) {
+        agent_release(peer);
+        return ANGARA_INPROGRESS;
+    }
+    pe->counters.services++;
+    __atomic_thread_fence(__ATOMIC_SEQ_CST); /* the request, then the look at the sleepers */
+    if (__atomic_load_n(&remote->seg->helper_asleep, __ATOMIC_RELAXED)) {
+        soft_remote_poke(remote, remote->seg->helper_fd, &remote->helper_fd);
+    }
+    soft_wake(&peer->base); /* its owner may serve before the helper thread is up */
+    return ANGARA_INPROGRESS;
+}
+
+/* The answer to the request under way, if it came. The agent stays ours until agent_release(). */
+static angara_status_t agent_receive(soft_peer_t *peer, uint64_t *old)
+{
+    soft_pe_t *pe = peer_pe(peer);
+    int64_t    status;
+
+    if (!answered(pe, peer->agent)) {
+        return peer->down ? ANGARA_ERR_PEER_DEAD : ANGARA_INPROGRESS;
+    }
+    status = agent_reply(pe, peer->agent)->status;
+    if (old != NULL) {
+        *old = agent_reply(pe, peer->agent)->old;
+    }
+    if (status > ANGARA_OK || status <= ANGARA_ERR_LAST) {
+        return ANGARA_ERR_SYSTEM; /* garbage from the peer */
+    }
+    return (angara_status_t)status;
+}
+
+static soft_request_t chunk_request(ang_op_t op, uint64_t key, uint64_t offset, uint64_t left)
+{
+    soft_request_t request = {.op = (uint8_t)op, .key = key, .offset = offset};
+
+    request.length = (uint32_t)(left < SOFT_STAGING ? left : SOFT_STAGING);
+    return request;
+}
+
+angara_status_t soft_agent_copy_out(soft_peer_t *peer, uint64_t key, uint64_t offset,
+                                    const void *src, uint64_t length, uint64_t *done)
+{
+    soft_request_t  request;
+    angara_status_t status;
+
+    if (peer->agent >= 0) {
+        status = agent_receive(peer, NULL);
+        if (status == ANGARA_INPROGRESS) {
+            return status;
+        }
+        *done += peer->agent_length;
+        agent_release(peer);
+        if (status != ANGARA_OK) {
+            return status;
+        }
+    }
+    if (*done >= length) {
+        return ANGARA_OK;
+    }
+    request = chunk_request(ANG_OP_PUT, key, offset + *done, length - *done);
+    return agent_send(peer, &request, (const char *)src + *done);
+}
+
+angara_status_t soft_agent_copy_in(soft_peer_t *peer, uint64_t key, uint64_t offset, void *dst,
+                                   uint64_t length, uint64_t *done)
+{
+    soft_request_t  request;
+    angara_status_t status;
+
+    if (peer->agent >= 0) {
+        status = agent_receive(peer, NULL);
+        if (status == ANGARA_INPROGRESS) {
+            return status;
+        }
+        if (status == ANGARA_OK) {
+            memcpy((char *)dst + *done, agent_staging(peer_pe(peer), peer->agent),
+                   peer->agent_length);
+            *done += peer->agent_length;
+        }
+        agent_release(peer);
+        if (status != ANGARA_OK) {
+            return status;
+        }
+    }
+    if (*done >= length) {
+        return ANGARA_OK;
+    }
+    request = chunk_request(ANG_OP_GET, key, offset + *done, length - *done);
+    return agent_send(peer, &request, NULL);
+}
+
+/* A request without data: send it once, then wait for the answer. */
+static angara_status_t agent_call(soft_peer_t *peer, soft_request_t *request, uint64_t *old)
+{
+    angara_status_t status;
+
+    if (peer->agent < 0) {
+        return agent_send(peer, request, NULL);
+    }
+    status = agent_receive(peer, old);
+    if (status != ANGARA_INPROGRESS) {
+        agent_release(peer);
+    }
+    return status;
+}
+
+angara_status_t soft_agent_atomic(soft_peer_t *peer, uint64_t key, uint64_t offset,
+                                  const ang_desc_t *desc, uint64_t *old)
+{
+    soft_request_t request = {
+        .op      = ANG_OP_ATOMIC,
+        .atomic  = desc->atomic,
+        .width   = desc->width,
+        .key     = key,
+        .offset  = offset,
+        .operand = desc->operand,
+        .compare = desc->compare,
+    };
+
+    return agent_call(peer, &request, old);
+}
+
+angara_status_t soft_agent_read_back(soft_peer_t *peer)
+{
+    soft_request_t request = {.op = ANG_OP_MARKER};
+
+    return agent_call(peer, &request, NULL);
+}

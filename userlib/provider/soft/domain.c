@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Protection domains and memory regions of the soft fabric.
+ *
+ * Deregistration: the entry's key is cleared, then every pair's hazard is waited for. A pair sets its
+ * hazard with a full fence before it reads the entry, so either it sees the key gone, or
+ * deregistration sees the hazard (Michael, "Hazard pointers", 2004). A dead process's hazard doesn't
+ * count. The own helper thread is waited for by its lock.
+ */
+#define _GNU_SOURCE
+#include "soft.h"
+
+#include "src/config.h"
+#include "src/log.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#define MR_COMMIT 1024 /* entries whose memory is allocated at once */
+
+/* Key: 24 bits of index, 40 random bits. */
+#define KEY_INDEX_BITS 24
+#define KEY_INDEX(_key) ((uint32_t)((_key) & ((1u << KEY_INDEX_BITS) - 1)))
+
+static soft_domain_t *soft_domain(angara_domain_h dom)
+{
+    return (soft_domain_t *)dom;
+}
+
+/* ---- domain ---------------------------------------------------------------------------------- */
+
+angara_status_t soft_domain_open(const char *device, angara_domain_h *dom_p)
+{
+    soft_domain_t  *dom = calloc(1, sizeof(*dom));
+    size_t          size;
+    angara_status_t status;
+
+    (void)device;
+    if (dom == NULL) {
+        return ANGARA_ERR_NO_MEMORY;
+    }
+    dom->mr_max = (uint32_t)ang_config.mr_max;
+    size        = sizeof(soft_domain_seg_t) + dom->mr_max * sizeof(soft_mr_entry_t);
+    status      = soft_segment_create("angara-domain", size, &dom->seg);
+    if (status != ANGARA_OK) {
+        goto err_free;
+    }
+    status = soft_segment_commit(&dom->seg, 0, sizeof(soft_domain_seg_t));
+    if (status != ANGARA_OK) {
+        goto err_segment;
+    }
+    if (getrandom(&dom->random, sizeof(dom->random), 0) != sizeof(dom->random)) {
+        status = ANGARA_ERR_SYSTEM;
+        goto err_segment;
+    }
+    pthread_mutex_init(&dom->lock, NULL);
+    dom->base.ops       = &ang_soft_provider;
+    dom->base.epoch     = ang_fork_epoch;
+    dom->shared         = dom->seg.base;
+    dom->shared->layout = SOFT_LAYOUT;
+    dom->shared->mr_max = dom->mr_max;
+    dom->shared->size   = size;
+    dom->shared->magic  = SOFT_MAGIC_DOMAIN;
+    *dom_p              = &dom->base;
+    return ANGARA_OK;
+
+err_segment:
+    soft_segment_close(&dom->seg);
+err_free:
+    free(dom);
+    return status;
+}
+
+angara_status_t soft_domain_close(angara_domain_h base)
+{
+    soft_domain_t *dom = soft_domain(base);
+
+    soft_segment_close(&dom->seg);
+    pthread_mutex_destroy(&dom->lock);
+    free(dom->free_list);
+    free(dom);
+    return ANGARA_OK;
+}
+
+/* ---- keys ------------------------------------------------------------------------------------ */
+
+/* splitmix64 over a secret seed from the kernel: 40 bits nobody guesses by accident. */
+static uint64_t next_random(soft_domain_t *dom)
+{
+    uint64_t value = dom->random += 0x9e3779b97f4a7c15ull;
+
+    value = (value ^ value >> 30) * 0xbf58476d1ce4e5b9ull;
+    value = (value ^ value >> 27) * 0x94d049bb133111ebull;
+    return value ^ value >> 31;
+}
+
+static uint64_t make_key(soft_domain_t *dom, uint32_t index)
+{
+    uint64_t high;
+
+    do {
+        high = next_random(dom) >> KEY_INDEX_BITS;
+    } while (high == 0);
+    return high << KEY_INDEX_BITS | index;
+}
+
+/* Called with the lock held. */
+static angara_status_t take_index(soft_domain_t *dom, uint32_t *index_p)
+{
+    angara_status_t status;
+    uint32_t        more;
+
+    if (dom->num_free != 0) {
+        *index_p = dom->free_list[--dom->num_free];
+        return ANGARA_OK;
+    }
+    if (dom->mr_used == dom->mr_max) {
+        ang_error("all %u regions of the domain are in use: raise ANGARA_MR_MAX", dom->mr_max);
+        return ANGARA_ERR_NO_MEMORY;
+    }
+    if (dom->mr_used == dom->committed) {
+        more   = dom->mr_max - dom->committed < MR_COMMIT ? dom->mr_max - dom->committed : MR_COMMIT;
+        status = soft_segment_commit(
+            &dom->seg, sizeof(soft_domain_seg_t) + dom->committed * sizeof(soft_mr_entry_t),
+            more * sizeof(soft_mr_entry_t));
+        if (status != ANGARA_OK) {
+            return status;
+        }
+        dom->committed += more;
+        __atomic_store_n(&dom->shared->mr_committed, dom->committed, __ATOMIC_RELEASE);
+    }
+    /* Room to free it later is taken now, so that freeing can't fail. */
+    if (dom->mr_used == dom->free_size) {
+        uint32_t  size = dom->free_size ? 2 * dom->free_size : 256;
+        uint32_t *list = realloc(dom->free_list, size * sizeof(*list));
+
+        if (list == NULL) {
+            return ANGARA_ERR_NO_MEMORY;
+        }
+        dom->free_list = list;
+        dom->free_size = size;
+    }
+    *index_p = dom->mr_used++;
+    return ANGARA_OK;
+}
+
+/* ---- regions --------------------------------------------------------------------------------- */
+
+static angara_status_t publish(soft_domain_t *dom, soft_mr_t *mr, int fd)
+{
+    soft_mr_entry_t *entry;
+    angara_status_t  status;
+    uint32_t         index;
+
+    pthread_mutex_lock(&dom->lock);
+    status = take_index(dom, &index);
+    if (status == ANGARA_OK) {
+        mr->index     = index;
+        mr->base.key  = make_key(dom, index);
+        entry         = &dom->shared->entries[index];
+        entry->addr   = (uintptr_t)mr->base.addr;
+        entry->length = mr->base.length;
+        entry->access = mr->base.access;
+        entry->fd     = fd;
+        entry->offset = 0;
+        __atomic_store_n(&entry->key, mr->base.key, __ATOMIC_RELEASE);
+    }
+    pthread_mutex_unlock(&dom->lock);
+    return status;
+}
+
+static soft_mr_t *mr_new(angara_domain_h dom, void *addr, size_t length, unsigned access)
+{
+    soft_mr_t *mr = calloc(1, sizeof(*mr));
+
+    if (mr != NULL) {
+        mr->base.dom    = dom;
+        mr->base.addr   = addr;
+        mr->base.length = length;
+        mr->base.access = access;
+        mr->seg.fd      = -1;
+    }
+    return mr;
+}
+
+angara_status_t soft_mr_register(angara_domain_h dom, void *addr, size_t length, unsigned access,
+                                 angara_mr_h *mr_p)
+{
+    soft_mr_t      *mr = mr_new(dom, addr, length, access);
+    angara_status_t status;
+
+    if (mr == NULL) {
+        return ANGARA_ERR_NO_MEMORY;
+    }
+    status = publish(soft_domain(dom), mr, -1);
+    if (status != ANGARA_OK) {
+        free(mr);
+        return status;
+    }
+    __atomic_add_fetch(&dom->refs, 1, __ATOMIC_RELAXED);
+    if (access & ANGARA_ACCESS_REMOTE_ATOMIC) {
+        soft_helper_start(); /* atomics on private memory must go on while the program computes */
+    }
+    *mr_p = &mr->base;
+    return ANGARA_OK;
+}
+
+/* Wait until no pair is accessing the key. */
+static void wait_hazards(soft_domain_t *dom, uint64_t key)
+{
+    soft_domain_seg_t *shared = dom->shared;
+    uint32_t           used;
+    unsigned           spins = 0;
+
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    used = __atomic_load_n(&shared->hazards_used, __ATOMIC_SEQ_CST);
+    if (used > SOFT_HAZARDS) {
+        used = SOFT_HAZARDS;
+    }
+    for (uint32_t i = 0; i < used; ++i) {
+        soft_hazard_t *hazard = &shared->hazards[i];
+
+        while (__atomic_load_n(&hazard->key, __ATOMIC_ACQUIRE) == key) {
+            if (++spins % 1024 == 0) {
+                uint64_t owner = __atomic_load_n(&hazard->owner, __ATOMIC_RELAXED);
+
+                if (owner == 0 || !soft_owner_alive(owner)) {
+                    break;
+                }
+            }
+            if (spins > 64) {
+                sched_yield();
+            }
+        }
+    }
+}
+
+static void withdraw(soft_mr_t *mr)
+{
+    soft_domain_t *dom = soft_domain(mr->base.dom);
+
+    __atomic_store_n(&dom->shared->entries[mr->index].key, 0, __ATOMIC_SEQ_CST);
+    wait_hazards(dom, mr->base.key);
+    soft_helper_quiesce();
+
+    pthread_mutex_lock(&dom->lock);
+    dom->free_list[dom->num_free++] = mr->index;
+    pthread_mutex_unlock(&dom->lock);
+    __atomic_sub_fetch(&mr->base.dom->refs, 1, __ATOMIC_RELEASE);
+}
+
+angara_status_t soft_mr_deregister(angara_mr_h base)
+{
+    soft_mr_t *mr = (soft_mr_t *)base;
+
+    withdraw(mr);
+    free(mr);
+    return ANGARA_OK;
+}
+
+angara_status_t soft_mem_alloc(angara_domain_h dom, size_t *length, unsigned access, void **addr_p,
+                               angara_mr_h *mr_p)
+{
+    size_t          size = (*length + SOFT_PAGE - 1) & ~(size_t)(SOFT_PAGE - 1);
+    soft_mr_t      *mr   = mr_new(dom, NULL, size, access);
+    angara_status_t status;
+
+    if (mr == NULL) {
+        return ANGARA_ERR_NO_MEMORY;
+    }
+    status = soft_segment_create("angara-memory", size, &mr->seg);
+    if (status != ANGARA_OK) {
+        goto err_free;
+    }
+    status = soft_segment_commit(&mr->seg, 0, size);
+    if (status != ANGARA_OK) {
+        goto err_segment;
+    }
+    madvise(mr->seg.base, size, MADV_DOFORK); /* the program's own data: forks see it as usual */
+    mr->base.addr      = mr->seg.base;
+    mr->base.allocated = 1;
+    status             = publish(soft_domain(dom), mr, mr->seg.fd);
+    if (status != ANGARA_OK) {
+        goto err_segment;
+    }
+    __atomic_add_fetch(&dom->refs, 1, __ATOMIC_RELAXED);
+    *length = size;
+    *addr_p = mr->base.addr;
+    *mr_p   = &mr->base;
+    return ANGARA_OK;
+
+err_segment:
+    soft_segment_close(&mr->seg);
+err_free:
+    free(mr);
+    return status;
+}
+
+angara_status_t soft_mem_free(angara_mr_h base)
+{
+    soft_mr_t *mr = (soft_mr_t *)base;
+
+    withdraw(mr);
+    soft_segment_close(&mr->seg);
+    free(mr);
+    return ANGARA_OK;
+}
+
+angara_status_t soft_mr_check(const soft_domain_seg_t *dom, uint32_t mr_max, uint64_t key,
+                              uint64_t offset, uint64_t length, unsigned access, uint64_t *addr_p,
+                              const soft_mr_entry_t **entry_p)
+{
+    const soft_mr_entry_t *entry = &dom->entries[KEY_INDEX(key)];
+    uint64_t               size;
+
+    if (__builtin_expect(key == 0 || KEY_INDEX(key) >= mr_max ||
+                             KEY_INDEX(key) >= dom->mr_committed ||
+                             __atomic_load_n(&entry->key, __ATOMIC_ACQUIRE) != key,
+                         0)) {
+        return ANGARA_ERR_KEY;
+    }
+    size = entry->length;
+    if (__builtin_expect(offset > size || length > size - offset, 0)) {
+        return ANGARA_ERR_BOUNDS;
+    }
+    if (__builtin_expect((access & ~entry->access) != 0, 0)) {
+        return ANGARA_ERR_RIGHTS;
+    }
+    if (addr_p != NULL) {
+        *addr_p = entry->addr + offset;
+    }
+    if (entry_p != NULL) {
+        *entry_p = entry;
+    }
+    return ANGARA_OK;
+}

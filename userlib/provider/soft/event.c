@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Event rings, notify puts and wake-ups of the soft fabric. See soft.h. */
+#define _GNU_SOURCE
+#include "soft.h"
+
+#include "src/log.h"
+
+#include <string.h>
+#include <unistd.h>
+
+/* What a notify record carries besides its data: who sent it. */
+typedef struct {
+    uint32_t node, index, generation, reserved;
+} notify_head_t;
+
+/* ---- local events: faults, dead peers -------------------------------------------------------- */
+
+/* Called with the engine's lock held (which exists in chaos mode only). */
+void soft_event_raise(soft_pe_t *pe, angara_event_type_t type, int status, soft_peer_t *peer,
+                      uint64_t key)
+{
+    angara_event_t *event;
+
+    if (pe->events_tail - pe->events_head == pe->num_events) {
+        pe->events_lost = 1;
+        pe->counters.events_lost++;
+        return;
+    }
+    event         = &pe->events[pe->events_tail++ % pe->num_events];
+    event->type   = type;
+    event->status = status;
+    event->peer   = peer != NULL ? &peer->base : NULL;
+    event->key    = key;
+    event->len    = 0;
+    soft_wake_self(pe);
+}
+
+static int poll_local(soft_pe_t *pe, angara_event_t *event)
+{
+    int found = 1;
+
+    ang_engine_lock(&pe->engine);
+    if (pe->events_lost) {
+        pe->events_lost = 0;
+        memset(event, 0, sizeof(*event));
+        event->type = ANGARA_EVENT_OVERFLOW;
+    } else if (pe->events_head != pe->events_tail) {
+        *event = pe->events[pe->events_head++ % pe->num_events];
+    } else {
+        found = 0;
+    }
+    ang_engine_unlock(&pe->engine);
+    return found;
+}
+
+static soft_peer_t *find_sender(soft_pe_t *pe, const notify_head_t *head)
+{
+    for (soft_peer_t *peer = pe->peers; peer != NULL; peer = peer->next) {
+        const angara_address_t *address = &peer->remote.address;
+
+        if (address->generation == head->generation && address->index == head->index &&
+            address->node == head->node) {
+            return peer;
+        }
+    }
+    return NULL;
+}
+
+static int poll_notify(soft_pe_t *pe, angara_event_t *event)
+{
+    uint8_t       record[SOFT_RECORD_MAX];
+    notify_head_t head;
+    soft_peer_t  *sender;
+    int           length;
+
+    do {
+        length = soft_record_pop(&pe->notify, record);
+        if (length < 0) {
+            return 0;
+        }
+        /* Nobody of this library sends a short or long one: skip garbage. */
+    } while (length < (int)sizeof(head) || length > (int)(sizeof(head) + ANGARA_NOTIFY_MAX));
+
+    memcpy(&head, record, sizeof(head));
+    sender        = find_sender(pe, &head);
+    event->type   = ANGARA_EVENT_NOTIFY;
+    event->status = ANGARA_OK;
+    event->peer   = sender != NULL ? &sender->base : NULL;
+    event->key    = 0;
+    event->len    = (uint32_t)length - sizeof(head);
+    memcpy(event->data, record + sizeof(head), event->len);
+    return 1;
+}
+
+static int have_local(const soft_pe_t *pe)
+{
+    return __atomic_load_n(&pe->events_tail, __ATOMIC_RELAXED) != pe->events_head || pe->events_lost;
+}
+
+angara_status_t soft_event_poll(angara_pe_h base, angara_event_t *event)
+{
+    soft_pe_t *pe = soft_pe(base);
+
+    if ((have_local(pe) && poll_local(pe, event)) || poll_notify(pe, event)) {
+        pe->counters.events++;
+        return ANGARA_OK;
+    }
+    return ANGARA_ERR_NO_RESOURCE;
+}
+
+angara_status_t soft_notify(angara_peer_h base, const void *record, size_t length)
+{
+    soft_peer_t    *peer = soft_peer(base);
+    soft_pe_t      *pe   = soft_pe(base->pe);
+    notify_head_t   head = {pe->address.node, pe->address.index, pe->address.generation, 0};
+    angara_status_t status;
+
+    if (peer->down || peer->remote.seg->generation != peer->remote.address.generation) {
+        return ANGARA_ERR_PEER_DEAD;
+    }
+    status = soft_record_push((void *)((char *)peer->remote.seg + peer->remote.layout.events),
+                              peer->remote.events, &head, sizeof(head), record, length);
+    if (status != ANGARA_OK) {
+        pe->counters.notify_refused++;
+        return status;
+    }
+    pe->counters.notifies++;
+    __atomic_thread_fence(__ATOMIC_SEQ_CST); /* the record, then the look at `armed` */
+    soft_wake(base);
+    return ANGARA_OK;
+}
+
+/* ---- wake-ups -------------------------------------------------------------------------------- */
+
+void soft_wake(angara_peer_h base)
+{
+    soft_peer_t *peer = soft_peer(base);
+
+    if (__atomic_load_n(&peer->remote.seg->armed, __ATOMIC_RELAXED) &&
+        __atomic_exchange_n(&peer->remote.seg->armed, 0, __ATOMIC_SEQ_CST)) {
+        soft_remote_poke(&peer->remote, peer->remote.seg->wake_fd, &peer->remote.wake_fd);
+        soft_pe(base->pe)->counters.wakes++;
+    }
+}
+
+void soft_wake_self(soft_pe_t *pe)
+{
+    if (__atomic_load_n(&pe->seg->armed, __ATOMIC_SEQ_CST) &&
+        __atomic_exchange_n(&pe->seg->armed, 0, __ATOMIC_SEQ_CST) &&
+        write(pe->wake_pipe[1], "", 1) < 0) {
+        ang_debug("own wake pipe is full"); /* then it wakes anyway */
+    }
+}
+
+angara_status_t soft_event_fd(angara_pe_h pe, int *fd_p)
+{
+    *fd_p = soft_pe(pe)->epoll_fd;
+    return ANGARA_OK;
+}
+
+angara_status_t soft_event_arm(angara_pe_h base)
+{
+    soft_pe_t *pe = soft_pe(base);
+
+    __atomic_store_n(&pe->seg->armed, 1, __ATOMIC_SEQ_CST);
+    /* Senders store their flag, then read `armed`, without a fence of their own: this is it. */
+    soft_membarrier();
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    if (have_local(pe) || soft_record_ready(&pe->notify) || soft_record_ready(&pe->service)) {
+        __atomic_store_n(&pe->seg->armed, 0, __ATOMIC_SEQ_CST);
+        return ANGARA_INPROGRESS;
+    }
+    return ANGARA_OK;
+}
+
+void soft_event_disarm(angara_pe_h base)
+{
+    soft_pe_t *pe = soft_pe(base);
+    char       bytes[64];
+
+    __atomic_store_n(&pe->seg->armed, 0, __ATOMIC_SEQ_CST);
+    while (read(pe->wake_pipe[0], bytes, sizeof(bytes)) == (ssize_t)sizeof(bytes)) {
+    }
+    soft_peers_check(pe); /* it may have been a peer's death that woke us */
+}

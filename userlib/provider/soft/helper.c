@@ -1,0 +1,399 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The helper: carries out, in the process that owns the memory, what initiators may not do themselves
+ * (agent.c is their side). One thread per process, started when somebody may need it and asleep in
+ * poll() when idle; the owner's own progress calls serve requests too.
+ *
+ * Invariants
+ *   - soft_helper_lock is held while requests are served and regions touched, so deregistration, which
+ *     takes it after withdrawing the key, knows that nothing is touched any more.
+ *   - Requests come from other processes: everything is checked against the own table.
+ *   - After a fork the child starts with nothing: no thread, no PEs, a pipe of its own.
+ */
+#define _GNU_SOURCE
+#include "soft.h"
+
+#include "src/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+pthread_mutex_t soft_helper_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* A requester whose segment is mapped here. */
+typedef struct client {
+    soft_remote_t  remote;
+    struct client *next;
+} client_t;
+
+static struct {
+    pthread_mutex_t life; /* taken before soft_helper_lock: start, stop, pipe */
+    pthread_t       thread;
+    int             running;
+    int             stop;
+    int             pipe[2];
+    int             have_pipe;
+    soft_pe_t      *pes;
+    client_t       *clients;
+} helper = {.life = PTHREAD_MUTEX_INITIALIZER, .pipe = {-1, -1}};
+
+/* ---- serving --------------------------------------------------------------------------------- */
+
+static client_t *client_get(const angara_address_t *address)
+{
+    client_t  *client, **link;
+
+    for (link = &helper.clients; (client = *link) != NULL; link = &client->next) {
+        if (!memcmp(&client->remote.address, address, sizeof(*address))) {
+            return client;
+        }
+    }
+    client = calloc(1, sizeof(*client));
+    if (client == NULL) {
+        return NULL;
+    }
+    if (address->magic != ANGARA_ADDRESS_MAGIC || address->provider != SOFT_PROVIDER_ID ||
+        address->version != ANGARA_WIRE_VERSION ||
+        soft_remote_open(address, &client->remote) != ANGARA_OK) {
+        free(client);
+        return NULL;
+    }
+    client->next   = helper.clients;
+    helper.clients = client;
+    return client;
+}
+
+static void clients_drop(int all)
+{
+    client_t **link = &helper.clients, *client;
+
+    while ((client = *link) != NULL) {
+        if (all || soft_remote_dead(&client->remote) ||
+            client->remote.seg->generation != client->remote.address.generation) {
+            *link = client->next;
+            soft_remote_close(&client->remote);
+            free(client);
+        } else {
+            link = &client->next;
+        }
+    }
+}
+
+/*
+ * Copy between a region of this process and the requester's staging memory. The program may have
+ * unmapped the region: the kernel then says EFAULT where a plain copy would crash.
+ */
+static angara_status_t guarded_copy(uint64_t dst, uint64_t src, size_t length)
+{
+    struct iovec from = {(void *)(uintptr_t)src, length};
+    struct iovec to   = {(void *)(uintptr_t)dst, length};
+    ssize_t      moved;
+
+    if (length == 0) {
+        return ANGARA_OK;
+    }
+    moved = process_vm_readv(getpid(), &to, 1, &from, 1, 0);
+    if (moved == (ssize_t)length) {
+        return ANGARA_OK;
+    }
+    if (moved >= 0 || errno == EFAULT) {
+        return ANGARA_ERR_BOUNDS;
+    }
+    memcpy((void *)(uintptr_t)dst, (const void *)(uintptr_t)src, length); /* forbidden by seccomp */
+    return ANGARA_OK;
+}
+
+static angara_status_t serve_atomic(const soft_request_t *request, uint64_t addr, uint64_t *old)
+{
+    ang_desc_t desc = {
+        .atomic  = request->atomic,
+        .width   = request->width,
+        .operand = request->operand,
+        .compare = request->compare,
+    };
+    uint64_t        probe;
+    angara_status_t status;
+
+    if (addr % request->width != 0) {
+        return ANGARA_ERR_BOUNDS;
+    }
+    status = guarded_copy((uintptr_t)&probe, addr, request->width);
+    return status == ANGARA_OK ? soft_cpu_atomic((void *)(uintptr_t)addr, &desc, old) : status;
+}
+
+static angara_status_t serve_data(soft_pe_t *pe, const soft_request_t *request, uint64_t staging,
+                                  uint64_t *old)
+{
+    static const unsigned rights[ANG_OP_LAST] = {
+        [ANG_OP_PUT]    = ANGARA_ACCESS_REMOTE_WRITE,
+        [ANG_OP_GET]    = ANGARA_ACCESS_REMOTE_READ,
+        [ANG_OP_ATOMIC] = ANGARA_ACCESS_REMOTE_ATOMIC,
+    };
+    uint64_t        length = request->op == ANG_OP_ATOMIC ? request->width : request->length;
+    uint64_t        addr;
+    angara_status_t status;
+
+    status = soft_mr_check(pe->dom->shared, pe->dom->mr_max, request->key, request->offset, length,
+                           rights[request->op], &addr, NULL);
+    if (status != ANGARA_OK) {
+        return status;
+    }
+    switch (request->op) {
+    case ANG_OP_PUT:
+        return guarded_copy(addr, staging, length);
+    case ANG_OP_GET:
+        return guarded_copy(staging, addr, length);
+    default:
+        return serve_atomic(request, addr, old);
+    }
+}
+
+static int request_is_sane(const soft_request_t *request)
+{
+    switch (request->op) {
+    case ANG_OP_PUT:
+    case ANG_OP_GET:
+        return request->length <= SOFT_STAGING && request->agent < SOFT_AGENTS;
+    case ANG_OP_ATOMIC:
+        return request->atomic < ANGARA_ATOMIC_LAST &&
+               (request->width == 4 || request->width == 8) && request->agent < SOFT_AGENTS;
+    case ANG_OP_MARKER:
+        return request->agent < SOFT_AGENTS;
+    default:
+        return 0;
+    }
+}
+
+static void serve_one(soft_pe_t *pe, const soft_request_t *request)
+{
+    client_t       *client = request_is_sane(request) ? client_get(&request->from) : NULL;
+    soft_remote_t  *remote;
+    soft_reply_t   *reply;
+    uint64_t        staging, old = 0;
+    angara_status_t status = ANGARA_OK;
+
+    if (client == NULL) {
+        return; /* garbage, or its sender died meanwhile: nobody waits for an answer */
+    }
+    remote  = &client->remote;
+    reply   = &remote->seg->replies[request->agent];
+    staging = (uintptr_t)remote->seg + remote->layout.staging +
+              (uint64_t)request->agent * SOFT_STAGING;
+    if (request->op != ANG_OP_MARKER) {
+        status = serve_data(pe, request, staging, &old);
+    }
+    reply->status = status;
+    reply->old    = old;
+    __atomic_store_n(&reply->sequence, request->sequence, __ATOMIC_RELEASE);
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    if (__atomic_exchange_n(&remote->seg->armed, 0, __ATOMIC_SEQ_CST)) {
+        soft_remote_poke(remote, remote->seg->wake_fd, &remote->wake_fd);
+    }
+}
+
+/* Called with soft_helper_lock held. */
+static unsigned serve(soft_pe_t *pe)
+{
+    soft_request_t request;
+    unsigned       count = 0;
+    int            length;
+
+    while (count < SOFT_SERVICE_RING &&
+           (length = soft_record_pop(&pe->service, &request)) >= 0) {
+        if (length == (int)sizeof(request)) {
+            serve_one(pe, &request);
+        }
+        count++;
+    }
+    return count;
+}
+
+unsigned soft_helper_poll(soft_pe_t *pe)
+{
+    unsigned count;
+
+    soft_helper_start(); /* so that the next request needs no progress of the owner's */
+    if (pthread_mutex_trylock(&soft_helper_lock) != 0) {
+        return 0;
+    }
+    count = serve(pe);
+    pthread_mutex_unlock(&soft_helper_lock);
+    return count;
+}
+
+void soft_helper_quiesce(void)
+{
+    pthread_mutex_lock(&soft_helper_lock);
+    pthread_mutex_unlock(&soft_helper_lock);
+}
+
+/* ---- the thread ------------------------------------------------------------------------------ */
+
+static void set_asleep(uint32_t asleep)
+{
+    for (soft_pe_t *pe = helper.pes; pe != NULL; pe = pe->next) {
+        __atomic_store_n(&pe->seg->helper_asleep, asleep, __ATOMIC_SEQ_CST);
+    }
+}
+
+static unsigned serve_all(void)
+{
+    unsigned count = 0;
+
+    for (soft_pe_t *pe = helper.pes; pe != NULL; pe = pe->next) {
+        count += serve(pe);
+    }
+    return count;
+}
+
+static void *helper_thread(void *arg)
+{
+    struct pollfd poller = {helper.pipe[0], POLLIN, 0};
+    char          bytes[256];
+
+    (void)arg;
+    pthread_mutex_lock(&soft_helper_lock);
+    while (!helper.stop) {
+        if (serve_all() != 0) {
+            /* Let deregistration and the owner's progress in. */
+            pthread_mutex_unlock(&soft_helper_lock);
+            pthread_mutex_lock(&soft_helper_lock);
+            continue;
+        }
+        set_asleep(1);
+        __atomic_thread_fence(__ATOMIC_SEQ_CST);
+        if (serve_all() == 0) { /* nothing came between the look and the flag */
+            clients_drop(0);
+            pthread_mutex_unlock(&soft_helper_lock);
+            poll(&poller, 1, -1);
+            while (read(helper.pipe[0], bytes, sizeof(bytes)) == (ssize_t)sizeof(bytes)) {
+            }
+            pthread_mutex_lock(&soft_helper_lock);
+        }
+        set_asleep(0);
+    }
+    set_asleep(1);
+    pthread_mutex_unlock(&soft_helper_lock);
+    return NULL;
+}
+
+void soft_helper_start(void)
+{
+    sigset_t all, old;
+
+    if (__atomic_load_n(&helper.running, __ATOMIC_ACQUIRE)) {
+        return;
+    }
+    pthread_mutex_lock(&helper.life);
+    if (!helper.running && helper.have_pipe) {
+        sigfillset(&all); /* the program's signal handlers run in the program's threads */
+        pthread_sigmask(SIG_SETMASK, &all, &old);
+        helper.stop = 0;
+        if (pthread_create(&helper.thread, NULL, helper_thread, NULL) == 0) {
+            __atomic_store_n(&helper.running, 1, __ATOMIC_RELEASE);
+        } else {
+            ang_warn("the helper thread can't be started: requests of peers wait for this process's "
+                     "progress. Check ulimit -u");
+        }
+        pthread_sigmask(SIG_SETMASK, &old, NULL);
+    }
+    pthread_mutex_unlock(&helper.life);
+}
+
+/* Called with helper.life held and no PEs left. */
+static void helper_stop(void)
+{
+    if (helper.running) {
+        pthread_mutex_lock(&soft_helper_lock);
+        helper.stop = 1;
+        pthread_mutex_unlock(&soft_helper_lock);
+        if (write(helper.pipe[1], "", 1) < 0) {
+            ang_debug("helper pipe is full"); /* then it wakes anyway */
+        }
+        pthread_join(helper.thread, NULL);
+        __atomic_store_n(&helper.running, 0, __ATOMIC_RELEASE);
+    }
+    clients_drop(1);
+    close(helper.pipe[0]);
+    close(helper.pipe[1]);
+    helper.have_pipe = 0;
+}
+
+/* ---- PEs of this process --------------------------------------------------------------------- */
+
+angara_status_t soft_helper_prepare(void)
+{
+    angara_status_t status = ANGARA_OK;
+
+    pthread_mutex_lock(&helper.life);
+    if (!helper.have_pipe) {
+        if (pipe2(helper.pipe, O_CLOEXEC | O_NONBLOCK) == 0) {
+            helper.have_pipe = 1;
+        } else {
+            ang_error("creating a pipe failed: %s. Raise the limit with ulimit -n", strerror(errno));
+            status = ANGARA_ERR_LIMIT;
+        }
+    }
+    pthread_mutex_unlock(&helper.life);
+    return status;
+}
+
+int soft_helper_wake_fd(void)
+{
+    return helper.pipe[1];
+}
+
+void soft_helper_add_pe(soft_pe_t *pe)
+{
+    pthread_mutex_lock(&soft_helper_lock);
+    pe->next   = helper.pes;
+    helper.pes = pe;
+    pthread_mutex_unlock(&soft_helper_lock);
+}
+
+void soft_helper_remove_pe(soft_pe_t *pe)
+{
+    soft_pe_t **link;
+
+    pthread_mutex_lock(&helper.life);
+    pthread_mutex_lock(&soft_helper_lock);
+    for (link = &helper.pes; *link != NULL; link = &(*link)->next) {
+        if (*link == pe) {
+            *link = pe->next;
+            break;
+        }
+    }
+    pthread_mutex_unlock(&soft_helper_lock);
+    if (helper.pes == NULL && helper.have_pipe) {
+        helper_stop();
+    }
+    pthread_mutex_unlock(&helper.life);
+}
+
+/* ---- fork ------------------------------------------------------------------------------------ */
+
+static void fork_child(void)
+{
+    pthread_mutex_init(&soft_helper_lock, NULL);
+    pthread_mutex_init(&helper.life, NULL);
+    helper.running = 0;
+    helper.stop    = 0;
+    helper.pes     = NULL;
+    helper.clients = NULL; /* their mappings aren't in the child; the few bytes stay */
+    if (helper.have_pipe) {
+        close(helper.pipe[0]);
+        close(helper.pipe[1]);
+        helper.have_pipe = 0;
+    }
+}
+
+static void __attribute__((constructor)) helper_init(void)
+{
+    pthread_atfork(NULL, NULL, fork_child);
+}

@@ -1,0 +1,461 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Operations of the soft fabric, and the backend through which the descriptor engine moves data:
+ * by plain copies (own process, shared regions), by process_vm_readv/writev (private memory of a
+ * peer), or by the peer's helper thread (agent.c) where neither may be used.
+ */
+#define _GNU_SOURCE
+#include "soft.h"
+
+#include "src/config.h"
+#include "src/log.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/uio.h>
+
+enum {
+    REF_CMA   = ANG_REF_BACKEND, /* addr in the peer's private memory */
+    REF_AGENT                    /* named by key and offset; addr is 0: not to be sliced */
+};
+
+#define CMA_CHUNK ((uint64_t)1 << 30) /* bytes of one process_vm call, below MAX_RW_COUNT */
+
+static soft_pe_t *pair_pe(ang_pair_t *pair)
+{
+    return pair->engine->ctx;
+}
+
+/* ---- resolving ------------------------------------------------------------------------------- */
+
+static angara_status_t backend_local(ang_pair_t *pair, uint64_t key, uint64_t offset,
+                                     uint64_t length, unsigned access, ang_ref_t *ref)
+{
+    soft_domain_t *dom = pair_pe(pair)->dom;
+
+    ref->kind   = ANG_REF_HOST;
+    ref->key    = key;
+    ref->offset = offset;
+    return soft_mr_check(dom->shared, dom->mr_max, key, offset, length, access, &ref->addr, NULL);
+}
+
+/* Must the peer's process do it? Gets, atomics and so on need loopback; private memory needs CMA. */
+static int needs_agent(const soft_peer_t *peer, const soft_mr_entry_t *entry, unsigned access)
+{
+    if (peer->remote.same_process && (peer->is_self || ang_config.loopback)) {
+        return 0;
+    }
+    if (!ang_config.loopback && access != ANGARA_ACCESS_REMOTE_WRITE) {
+        return 1;
+    }
+    if (entry->fd >= 0) {
+        return 0;
+    }
+    return access == ANGARA_ACCESS_REMOTE_ATOMIC || !peer->cma;
+}
+
+static angara_status_t backend_remote(ang_pair_t *pair, uint64_t key, uint64_t offset,
+                                      uint64_t length, unsigned access, ang_ref_t *ref)
+{
+    soft_peer_t           *peer   = soft_pair_peer(pair);
+    soft_remote_t         *remote = &peer->remote;
+    const soft_mr_entry_t *entry;
+    angara_status_t        status;
+    char                  *base;
+
+    if (__builtin_expect(remote->seg->generation != remote->address.generation, 0)) {
+        return ANGARA_ERR_PEER_DEAD;
+    }
+    /* The hazard, a full fence, then the look at the entry: see domain.c. */
+    __atomic_exchange_n(&remote->hazard->key, key, __ATOMIC_SEQ_CST);
+    status = soft_mr_check(remote->dom, remote->mr_max, key, offset, length, access, &ref->addr,
+                           &entry);
+    if (status != ANGARA_OK) {
+        goto err;
+    }
+    ref->key    = key;
+    ref->offset = offset;
+    if (__builtin_expect(needs_agent(peer, entry, access), 0)) {
+        ref->kind = REF_AGENT;
+        ref->addr = 0;
+        __atomic_store_n(&remote->hazard->key, 0, __ATOMIC_RELEASE); /* the helper holds its lock */
+    } else if (remote->same_process) {
+        ref->kind = ANG_REF_HOST;
+    } else if (entry->fd >= 0) {
+        status = soft_remote_map(remote, key, entry->fd, entry->offset, entry->length, &base);
+        if (status != ANGARA_OK) {
+            goto err;
+        }
+        ref->kind = ANG_REF_HOST;
+        ref->addr = (uintptr_t)base + offset;
+    } else {
+        ref->kind = REF_CMA;
+    }
+    return ANGARA_OK;
+
+err:
+    __atomic_store_n(&remote->hazard->key, 0, __ATOMIC_RELEASE);
+    return status;
+}
+
+static void backend_release(ang_pair_t *pair, ang_ref_t *ref)
+{
+    if (ref->kind != REF_AGENT) {
+        __atomic_store_n(&soft_pair_peer(pair)->remote.hazard->key, 0, __ATOMIC_RELEASE);
+    }
+}
+
+/* ---- moving ---------------------------------------------------------------------------------- */
+
+static angara_status_t cma_error(soft_peer_t *peer)
+{
+    switch (errno) {
+    case ESRCH:
+        return ANGARA_ERR_PEER_DEAD;
+    case EFAULT: /* the region's memory was unmapped, there or here */
+        return ANGARA_ERR_BOUNDS;
+    case EPERM:
+        peer->cma = 0; /* the rules changed under way: the helper does it next time */
+        return ANGARA_ERR_RIGHTS;
+    case ENOMEM:
+        return ANGARA_ERR_NO_MEMORY;
+    default:
+        ang_error("process_vm on %s failed: %s", peer->base.name, strerror(errno));
+        return ANGARA_ERR_SYSTEM;
+    }
+}
+
+static angara_status_t cma_copy(soft_peer_t *peer, uint64_t there, uint64_t here, uint64_t length,
+                                int read, uint64_t *done)
+{
+    while (*done < length) {
+        uint64_t     left   = length - *done;
+        size_t       size   = left < CMA_CHUNK ? left : CMA_CHUNK;
+        struct iovec local  = {(void *)(uintptr_t)(here + *done), size};
+        struct iovec remote = {(void *)(uintptr_t)(there + *done), size};
+        ssize_t      moved;
+
+        moved = read ? process_vm_readv(peer->remote.pid, &local, 1, &remote, 1, 0)
+                     : process_vm_writev(peer->remote.pid, &local, 1, &remote, 1, 0);
+        if (moved < 0) {
+            return cma_error(peer);
+        }
+        *done += (uint64_t)moved;
+    }
+    return ANGARA_OK;
+}
+
+/*
+ * One word is stored at once, as a NIC does: whoever polls it sees all of it or nothing. Longer
+ * copies promise nothing about order.
+ */
+static void host_copy(uint64_t dst, uint64_t src, uint64_t length)
+{
+    if (length == 8 && dst % 8 == 0) {
+        uint64_t word;
+
+        memcpy(&word, (const void *)(uintptr_t)src, sizeof(word));
+        __atomic_store_n((uint64_t *)(uintptr_t)dst, word, __ATOMIC_RELAXED);
+    } else if (length == 4 && dst % 4 == 0) {
+        uint32_t word;
+
+        memcpy(&word, (const void *)(uintptr_t)src, sizeof(word));
+        __atomic_store_n((uint32_t *)(uintptr_t)dst, word, __ATOMIC_RELAXED);
+    } else {
+        memmove((void *)(uintptr_t)dst, (const void *)(uintptr_t)src, length);
+    }
+}
+
+
+
+static angara_status_t backend_copy(ang_pair_t *pair, const ang_ref_t *dst, const ang_ref_t *src,
+                                    uint64_t length, uint64_t *done)
+{
+    soft_peer_t *peer = soft_pair_peer(pair);
+
+    if (dst->kind == ANG_REF_HOST && src->kind == ANG_REF_HOST) {
+        host_copy(dst->addr, src->addr, length);
+        *done = length;
+        return ANGARA_OK;
+    }
+    if (dst->kind == REF_CMA) {
+        return cma_copy(peer, dst->addr, src->addr, length, 0, done);
+    }
+    if (src->kind == REF_CMA) {
+        return cma_copy(peer, src->addr, dst->addr, length, 1, done);
+    }
+    if (dst->kind == REF_AGENT) {
+        return soft_agent_copy_out(peer, dst->key, dst->offset, (void *)(uintptr_t)src->addr, length,
+                                   done);
+    }
+    return soft_agent_copy_in(peer, src->key, src->offset, (void *)(uintptr_t)dst->addr, length,
+                              done);
+}
+
+angara_status_t soft_cpu_atomic(void *word, const ang_desc_t *desc, uint64_t *old)
+{
+#define SOFT_ATOMIC(_type) \
+    do { \
+        _type *target  = word; \
+        _type  operand = (_type)desc->operand; \
+        _type  value   = (_type)desc->compare; \
+        switch ((angara_atomic_op_t)desc->atomic) { \
+        case ANGARA_ATOMIC_ADD: \
+            *old = __atomic_fetch_add(target, operand, __ATOMIC_SEQ_CST); \
+            return ANGARA_OK; \
+        case ANGARA_ATOMIC_AND: \
+            *old = __atomic_fetch_and(target, operand, __ATOMIC_SEQ_CST); \
+            return ANGARA_OK; \
+        case ANGARA_ATOMIC_OR: \
+            *old = __atomic_fetch_or(target, operand, __ATOMIC_SEQ_CST); \
+            return ANGARA_OK; \
+        case ANGARA_ATOMIC_XOR: \
+            *old = __atomic_fetch_xor(target, operand, __ATOMIC_SEQ_CST); \
+            return ANGARA_OK; \
+        case ANGARA_ATOMIC_SWAP: \
+            *old = __atomic_exchange_n(target, operand, __ATOMIC_SEQ_CST); \
+            return ANGARA_OK; \
+        case ANGARA_ATOMIC_CSWAP: \
+            __atomic_compare_exchange_n(target, &value, operand, 0, __ATOMIC_SEQ_CST, \
+                                        __ATOMIC_SEQ_CST); \
+            *old = value; /* what was there, whether it matched or not */ \
+            return ANGARA_OK; \
+        default: \
+            return ANGARA_ERR_INVALID; \
+        } \
+    } while (0)
+
+    if (desc->width == 8) {
+        SOFT_ATOMIC(uint64_t);
+    }
+    SOFT_ATOMIC(uint32_t);
+#undef SOFT_ATOMIC
+}
+
+static angara_status_t backend_atomic(ang_pair_t *pair, const ang_ref_t *ref,
+                                      const ang_desc_t *desc, uint64_t *old)
+{
+    if (ref->kind == REF_AGENT) {
+        return soft_agent_atomic(soft_pair_peer(pair), ref->key, ref->offset, desc, old);
+    }
+    return soft_cpu_atomic((void *)(uintptr_t)ref->addr, desc, old);
+}
+
+/*
+ * All before the marker was performed by this CPU's stores or by completed system calls and
+ * requests, so a fence makes it visible. Without loopback the peer itself must answer.
+ */
+static angara_status_t backend_read_back(ang_pair_t *pair)
+{
+    soft_peer_t *peer = soft_pair_peer(pair);
+
+    if (peer->remote.seg->generation != peer->remote.address.generation) {
+        return ANGARA_ERR_PEER_DEAD;
+    }
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    if (ang_config.loopback || peer->is_self) {
+        return ANGARA_OK;
+    }
+    return soft_agent_read_back(peer);
+}
+
+static void backend_marker_land(ang_engine_t *engine, uint64_t slot, uint64_t value)
+{
+    soft_pe_t *pe = engine->ctx;
+
+    __atomic_sub_fetch(&pe->slot_posted[slot], 1, __ATOMIC_RELEASE);
+    __atomic_store_n(&pe->slots[slot], value, __ATOMIC_RELEASE);
+    if (engine->chaos != NULL) {
+        soft_wake_self(pe);
+    }
+}
+
+/* ---- windows --------------------------------------------------------------------------------- */
+
+static char *window_at(ang_pair_t *pair, uint64_t offset)
+{
+    soft_remote_t *remote = &soft_pair_peer(pair)->remote;
+
+    return (char *)remote->seg + remote->layout.window + offset;
+}
+
+static void backend_window_write(ang_pair_t *pair, uint64_t offset, const void *src, size_t length)
+{
+    memcpy(window_at(pair, offset), src, length);
+}
+
+static void backend_window_word(ang_pair_t *pair, uint64_t offset, uint64_t value, unsigned width)
+{
+    void *word = window_at(pair, offset);
+
+    switch (width) {
+    case 1:
+        __atomic_store_n((uint8_t *)word, (uint8_t)value, __ATOMIC_RELEASE);
+        break;
+    case 2:
+        __atomic_store_n((uint16_t *)word, (uint16_t)value, __ATOMIC_RELEASE);
+        break;
+    case 4:
+        __atomic_store_n((uint32_t *)word, (uint32_t)value, __ATOMIC_RELEASE);
+        break;
+    default:
+        __atomic_store_n((uint64_t *)word, value, __ATOMIC_RELEASE);
+        break;
+    }
+}
+
+static void backend_window_wake(ang_pair_t *pair)
+{
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    soft_wake(&soft_pair_peer(pair)->base);
+}
+
+static void backend_fault(ang_pair_t *pair, uint64_t key, angara_status_t status)
+{
+    soft_peer_t *peer = soft_pair_peer(pair);
+
+    ang_info("an operation to %s faulted: %s (key %#llx)", peer->base.name, angara_strerror(status),
+             (unsigned long long)key);
+    soft_agent_abandon(peer);
+    soft_event_raise(pair_pe(pair), ANGARA_EVENT_FAULT, status, peer, key);
+}
+
+const ang_backend_t soft_backend = {
+    .local        = backend_local,
+    .remote       = backend_remote,
+    .release      = backend_release,
+    .copy         = backend_copy,
+    .atomic       = backend_atomic,
+    .read_back    = backend_read_back,
+    .marker_land  = backend_marker_land,
+    .window_write = backend_window_write,
+    .window_word  = backend_window_word,
+    .window_wake  = backend_window_wake,
+    .fault        = backend_fault,
+};
+
+/* ---- the calls ------------------------------------------------------------------------------- */
+
+static int is_word(uint64_t offset, size_t length)
+{
+    return (length == 1 || length == 2 || length == 4 || length == 8) && offset % length == 0;
+}
+
+static uint64_t load_word(const void *src, size_t length)
+{
+    uint64_t word = 0;
+
+    memcpy(&word, src, length); /* little endian, like every platform of this provider */
+    return word;
+}
+
+angara_status_t soft_put(angara_peer_h base, uint64_t offset, const void *src, size_t length)
+{
+    soft_peer_t *peer = soft_peer(base);
+    soft_pe_t   *pe   = soft_pe(base->pe);
+
+    if (peer->down) {
+        return ANGARA_ERR_PEER_DEAD;
+    }
+    pe->counters.window_puts++;
+    if (pe->engine.chaos != NULL) {
+        if (is_word(offset, length)) {
+            return ang_engine_post_window(&peer->pair, 0, NULL, 0, offset, load_word(src, length),
+                                          (unsigned)length);
+        }
+        return ang_engine_post_window(&peer->pair, offset, src, length, 0, 0, 0);
+    }
+    if (is_word(offset, length)) {
+        backend_window_word(&peer->pair, offset, load_word(src, length), (unsigned)length);
+    } else {
+        memcpy(window_at(&peer->pair, offset), src, length);
+    }
+    return ANGARA_OK;
+}
+
+angara_status_t soft_put_flag(angara_peer_h base, uint64_t offset, const void *src, size_t length,
+                              uint64_t flag_offset, uint64_t flag)
+{
+    soft_peer_t *peer = soft_peer(base);
+    soft_pe_t   *pe   = soft_pe(base->pe);
+
+    if (peer->down) {
+        return ANGARA_ERR_PEER_DEAD;
+    }
+    pe->counters.window_puts++;
+    if (pe->engine.chaos != NULL) {
+        if (length > SOFT_CHAOS_PUT_MAX) {
+            return ANGARA_ERR_BOUNDS;
+        }
+        return ang_engine_post_window(&peer->pair, offset, src, length, flag_offset, flag,
+                                      sizeof(flag));
+    }
+    if (length != 0) {
+        memcpy(window_at(&peer->pair, offset), src, length);
+    }
+    backend_window_word(&peer->pair, flag_offset, flag, sizeof(flag));
+    return ANGARA_OK;
+}
+
+angara_status_t soft_offload_put(angara_peer_h base, angara_mr_h lmr, const void *laddr,
+                                 uint64_t rkey, uint64_t roffset, size_t length)
+{
+    ang_desc_t desc = {
+        .op      = ANG_OP_PUT,
+        .lkey    = lmr->key,
+        .loffset = (uintptr_t)laddr - (uintptr_t)lmr->addr,
+        .rkey    = rkey,
+        .roffset = roffset,
+        .length  = length,
+    };
+
+    return ang_engine_post(&soft_peer(base)->pair, &desc, NULL);
+}
+
+angara_status_t soft_offload_put_inline(angara_peer_h base, const void *src, uint64_t rkey,
+                                        uint64_t roffset, size_t length)
+{
+    ang_desc_t desc = {
+        .op = ANG_OP_PUT_INLINE, .rkey = rkey, .roffset = roffset, .length = length};
+
+    if (length > SOFT_INLINE_MAX) {
+        return ANGARA_ERR_INVALID;
+    }
+    return ang_engine_post(&soft_peer(base)->pair, &desc, src);
+}
+
+angara_status_t soft_offload_get(angara_peer_h base, angara_mr_h lmr, void *laddr, uint64_t rkey,
+                                 uint64_t roffset, size_t length)
+{
+    ang_desc_t desc = {
+        .op      = ANG_OP_GET,
+        .lkey    = lmr->key,
+        .loffset = (uintptr_t)laddr - (uintptr_t)lmr->addr,
+        .rkey    = rkey,
+        .roffset = roffset,
+        .length  = length,
+    };
+
+    return ang_engine_post(&soft_peer(base)->pair, &desc, NULL);
+}
+
+angara_status_t soft_atomic(angara_peer_h base, angara_atomic_op_t op, unsigned width,
+                            uint64_t operand, uint64_t compare, uint64_t rkey, uint64_t roffset,
+                            angara_mr_h lmr, void *result)
+{
+    ang_desc_t desc = {
+        .op      = ANG_OP_ATOMIC,
+        .atomic  = (uint8_t)op,
+        .width   = (uint8_t)width,
+        .rkey    = rkey,
+        .roffset = roffset,
+        .operand = operand,
+        .compare = compare,
+    };
+
+    if (lmr != NULL) {
+        desc.lkey    = lmr->key;
+        desc.loffset = (uintptr_t)result - (uintptr_t)lmr->addr;
+    }
+    return ang_engine_post(&soft_peer(base)->pair, &desc, NULL);
+}

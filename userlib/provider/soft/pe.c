@@ -1,0 +1,467 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* PEs of the soft fabric: creation, window, marker slots, progress. See soft.h. */
+#define _GNU_SOURCE
+#include "soft.h"
+
+#include "src/config.h"
+#include "src/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+#define CHECK_TURNS 256 /* progress calls between two looks at the clock */
+
+static size_t page_up(size_t size)
+{
+    return (size + SOFT_PAGE - 1) & ~(size_t)(SOFT_PAGE - 1);
+}
+
+void soft_layout(unsigned events, size_t window_size, soft_layout_t *layout)
+{
+    layout->events  = page_up(sizeof(soft_pe_seg_t));
+    layout->service = layout->events + page_up(soft_record_ring_size(events));
+    layout->staging = layout->service + page_up(soft_record_ring_size(SOFT_SERVICE_RING));
+    layout->window  = layout->staging + (size_t)SOFT_AGENTS * SOFT_STAGING;
+    layout->total   = layout->window + page_up(window_size);
+}
+
+/* ---- creation -------------------------------------------------------------------------------- */
+
+static angara_status_t create_fds(soft_pe_t *pe)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = NULL};
+
+    pe->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (pe->epoll_fd < 0 || pipe2(pe->wake_pipe, O_CLOEXEC | O_NONBLOCK) != 0 ||
+        epoll_ctl(pe->epoll_fd, EPOLL_CTL_ADD, pe->wake_pipe[0], &event) != 0) {
+        ang_error("creating the descriptors of a PE failed: %s%s", strerror(errno),
+                  errno == EMFILE ? ". Raise the limit with ulimit -n" : "");
+        return errno == EMFILE || errno == ENFILE ? ANGARA_ERR_LIMIT : ANGARA_ERR_SYSTEM;
+    }
+    return ANGARA_OK;
+}
+
+static angara_status_t create_segment(soft_pe_t *pe, size_t window_size, unsigned events)
+{
+    angara_status_t status;
+
+    soft_layout(events, window_size, &pe->layout);
+    status = soft_segment_create("angara-pe", pe->layout.total, &pe->segment);
+    if (status == ANGARA_OK) {
+        status = soft_segment_commit(&pe->segment, 0, pe->layout.staging);
+    }
+    return status;
+}
+
+static angara_status_t create_slots(soft_pe_t *pe)
+{
+    pe->slots        = calloc(SOFT_MARKER_SLOTS, sizeof(*pe->slots));
+    pe->slot_free    = calloc(SOFT_MARKER_SLOTS, sizeof(*pe->slot_free));
+    pe->slot_waiting = calloc(SOFT_MARKER_SLOTS, sizeof(*pe->slot_waiting));
+    pe->slot_posted  = calloc(SOFT_MARKER_SLOTS, sizeof(*pe->slot_posted));
+    pe->events       = calloc(pe->num_events, sizeof(*pe->events));
+    if (pe->slots == NULL || pe->slot_free == NULL || pe->slot_waiting == NULL ||
+        pe->slot_posted == NULL || pe->events == NULL) {
+        return ANGARA_ERR_NO_MEMORY;
+    }
+    for (unsigned i = 0; i < SOFT_MARKER_SLOTS; ++i) {
+        pe->slot_free[i] = (uint16_t)(SOFT_MARKER_SLOTS - 1 - i);
+    }
+    pe->num_slot_free = SOFT_MARKER_SLOTS;
+    return ANGARA_OK;
+}
+
+/* PE number within the node: unique among the live PEs of the host. */
+static uint32_t next_index(pid_t pid)
+{
+    static unsigned counter;
+
+    return (uint32_t)pid << 8 | (__atomic_fetch_add(&counter, 1, __ATOMIC_RELAXED) & 0xff);
+}
+
+static angara_status_t make_address(soft_pe_t *pe)
+{
+    angara_address_t *address = &pe->address;
+    soft_process_t    self;
+    angara_status_t   status = soft_process_self(&self);
+
+    if (status != ANGARA_OK) {
+        return status;
+    }
+    address->magic    = ANGARA_ADDRESS_MAGIC;
+    address->version  = ANGARA_WIRE_VERSION;
+    address->provider = SOFT_PROVIDER_ID;
+    address->node     = (uint32_t)ang_config.node;
+    address->index    = next_index(self.pid);
+    do {
+        if (getrandom(&address->generation, sizeof(address->generation), 0) !=
+            sizeof(address->generation)) {
+            return ANGARA_ERR_SYSTEM;
+        }
+    } while (address->generation == 0);
+    address->loc[0] = (uint64_t)pe->segment.fd << 32 | (uint32_t)self.pid;
+    address->loc[1] = self.start_time;
+    address->loc[2] = self.pid_ns;
+    address->loc[3] = self.host;
+    pe->seg->flags  = self.membarrier ? 0 : SOFT_PE_NEEDS_FENCE;
+    return ANGARA_OK;
+}
+
+/* A word that peers read by process_vm_readv to see whether ptrace rules permit it. */
+static uint64_t soft_probe_word = SOFT_MAGIC_PE;
+
+static void fill_segment(soft_pe_t *pe, size_t window_size)
+{
+    soft_pe_seg_t *seg = pe->seg;
+
+    seg->layout        = SOFT_LAYOUT;
+    seg->index         = pe->address.index;
+    seg->generation    = pe->address.generation;
+    seg->pid           = (int32_t)getpid();
+    seg->size          = pe->layout.total;
+    seg->window_offset = pe->layout.window;
+    seg->window_size   = window_size;
+    seg->events        = pe->num_events;
+    seg->domain_fd     = pe->dom->seg.fd;
+    seg->wake_fd       = pe->wake_pipe[1];
+    seg->helper_fd     = soft_helper_wake_fd();
+    seg->probe         = (uintptr_t)&soft_probe_word;
+    seg->helper_asleep = 1;
+    strncpy(seg->version, angara_version(), sizeof(seg->version) - 1);
+    __atomic_store_n(&seg->magic, SOFT_MAGIC_PE, __ATOMIC_RELEASE);
+}
+
+static void pe_free(soft_pe_t *pe)
+{
+    int fds[] = {pe->epoll_fd, pe->wake_pipe[0], pe->wake_pipe[1]};
+
+    for (unsigned i = 0; i < sizeof(fds) / sizeof(fds[0]); ++i) {
+        if (fds[i] >= 0) {
+            close(fds[i]);
+        }
+    }
+    soft_segment_close(&pe->segment);
+    free((void *)pe->slots);
+    free(pe->slot_free);
+    free(pe->slot_waiting);
+    free(pe->slot_posted);
+    free(pe->events);
+    free(pe);
+}
+
+angara_status_t soft_pe_create(angara_domain_h dom, size_t window_size, unsigned events,
+                               angara_pe_h *pe_p)
+{
+    soft_pe_t      *pe = calloc(1, sizeof(*pe));
+    angara_status_t status;
+
+    if (pe == NULL) {
+        return ANGARA_ERR_NO_MEMORY;
+    }
+    pe->base.ops     = dom->ops;
+    pe->base.dom     = dom;
+    pe->dom          = (soft_domain_t *)dom;
+    pe->num_events   = events;
+    pe->segment.fd   = -1;
+    pe->epoll_fd     = -1;
+    pe->wake_pipe[0] = -1;
+    pe->wake_pipe[1] = -1;
+
+    status = create_fds(pe);
+    if (status == ANGARA_OK) {
+        status = create_slots(pe);
+    }
+    if (status == ANGARA_OK) {
+        status = create_segment(pe, window_size, events);
+    }
+    if (status == ANGARA_OK) {
+        pe->seg = pe->segment.base;
+        status  = make_address(pe);
+    }
+    if (status == ANGARA_OK) {
+        status = soft_helper_prepare();
+    }
+    if (status == ANGARA_OK) {
+        status = ang_engine_init(&pe->engine, &soft_backend, pe,
+                                 ang_config.chaos ? SOFT_CHAOS_LIMIT : SOFT_RING_LIMIT,
+                                 ang_config.chaos ? ang_config.chaos + pe->address.index : 0,
+                                 (unsigned)ang_config.chaos_delay_us);
+    }
+    if (status != ANGARA_OK) {
+        pe_free(pe);
+        return status;
+    }
+    pe->notify  = (soft_record_reader_t){(void *)((char *)pe->seg + pe->layout.events), events, 0, 0};
+    pe->service = (soft_record_reader_t){(void *)((char *)pe->seg + pe->layout.service),
+                                         SOFT_SERVICE_RING, 0, 0};
+    ang_engine_pair_add(&pe->engine, &pe->self_pair);
+    fill_segment(pe, window_size);
+    soft_helper_add_pe(pe);
+    if (!ang_config.loopback || !ang_config.cma) {
+        soft_helper_start(); /* peers with our settings will need it */
+    }
+    __atomic_add_fetch(&dom->refs, 1, __ATOMIC_RELAXED);
+    *pe_p = &pe->base;
+    return ANGARA_OK;
+}
+
+void soft_pe_destroy(angara_pe_h base)
+{
+    soft_pe_t *pe = soft_pe(base);
+
+    /* From here on peers take us for closed; then nothing of ours may go on. */
+    __atomic_store_n(&pe->seg->generation, 0, __ATOMIC_RELEASE);
+    while (pe->peers != NULL) {
+        soft_peer_destroy(pe->peers);
+    }
+    ang_engine_pair_remove(&pe->self_pair);
+    ang_engine_cleanup(&pe->engine);
+    soft_helper_remove_pe(pe);
+    __atomic_sub_fetch(&base->dom->refs, 1, __ATOMIC_RELEASE);
+    pe_free(pe);
+}
+
+/* ---- attributes ------------------------------------------------------------------------------ */
+
+static void soft_pe_address(angara_pe_h pe, angara_address_t *address)
+{
+    *address = soft_pe(pe)->address;
+}
+
+static void *soft_pe_window(angara_pe_h pe, size_t *size_p)
+{
+    *size_p = soft_pe(pe)->seg->window_size;
+    return (char *)soft_pe(pe)->seg + soft_pe(pe)->layout.window;
+}
+
+static angara_status_t soft_pe_window_commit(angara_pe_h base, size_t offset, size_t length)
+{
+    soft_pe_t *pe   = soft_pe(base);
+    uint64_t   size = pe->segment.size - pe->layout.window;
+
+    if (offset > size || length > size - offset) {
+        return ANGARA_ERR_BOUNDS;
+    }
+    return soft_segment_commit(&pe->segment, pe->layout.window + offset, length);
+}
+
+static void soft_pe_counters(angara_pe_h base, angara_counters_t *counters)
+{
+    soft_pe_t *pe = soft_pe(base);
+
+    ang_engine_lock(&pe->engine);
+    *counters               = pe->counters;
+    counters->offload_puts  = pe->engine.stats.puts;
+    counters->offload_gets  = pe->engine.stats.gets;
+    counters->offload_bytes = pe->engine.stats.bytes;
+    counters->atomics       = pe->engine.stats.atomics;
+    counters->markers       = pe->engine.stats.markers;
+    counters->faults        = pe->engine.stats.faults;
+    ang_engine_unlock(&pe->engine);
+}
+
+static int soft_match(const char *device)
+{
+    return !strcmp(device, "soft") || !strcmp(device, "soft0") || !strcmp(device, "auto");
+}
+
+static void soft_query(angara_domain_h dom, angara_attr_t *attr)
+{
+    int chaos = ang_config.chaos != 0;
+
+    strcpy(attr->provider, "soft");
+    strcpy(attr->device, "soft0");
+    attr->caps = ANGARA_CAP_REG_CHEAP | (ang_config.loopback ? ANGARA_CAP_LOOPBACK : 0) |
+                 (chaos ? ANGARA_CAP_CHAOS : ANGARA_CAP_WINDOW_DIRECT | ANGARA_CAP_INLINE_OPS);
+    attr->node         = (uint32_t)ang_config.node;
+    attr->window_max   = (size_t)1 << 40;
+    attr->put_max      = chaos ? SOFT_CHAOS_PUT_MAX : (size_t)1 << 30;
+    attr->offload_max  = (size_t)1 << 40;
+    attr->inline_max   = SOFT_INLINE_MAX;
+    attr->mr_max       = ((soft_domain_t *)dom)->mr_max;
+    attr->marker_slots = SOFT_MARKER_SLOTS;
+}
+
+/* ---- progress -------------------------------------------------------------------------------- */
+
+static uint64_t coarse_ns(void)
+{
+    struct timespec time;
+
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &time);
+    return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
+}
+
+static unsigned check_peers_sometimes(soft_pe_t *pe)
+{
+    uint64_t now = coarse_ns();
+
+    if (now < pe->next_check_ns) {
+        return 0;
+    }
+    pe->next_check_ns = now + ang_config.peer_check_ms * 1000000;
+    return soft_peers_check(pe);
+}
+
+unsigned soft_pe_progress(angara_pe_h base)
+{
+    soft_pe_t *pe    = soft_pe(base);
+    unsigned   count = ang_engine_progress(&pe->engine);
+
+    if (__builtin_expect(soft_record_ready(&pe->service), 0)) {
+        count += soft_helper_poll(pe);
+    }
+    if (__builtin_expect(++pe->turns % CHECK_TURNS == 0, 0)) {
+        count += check_peers_sometimes(pe);
+    }
+    return count;
+}
+
+/* ---- marker slots ---------------------------------------------------------------------------- */
+
+static unsigned slot_index(soft_pe_t *pe, angara_marker_slot_t *slot)
+{
+    return (unsigned)(slot - pe->slots);
+}
+
+/*
+ * A slot is given out again only when no marker posted to it can still land: each has landed, or the
+ * engine has nothing queued at all (those of a dropped pair never land). Until then it waits here.
+ */
+static int slot_quiet(soft_pe_t *pe, unsigned index)
+{
+    return __atomic_load_n(&pe->slot_posted[index], __ATOMIC_ACQUIRE) == 0 ||
+           __atomic_load_n(&pe->engine.pending, __ATOMIC_ACQUIRE) == 0;
+}
+
+static void release_quiet_slots(soft_pe_t *pe)
+{
+    unsigned kept = 0;
+
+    for (unsigned i = 0; i < pe->num_slot_waiting; ++i) {
+        uint16_t index = pe->slot_waiting[i];
+
+        if (slot_quiet(pe, index)) {
+            pe->slot_posted[index]             = 0;
+            pe->slot_free[pe->num_slot_free++] = index;
+        } else {
+            pe->slot_waiting[kept++] = index;
+        }
+    }
+    pe->num_slot_waiting = kept;
+}
+
+static angara_status_t soft_marker_slot_get(angara_pe_h base, angara_marker_slot_t **slot_p)
+{
+    soft_pe_t *pe = soft_pe(base);
+
+    release_quiet_slots(pe);
+    if (pe->num_slot_free == 0) {
+        return ANGARA_ERR_NO_RESOURCE;
+    }
+    *slot_p = &pe->slots[pe->slot_free[--pe->num_slot_free]];
+    return ANGARA_OK;
+}
+
+static void soft_marker_slot_put(angara_pe_h base, angara_marker_slot_t *slot)
+{
+    soft_pe_t *pe    = soft_pe(base);
+    unsigned   index = slot_index(pe, slot);
+
+    if (index >= SOFT_MARKER_SLOTS ||
+        pe->num_slot_free + pe->num_slot_waiting == SOFT_MARKER_SLOTS) {
+        ang_error("a marker slot was given back that isn't one, or twice");
+        return;
+    }
+    pe->slot_waiting[pe->num_slot_waiting++] = (uint16_t)index;
+    release_quiet_slots(pe);
+}
+
+static angara_status_t post_marker(ang_pair_t *pair, soft_pe_t *pe, ang_op_t op,
+                                   angara_marker_slot_t *slot, uint64_t value)
+{
+    ang_desc_t      desc = {.op = (uint8_t)op, .loffset = slot_index(pe, slot), .operand = value};
+    angara_status_t status;
+
+    if (desc.loffset >= SOFT_MARKER_SLOTS) {
+        return ANGARA_ERR_INVALID;
+    }
+    __atomic_add_fetch(&pe->slot_posted[desc.loffset], 1, __ATOMIC_RELAXED);
+    status = ang_engine_post(pair, &desc, NULL);
+    if (status != ANGARA_OK) {
+        __atomic_sub_fetch(&pe->slot_posted[desc.loffset], 1, __ATOMIC_RELAXED);
+    }
+    return status;
+}
+
+static angara_status_t soft_marker(angara_peer_h base, angara_marker_slot_t *slot, uint64_t value)
+{
+    return post_marker(&soft_peer(base)->pair, soft_pe(base->pe), ANG_OP_MARKER, slot, value);
+}
+
+static angara_status_t soft_marker_self(angara_pe_h base, angara_marker_slot_t *slot, uint64_t value)
+{
+    return post_marker(&soft_pe(base)->self_pair, soft_pe(base), ANG_OP_MARKER_SELF, slot, value);
+}
+
+/* ---- the provider ---------------------------------------------------------------------------- */
+
+/* Operations live in ops.c. */
+angara_status_t soft_put(angara_peer_h peer, uint64_t offset, const void *src, size_t length);
+angara_status_t soft_put_flag(angara_peer_h peer, uint64_t offset, const void *src, size_t length,
+                              uint64_t flag_offset, uint64_t flag);
+angara_status_t soft_offload_put(angara_peer_h peer, angara_mr_h lmr, const void *laddr,
+                                 uint64_t rkey, uint64_t roffset, size_t length);
+angara_status_t soft_offload_put_inline(angara_peer_h peer, const void *src, uint64_t rkey,
+                                        uint64_t roffset, size_t length);
+angara_status_t soft_offload_get(angara_peer_h peer, angara_mr_h lmr, void *laddr, uint64_t rkey,
+                                 uint64_t roffset, size_t length);
+angara_status_t soft_atomic(angara_peer_h peer, angara_atomic_op_t op, unsigned width,
+                            uint64_t operand, uint64_t compare, uint64_t rkey, uint64_t roffset,
+                            angara_mr_h lmr, void *result);
+
+const ang_provider_ops_t ang_soft_provider = {
+    .name               = "soft",
+    .match              = soft_match,
+    .open               = soft_domain_open,
+    .close              = soft_domain_close,
+    .query              = soft_query,
+    .mr_register        = soft_mr_register,
+    .mr_deregister      = soft_mr_deregister,
+    .mem_alloc          = soft_mem_alloc,
+    .mem_free           = soft_mem_free,
+    .pe_create          = soft_pe_create,
+    .pe_destroy         = soft_pe_destroy,
+    .pe_address         = soft_pe_address,
+    .pe_window          = soft_pe_window,
+    .pe_window_commit   = soft_pe_window_commit,
+    .pe_progress        = soft_pe_progress,
+    .pe_event_poll      = soft_event_poll,
+    .pe_event_fd        = soft_event_fd,
+    .pe_event_arm       = soft_event_arm,
+    .pe_event_disarm    = soft_event_disarm,
+    .pe_counters        = soft_pe_counters,
+    .is_reachable       = soft_is_reachable,
+    .peer_connect       = soft_peer_connect,
+    .peer_disconnect    = soft_peer_disconnect,
+    .peer_status        = soft_peer_status,
+    .peer_reset         = soft_peer_reset,
+    .put                = soft_put,
+    .put_flag           = soft_put_flag,
+    .offload_put        = soft_offload_put,
+    .offload_put_inline = soft_offload_put_inline,
+    .offload_get        = soft_offload_get,
+    .atomic             = soft_atomic,
+    .notify             = soft_notify,
+    .wake               = soft_wake,
+    .marker_slot_get    = soft_marker_slot_get,
+    .marker_slot_put    = soft_marker_slot_put,
+    .marker             = soft_marker,
+    .marker_self        = soft_marker_self,
+};

@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Pairs of the soft fabric: connecting, the look after dead peers, errors. See soft.h. */
+#define _GNU_SOURCE
+#include "soft.h"
+
+#include "src/config.h"
+#include "src/log.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+#define DRAIN_NS 5000000000ull /* longest wait for operations in flight at disconnect */
+
+/* ---- reachability ---------------------------------------------------------------------------- */
+
+angara_status_t soft_is_reachable(angara_domain_h dom, const angara_address_t *address)
+{
+    soft_process_t  self;
+    angara_status_t status;
+
+    (void)dom;
+    if (address->magic != ANGARA_ADDRESS_MAGIC || address->provider != SOFT_PROVIDER_ID ||
+        address->generation == 0) {
+        ang_debug("unreachable: not an address of the soft fabric");
+        return ANGARA_ERR_UNREACHABLE;
+    }
+    if (address->version != ANGARA_WIRE_VERSION) {
+        ang_error("a peer speaks version %u of the soft fabric's protocol, this process (libangara %s) "
+                  "version %u: use one version of the library in all ranks",
+                  address->version, angara_version(), ANGARA_WIRE_VERSION);
+        return ANGARA_ERR_VERSION;
+    }
+    status = soft_process_self(&self);
+    if (status != ANGARA_OK) {
+        return status;
+    }
+    if (address->node != (uint32_t)ang_config.node || address->loc[3] != self.host) {
+        ang_debug("unreachable: node %u is not this one (%llu)", address->node,
+                  (unsigned long long)ang_config.node);
+        return ANGARA_ERR_UNREACHABLE;
+    }
+    if (address->loc[2] != self.pid_ns) {
+        ang_info("unreachable: the peer is in another PID namespace. Start all ranks of a node in one "
+                 "container, or share the host's (--pid=host)");
+        return ANGARA_ERR_UNREACHABLE;
+    }
+    return ANGARA_OK;
+}
+
+/* ---- connecting ------------------------------------------------------------------------------ */
+
+static void warn_no_cma(const soft_peer_t *peer, int error)
+{
+    static int warned;
+
+    if (!__atomic_exchange_n(&warned, 1, __ATOMIC_RELAXED)) {
+        ang_warn("process_vm_readv on %s is refused (%s): the peer's helper thread copies instead, which "
+                 "is slower. Check kernel.yama.ptrace_scope (0 permits it), the container's seccomp profile "
+                 "and that all ranks run as one user",
+                 peer->base.name, strerror(error));
+    }
+}
+
+/* Do ptrace rules permit process_vm_* on the peer? Read a word that is known. */
+static int probe_cma(soft_peer_t *peer)
+{
+    uint64_t     word   = 0;
+    struct iovec local  = {&word, sizeof(word)};
+    struct iovec remote = {(void *)(uintptr_t)peer->remote.seg->probe, sizeof(word)};
+
+    if (peer->remote.same_process) {
+        return 1;
+    }
+    if (!ang_config.cma) {
+        return 0;
+    }
+    if (process_vm_readv(peer->remote.pid, &local, 1, &remote, 1, 0) != (ssize_t)sizeof(word)) {
+        if (errno != ESRCH) {
+            warn_no_cma(peer, errno);
+        }
+        return 0;
+    }
+    return word == SOFT_MAGIC_PE;
+}
+
+static soft_peer_t *find_peer(soft_pe_t *pe, const angara_address_t *address)
+{
+    for (soft_peer_t *peer = pe->peers; peer != NULL; peer = peer->next) {
+        if (!memcmp(&peer->remote.address, address, sizeof(*address)) && !peer->down) {
+            return peer;
+        }
+    }
+    return NULL;
+}
+
+static angara_status_t watch(soft_pe_t *pe, soft_peer_t *peer)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = peer};
+
+    if (peer->remote.same_process) {
+        return ANGARA_OK;
+    }
+    if (epoll_ctl(pe->epoll_fd, EPOLL_CTL_ADD, peer->remote.pidfd, &event) != 0) {
+        ang_error("watching %s failed: %s", peer->base.name, strerror(errno));
+        return ANGARA_ERR_LIMIT;
+    }
+    return ANGARA_OK;
+}
+
+static void bind_fast_path(soft_pe_t *pe, soft_peer_t *peer)
+{
+    struct angara_peer_fast *fast = &peer->base.fast;
+    char                    *base = (char *)peer->remote.seg + peer->remote.layout.window;
+
+    fast->window      = pe->engine.chaos == NULL ? base : NULL;
+    fast->window_size = peer->remote.window_size;
+    fast->armed       = &peer->remote.seg->armed;
+    fast->fence       = (pe->seg->flags | peer->remote.seg->flags) & SOFT_PE_NEEDS_FENCE;
+}
+
+angara_status_t soft_peer_connect(angara_pe_h base, const angara_address_t *address,
+                                  angara_peer_h *peer_p)
+{
+    soft_pe_t      *pe   = soft_pe(base);
+    soft_peer_t    *peer = find_peer(pe, address);
+    angara_status_t status;
+
+    if (peer != NULL) {
+        peer->base.refs++;
+        *peer_p = &peer->base;
+        return ANGARA_OK;
+    }
+    status = soft_is_reachable(base->dom, address);
+    if (status != ANGARA_OK) {
+        return status;
+    }
+    peer = calloc(1, sizeof(*peer));
+    if (peer == NULL) {
+        return ANGARA_ERR_NO_MEMORY;
+    }
+    peer->base.ops  = base->ops;
+    peer->base.pe   = base;
+    peer->base.refs = 1;
+    peer->agent     = -1;
+    status          = soft_remote_open(address, &peer->remote);
+    if (status != ANGARA_OK) {
+        goto err_free;
+    }
+    snprintf(peer->base.name, sizeof(peer->base.name), "pid %d (PE %u of node %u)",
+             (int)peer->remote.pid, address->index, address->node);
+    status = watch(pe, peer);
+    if (status != ANGARA_OK) {
+        goto err_remote;
+    }
+    peer->is_self = !memcmp(&pe->address, address, sizeof(*address));
+    peer->cma     = probe_cma(peer);
+    bind_fast_path(pe, peer);
+    ang_engine_pair_add(&pe->engine, &peer->pair);
+    peer->next = pe->peers;
+    pe->peers  = peer;
+    *peer_p    = &peer->base;
+    return ANGARA_OK;
+
+err_remote:
+    soft_remote_close(&peer->remote);
+err_free:
+    free(peer);
+    return status;
+}
+
+/* ---- dropping -------------------------------------------------------------------------------- */
+
+static uint64_t now_ns(void)
+{
+    struct timespec time;
+
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
+}
+
+/* Let what is in flight end: all of it is performed, or the peer is found dead. */
+static void drain(soft_pe_t *pe, soft_peer_t *peer)
+{
+    uint64_t deadline;
+
+    if (ang_engine_pair_idle(&peer->pair)) {
+        return;
+    }
+    deadline = now_ns() + DRAIN_NS;
+    while (!ang_engine_pair_idle(&peer->pair) && !peer->down) {
+        if (soft_pe_progress(&pe->base) == 0) {
+            sched_yield();
+            soft_peers_check(pe);
+        }
+        if (now_ns() > deadline) {
+            ang_warn("%s doesn't answer: its operations in flight are given up", peer->base.name);
+            return;
+        }
+    }
+}
+
+void soft_peer_destroy(soft_peer_t *peer)
+{
+    soft_pe_t    *pe = soft_pe(peer->base.pe);
+    soft_peer_t **link;
+
+    drain(pe, peer);
+    soft_agent_abandon(peer);
+    ang_engine_pair_remove(&peer->pair);
+    for (link = &pe->peers; *link != peer; link = &(*link)->next) {
+    }
+    *link = peer->next;
+    if (!peer->remote.same_process && !peer->down) {
+        epoll_ctl(pe->epoll_fd, EPOLL_CTL_DEL, peer->remote.pidfd, NULL);
+    }
+    /* Events about it must not name it any more. */
+    ang_engine_lock(&pe->engine);
+    for (unsigned i = pe->events_head; i != pe->events_tail; ++i) {
+        if (pe->events[i % pe->num_events].peer == &peer->base) {
+            pe->events[i % pe->num_events].peer = NULL;
+        }
+    }
+    ang_engine_unlock(&pe->engine);
+    soft_remote_close(&peer->remote);
+    free(peer);
+}
+
+void soft_peer_disconnect(angara_peer_h base)
+{
+    if (--base->refs == 0) {
+        soft_peer_destroy(soft_peer(base));
+    }
+}
+
+/* ---- errors and death ------------------------------------------------------------------------ */
+
+angara_status_t soft_peer_status(angara_peer_h base)
+{
+    soft_peer_t *peer = soft_peer(base);
+
+    if (peer->down) {
+        return ANGARA_ERR_PEER_DEAD;
+    }
+    return __atomic_load_n(&peer->pair.error, __ATOMIC_ACQUIRE);
+}
+
+angara_status_t soft_peer_reset(angara_peer_h base)
+{
+    static const struct timespec throttle = {0, 1000000};
+    soft_peer_t                 *peer     = soft_peer(base);
+
+    if (peer->down) {
+        return ANGARA_ERR_PEER_DEAD;
+    }
+    if (peer->pair.error != ANGARA_OK) {
+        nanosleep(&throttle, NULL); /* nobody tries keys at full speed */
+    }
+    soft_agent_abandon(peer);
+    ang_engine_pair_reset(&peer->pair, ANGARA_OK);
+    return ANGARA_OK;
+}
+
+static void peer_down(soft_pe_t *pe, soft_peer_t *peer, int exited)
+{
+    int closed = peer->remote.seg->generation != peer->remote.address.generation;
+
+    if (!peer->remote.same_process) {
+        epoll_ctl(pe->epoll_fd, EPOLL_CTL_DEL, peer->remote.pidfd, NULL);
+    }
+    peer->down = 1;
+    ang_info("%s %s%s", peer->base.name, exited ? "exited" : "closed its PE",
+             closed ? "" : " without closing its PE");
+    soft_agent_abandon(peer);
+    ang_engine_pair_reset(&peer->pair, ANGARA_ERR_PEER_DEAD);
+    ang_engine_lock(&pe->engine);
+    soft_event_raise(pe, ANGARA_EVENT_PEER_DOWN, closed ? ANGARA_OK : ANGARA_ERR_PEER_DEAD, peer, 0);
+    ang_engine_unlock(&pe->engine);
+}
+
+unsigned soft_peers_check(soft_pe_t *pe)
+{
+    struct epoll_event events[16];
+    unsigned           count = 0;
+    int                found = epoll_wait(pe->epoll_fd, events, 16, 0);
+
+    for (int i = 0; i < found; ++i) {
+        if (events[i].data.ptr != NULL) {
+            peer_down(pe, events[i].data.ptr, 1);
+            count++;
+        }
+    }
+    for (soft_peer_t *peer = pe->peers; peer != NULL; peer = peer->next) {
+        if (!peer->down && peer->remote.seg->generation != peer->remote.address.generation) {
+            peer_down(pe, peer, 0);
+            count++;
+        }
+        ang_engine_lock(&pe->engine);
+        soft_remote_trim(&peer->remote);
+        ang_engine_unlock(&pe->engine);
+    }
+    return count;
+}

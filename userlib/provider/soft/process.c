@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Identity of processes: what tells a peer from a later process with its number. See soft.h. */
+#define _GNU_SOURCE
+#include "soft.h"
+
+#include "src/log.h"
+
+#include <fcntl.h>
+#include <linux/membarrier.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* Read a small file. @return its length, -1 on failure. */
+static int read_file(const char *path, char *text, size_t size)
+{
+    int     fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t length;
+
+    if (fd < 0) {
+        return -1;
+    }
+    length = read(fd, text, size - 1);
+    close(fd);
+    if (length < 0) {
+        return -1;
+    }
+    text[length] = '\0';
+    return (int)length;
+}
+
+uint64_t soft_process_start_time(pid_t pid)
+{
+    char        path[64], text[1024];
+    const char *field;
+
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    if (read_file(path, text, sizeof(text)) < 0) {
+        return 0;
+    }
+    /* The name, field 2, may hold anything: count from its closing parenthesis. */
+    field = strrchr(text, ')');
+    if (field == NULL || strchr("ZXx", field[2]) != NULL) {
+        return 0; /* dead, though its parent hasn't noticed */
+    }
+    for (int i = 2; field != NULL && i < 22; ++i) {
+        field = strchr(field + 1, ' ');
+    }
+    return field != NULL ? strtoull(field, NULL, 10) : 0;
+}
+
+#define OWNER_PID_BITS 22 /* Linux has no longer pids */
+
+uint64_t soft_owner(void)
+{
+    static uint64_t owner;
+    pid_t           pid = getpid();
+
+    if ((owner & ((1u << OWNER_PID_BITS) - 1)) != (uint64_t)pid) {
+        owner = soft_process_start_time(pid) << OWNER_PID_BITS | (uint64_t)pid;
+    }
+    return owner;
+}
+
+int soft_owner_alive(uint64_t owner)
+{
+    pid_t    pid   = (pid_t)(owner & ((1u << OWNER_PID_BITS) - 1));
+    uint64_t start = soft_process_start_time(pid);
+
+    return start != 0 && start << OWNER_PID_BITS >> OWNER_PID_BITS == owner >> OWNER_PID_BITS;
+}
+
+/* FNV-1a, 64 bits (Fowler, Noll, Vo). */
+static uint64_t hash(const char *text)
+{
+    uint64_t value = 0xcbf29ce484222325ull;
+
+    for (; *text != '\0'; ++text) {
+        value = (value ^ (uint8_t)*text) * 0x100000001b3ull;
+    }
+    return value;
+}
+
+static int register_membarrier(void)
+{
+    return syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0;
+}
+
+void soft_membarrier(void)
+{
+    syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0);
+}
+
+angara_status_t soft_process_self(soft_process_t *self)
+{
+    char        boot_id[64];
+    struct stat info;
+
+    self->pid        = getpid();
+    self->start_time = soft_process_start_time(self->pid);
+    if (self->start_time == 0 || stat("/proc/self/ns/pid", &info) != 0 ||
+        read_file("/proc/sys/kernel/random/boot_id", boot_id, sizeof(boot_id)) < 0) {
+        ang_error("/proc can't be read: the soft fabric needs it mounted");
+        return ANGARA_ERR_SYSTEM;
+    }
+    self->pid_ns     = info.st_ino;
+    self->host       = hash(boot_id);
+    self->membarrier = register_membarrier();
+    return ANGARA_OK;
+}

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* See record_ring.h. Touches the ring's memory only; asks the kernel whether a producer is alive. */
+#include "record_ring.h"
+
+#include "soft.h"
+
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define STUCK_NS 2000000 /* a claim older than this is looked at */
+
+/* State word: turn << 32 | pid << 2 | phase. A pid has at most 22 bits. */
+enum { PHASE_FREE, PHASE_CLAIMED, PHASE_READY };
+
+static uint64_t make_state(uint64_t turn, unsigned pid, unsigned phase)
+{
+    return turn << 32 | (uint64_t)pid << 2 | phase;
+}
+
+static unsigned state_phase(uint64_t state)
+{
+    return state & 3;
+}
+
+static pid_t state_pid(uint64_t state)
+{
+    return (pid_t)((state >> 2) & 0x3fffffff);
+}
+
+static uint32_t state_turn(uint64_t state)
+{
+    return (uint32_t)(state >> 32);
+}
+
+size_t soft_record_ring_size(unsigned count)
+{
+    return sizeof(soft_record_ring_t) + count * sizeof(soft_record_t);
+}
+
+static void fill(soft_record_t *slot, const void *data, size_t length, const void *more,
+                 size_t more_length)
+{
+    slot->length = (uint32_t)(length + more_length);
+    memcpy(slot->data, data, length);
+    if (more_length != 0) {
+        memcpy(slot->data + length, more, more_length);
+    }
+}
+
+/* The hint only grows, so that it never leads back over slots of a later turn. */
+static void raise_tail(soft_record_ring_t *ring, uint64_t position)
+{
+    uint64_t tail = __atomic_load_n(&ring->tail, __ATOMIC_RELAXED);
+
+    while (tail < position && !__atomic_compare_exchange_n(&ring->tail, &tail, position, 1,
+                                                           __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+    }
+}
+
+angara_status_t soft_record_push(soft_record_ring_t *ring, unsigned count, const void *data,
+                                 size_t length, const void *more, size_t more_length)
+{
+    uint64_t position = __atomic_load_n(&ring->tail, __ATOMIC_RELAXED);
+    uint64_t turn, state;
+    int32_t  behind;
+
+    if (length + more_length > SOFT_RECORD_MAX) {
+        return ANGARA_ERR_INVALID;
+    }
+    /* The tail is a hint that anybody may spoil: two rounds find a free slot if there is one. */
+    for (unsigned tries = 0; tries < 2 * count; ++tries, ++position) {
+        soft_record_t *slot = &ring->slots[position & (count - 1)];
+
+        turn   = (uint32_t)(position / count);
+        state  = __atomic_load_n(&slot->state, __ATOMIC_ACQUIRE);
+        behind = (int32_t)((uint32_t)turn - state_turn(state));
+        if (behind > 0) {
+            /* Not consumed since the turn before, or the hint is too far ahead. */
+            return ANGARA_ERR_NO_RESOURCE;
+        }
+        if (behind < 0 || state_phase(state) != PHASE_FREE) {
+            continue; /* taken in this turn, or the hint is old: slots are claimed without a gap */
+        }
+        if (!__atomic_compare_exchange_n(&slot->state, &state,
+                                         make_state(turn, (unsigned)getpid(), PHASE_CLAIMED), 0,
+                                         __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
+            continue;
+        }
+        fill(slot, data, length, more, more_length);
+        __atomic_store_n(&slot->state, make_state(turn, (unsigned)getpid(), PHASE_READY),
+                         __ATOMIC_RELEASE);
+        raise_tail(ring, position + 1);
+        return ANGARA_OK;
+    }
+    return ANGARA_ERR_NO_RESOURCE;
+}
+
+int soft_record_ready(const soft_record_reader_t *reader)
+{
+    const soft_record_t *slot = &reader->ring->slots[reader->head & (reader->count - 1)];
+
+    return state_phase(__atomic_load_n(&slot->state, __ATOMIC_ACQUIRE)) != PHASE_FREE;
+}
+
+static void release(soft_record_reader_t *reader, soft_record_t *slot)
+{
+    uint64_t turn = (uint32_t)(reader->head / reader->count + 1);
+
+    __atomic_store_n(&slot->state, make_state(turn, 0, PHASE_FREE), __ATOMIC_RELEASE);
+    reader->head++;
+    reader->stuck_since = 0;
+}
+
+/* A slot is claimed but not ready: is its producer gone? Asked only after a while. */
+static int claim_is_dead(soft_record_reader_t *reader, uint64_t state)
+{
+    struct timespec time;
+    uint64_t        now;
+
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    now = (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
+    if (reader->stuck_since == 0) {
+        reader->stuck_since = now;
+    }
+    if (now - reader->stuck_since < STUCK_NS) {
+        return 0;
+    }
+    reader->stuck_since = now;
+    return soft_process_start_time(state_pid(state)) == 0;
+}
+
+int soft_record_pop(soft_record_reader_t *reader, void *data)
+{
+    soft_record_t *slot  = &reader->ring->slots[reader->head & (reader->count - 1)];
+    uint64_t       state = __atomic_load_n(&slot->state, __ATOMIC_ACQUIRE);
+    uint32_t       length;
+
+    if (__builtin_expect(state_phase(state) == PHASE_FREE, 1)) {
+        return -1;
+    }
+    if (state_phase(state) != PHASE_READY) {
+        if (claim_is_dead(reader, state)) {
+            release(reader, slot);
+        }
+        return -1;
+    }
+    length = __atomic_load_n(&slot->length, __ATOMIC_RELAXED);
+    if (length > SOFT_RECORD_MAX) {
+        length = 0; /* garbage: its user refuses an empty record */
+    }
+    memcpy(data, slot->data, length);
+    release(reader, slot);
+    return (int)length;
+}

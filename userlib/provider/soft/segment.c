@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Shared-memory segments of the soft fabric: anonymous sealed memfds, opened by peers through
+ * /proc/PID/fd. See soft.h. Touches the kernel only.
+ */
+#define _GNU_SOURCE
+#include "soft.h"
+
+#include "src/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define SOFT_SEALS (F_SEAL_SHRINK | F_SEAL_GROW)
+
+static angara_status_t from_errno(const char *what, const char *name, size_t size)
+{
+    int error = errno;
+
+    switch (error) {
+    case EMFILE:
+    case ENFILE:
+        ang_error("%s of %s failed: too many open files. Raise the limit with ulimit -n", what, name);
+        return ANGARA_ERR_LIMIT;
+    case ENOMEM:
+    case ENOSPC:
+        ang_error("%s of %s, %zu bytes, failed: %s. Free memory, or raise the limit of this job's "
+                  "cgroup or ulimit -v",
+                  what, name, size, strerror(error));
+        return ANGARA_ERR_NO_MEMORY;
+    case EFBIG:
+        ang_error("%s of %s, %zu bytes, failed: larger than the file size limit. Raise it with "
+                  "ulimit -f unlimited",
+                  what, name, size);
+        return ANGARA_ERR_LIMIT;
+    default:
+        ang_error("%s of %s failed: %s", what, name, strerror(error));
+        return ANGARA_ERR_SYSTEM;
+    }
+}
+
+/* Growing a file past RLIMIT_FSIZE would kill the process by SIGXFSZ instead of failing. */
+static int over_file_limit(size_t size)
+{
+    struct rlimit limit;
+
+    return getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+           size > limit.rlim_cur;
+}
+
+static angara_status_t map(const char *name, soft_segment_t *seg, int fd)
+{
+    void *base = mmap(NULL, seg->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+
+    if (base == MAP_FAILED) {
+        return from_errno("mapping", name, seg->size);
+    }
+    /* A forked child must not write into the parent's rings; its own objects are new ones. */
+    madvise(base, seg->size, MADV_DONTFORK);
+    seg->base = base;
+    return ANGARA_OK;
+}
+
+angara_status_t soft_segment_create(const char *name, size_t size, soft_segment_t *seg)
+{
+    soft_segment_t  new_seg = {NULL, size, -1};
+    angara_status_t status;
+
+    if (over_file_limit(size)) {
+        errno = EFBIG;
+        return from_errno("allocation", name, size);
+    }
+    new_seg.fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (new_seg.fd < 0) {
+        return from_errno("creation", name, size);
+    }
+    if (ftruncate(new_seg.fd, (off_t)size) != 0) {
+        status = from_errno("sizing", name, size);
+        goto err;
+    }
+    if (fcntl(new_seg.fd, F_ADD_SEALS, SOFT_SEALS) != 0) {
+        status = from_errno("sealing", name, size);
+        goto err;
+    }
+    status = map(name, &new_seg, new_seg.fd);
+    if (status != ANGARA_OK) {
+        goto err;
+    }
+    *seg = new_seg;
+    return ANGARA_OK;
+
+err:
+    close(new_seg.fd);
+    return status;
+}
+
+angara_status_t soft_segment_commit(soft_segment_t *seg, size_t offset, size_t length)
+{
+    size_t start = offset & ~(size_t)(SOFT_PAGE - 1);
+    int    ret;
+
+    do {
+        ret = fallocate(seg->fd, FALLOC_FL_KEEP_SIZE, (off_t)start, (off_t)(offset - start + length));
+    } while (ret != 0 && errno == EINTR);
+    return ret == 0 ? ANGARA_OK : from_errno("allocation", "shared memory", length);
+}
+
+static int sealed(int fd)
+{
+    int seals = fcntl(fd, F_GET_SEALS);
+
+    return seals >= 0 && (seals & F_SEAL_SHRINK) != 0;
+}
+
+/*
+ * Open a path for reading and writing if it is a regular file; opening anything else, a device say,
+ * could have side effects. @return the descriptor, or -1 with errno.
+ */
+static int open_regular(const char *path, struct stat *info)
+{
+    char again[64];
+    int  handle = open(path, O_PATH | O_CLOEXEC);
+    int  opened = -1;
+    int  error;
+
+    if (handle < 0) {
+        return -1;
+    }
+    if (fstat(handle, info) != 0 || !S_ISREG(info->st_mode)) {
+        errno = ENOENT; /* not a segment: it was closed, and the number used again */
+    } else {
+        snprintf(again, sizeof(again), "/proc/self/fd/%d", handle);
+        opened = open(again, O_RDWR | O_CLOEXEC);
+    }
+    error = errno;
+    close(handle);
+    errno = error;
+    return opened;
+}
+
+angara_status_t soft_segment_open(pid_t pid, int fd, size_t min_size, soft_segment_t *seg)
+{
+    soft_segment_t  new_seg = {NULL, 0, -1};
+    char            path[64];
+    struct stat     info;
+    angara_status_t status;
+    int             opened;
+
+    snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)pid, fd);
+    opened = open_regular(path, &info);
+    if (opened < 0) {
+        if (errno == ENOENT) {
+            return ANGARA_ERR_PEER_DEAD;
+        }
+        if (errno == EACCES || errno == EPERM) {
+            ang_error("no permission to share memory with pid %d: both processes must run as the same "
+                      "user and be dumpable",
+                      (int)pid);
+            return ANGARA_ERR_UNREACHABLE;
+        }
+        return from_errno("opening", path, 0);
+    }
+    if (!sealed(opened) || (uint64_t)info.st_size < min_size) {
+        status = ANGARA_ERR_UNREACHABLE; /* some other file: not a segment of ours */
+    } else {
+        new_seg.size = (size_t)info.st_size;
+        status       = map(path, &new_seg, opened);
+    }
+    close(opened);
+    if (status == ANGARA_OK) {
+        *seg = new_seg;
+    }
+    return status;
+}
+
+void soft_segment_close(soft_segment_t *seg)
+{
+    if (seg->base != NULL) {
+        munmap(seg->base, seg->size);
+    }
+    if (seg->fd >= 0) {
+        close(seg->fd);
+    }
+    seg->base = NULL;
+    seg->fd   = -1;
+}

@@ -1,0 +1,380 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Private to the soft provider: objects, shared-memory layouts, and who may touch what.
+ *
+ * Each PE and each domain has one memfd segment, created by its owner and mapped by the peers of the
+ * node through /proc/PID/fd. Nothing has a name in a file system, so SIGKILL leaves nothing behind; the
+ * files are sealed against shrinking and memory is allocated before anybody is told of it, so a
+ * mapping never raises SIGBUS. Inside a node the fabric trusts its user id: the checks catch errors.
+ */
+#ifndef SOFT_H
+#define SOFT_H
+
+#include "engine/engine.h"
+#include "provider/provider.h"
+#include "record_ring.h"
+
+#include <pthread.h>
+#include <sys/types.h>
+
+#define SOFT_LINE          64
+#define SOFT_PAGE          4096
+#define SOFT_MAGIC_PE      0x414e475045303141ull
+#define SOFT_MAGIC_DOMAIN  0x414e47444f303141ull
+#define SOFT_PROVIDER_ID   1
+#define SOFT_LAYOUT        1      /* version of everything in this file that is shared */
+#define SOFT_AGENTS        16     /* service operations of a PE under way at once */
+#define SOFT_STAGING       65536  /* bytes of one's staging memory */
+#define SOFT_MARKER_SLOTS  4096
+#define SOFT_HAZARDS       4096   /* pairs that may access a domain */
+#define SOFT_RING_LIMIT    1024   /* queued ring operations of a PE */
+#define SOFT_CHAOS_LIMIT   4096
+#define SOFT_INLINE_MAX    4096
+#define SOFT_CHAOS_PUT_MAX 1024
+#define SOFT_SERVICE_RING  64
+
+/* ---- shared: domain segment ------------------------------------------------------------------ */
+
+/*
+ * A region as peers see it. Only the owner writes. Published by a release store of the key; a reader
+ * that holds a hazard and then finds its key here may use the entry until it drops the hazard.
+ */
+typedef struct {
+    uint64_t key; /* 0: none */
+    uint64_t addr;
+    uint64_t length;
+    uint32_t access;
+    int32_t  fd;     /* owner's memfd of shared memory, or -1 */
+    uint64_t offset; /* of the region in it */
+    uint64_t reserved[3];
+} soft_mr_entry_t;
+
+/* One pair's "I am accessing region `key`": written by the pair, read by deregistration. */
+typedef struct {
+    uint64_t owner; /* see soft_owner(), 0: free; changed by compare-and-swap */
+    uint64_t key;
+    uint64_t pad[6];
+} soft_hazard_t;
+
+typedef struct {
+    uint64_t magic;
+    uint32_t layout;
+    uint32_t mr_max;
+    uint64_t size;
+    uint32_t hazards_used; /* high-water mark, only grows */
+    uint32_t mr_committed; /* entries that have memory, only grows */
+    uint32_t pad[8];
+    soft_hazard_t   hazards[SOFT_HAZARDS];
+    soft_mr_entry_t entries[];
+} soft_domain_seg_t;
+
+/* ---- shared: PE segment ---------------------------------------------------------------------- */
+
+/* Answer to a service request, in the requester's segment. */
+typedef struct {
+    uint64_t sequence; /* of the request answered: written last */
+    int64_t  status;
+    uint64_t old;
+    uint64_t pad[5];
+} soft_reply_t;
+
+typedef struct {
+    uint64_t magic;
+    uint32_t layout;
+    uint32_t generation; /* 0 once closed */
+    uint32_t index;
+    int32_t  pid;
+    uint64_t size;
+    uint64_t window_offset;
+    uint64_t window_size;
+    uint32_t events;
+    uint32_t flags;      /* SOFT_PE_* */
+    int32_t  domain_fd;
+    int32_t  wake_fd;    /* write end of the pipe that wakes the PE's sleeper */
+    int32_t  helper_fd;  /* write end of the pipe that wakes the process's helper thread */
+    uint32_t pad0[13];
+    char     version[16]; /* of the owner's library, for messages */
+
+    uint32_t armed __attribute__((aligned(SOFT_LINE)));         /* the owner sleeps on its event fd */
+    uint32_t helper_asleep __attribute__((aligned(SOFT_LINE))); /* wake the helper after a request */
+    uint64_t probe __attribute__((aligned(SOFT_LINE)));         /* address of a word, see CMA probe */
+    soft_reply_t replies[SOFT_AGENTS] __attribute__((aligned(SOFT_LINE)));
+    /* then, page aligned: event ring, service ring, staging (SOFT_AGENTS chunks), window */
+} soft_pe_seg_t;
+
+#define SOFT_PE_NEEDS_FENCE 1u /* the owner can't use membarrier: senders fence before they read `armed` */
+
+/* A request to the helper of the target's process, as a record of its service ring. */
+typedef struct {
+    angara_address_t from;
+    uint8_t          op; /* ang_op_t; PUT_INLINE isn't used */
+    uint8_t          atomic;
+    uint8_t          width;
+    uint8_t          agent; /* reply and staging chunk in the requester's segment */
+    uint32_t         length;
+    uint64_t         sequence;
+    uint64_t         key;
+    uint64_t         offset;
+    uint64_t         operand; /* atomics */
+    uint64_t         compare;
+} soft_request_t;
+
+_Static_assert(sizeof(soft_request_t) == SOFT_RECORD_MAX, "a request fills a record");
+_Static_assert(sizeof(soft_mr_entry_t) == SOFT_LINE, "an entry is a line");
+_Static_assert(sizeof(soft_hazard_t) == SOFT_LINE, "a hazard is a line");
+_Static_assert(sizeof(angara_address_t) == 56, "addresses travel in notify records");
+
+/* Where the parts of a PE segment lie. */
+typedef struct {
+    size_t events, service, staging, window, total;
+} soft_layout_t;
+
+void soft_layout(unsigned events, size_t window_size, soft_layout_t *layout);
+
+/* ---- segment.c: memfds ----------------------------------------------------------------------- */
+
+typedef struct {
+    void  *base;
+    size_t size;
+    int    fd; /* -1 for a mapping of somebody else's */
+} soft_segment_t;
+
+/* Create a sealed memfd of `size` bytes of address space; no memory is allocated yet. */
+angara_status_t soft_segment_create(const char *name, size_t size, soft_segment_t *seg);
+/* Allocate memory for a part, so that touching it can't fail. */
+angara_status_t soft_segment_commit(soft_segment_t *seg, size_t offset, size_t length);
+/* Map file `fd` of process `pid`, which must be a sealed memfd of at least min_size bytes. */
+angara_status_t soft_segment_open(pid_t pid, int fd, size_t min_size, soft_segment_t *seg);
+void            soft_segment_close(soft_segment_t *seg);
+
+/* ---- process.c: identity of processes -------------------------------------------------------- */
+
+/* Identity of this process as addresses carry it; refreshed after fork. */
+typedef struct {
+    pid_t    pid;
+    uint64_t start_time; /* field 22 of /proc/PID/stat */
+    uint64_t pid_ns;     /* inode of the PID namespace */
+    uint64_t host;       /* from the kernel's boot id */
+    int      membarrier; /* registered for the global expedited membarrier */
+} soft_process_t;
+
+angara_status_t soft_process_self(soft_process_t *self);
+/* Start time of a process, 0 if there is none or only its zombie is left. */
+uint64_t soft_process_start_time(pid_t pid);
+/* One word that names a process: start time << 22 | pid. */
+uint64_t soft_owner(void);
+/* Is the process of that word alive? */
+int soft_owner_alive(uint64_t owner);
+/* Make all CPUs that run registered processes execute a full barrier. */
+void soft_membarrier(void);
+
+/* ---- remote.c: another process's PE as this one maps it -------------------------------------- */
+
+#define SOFT_MAPS 64 /* cached mappings of shared regions per remote */
+
+typedef struct {
+    uint64_t       key; /* 0: none */
+    soft_segment_t seg;
+    char          *base; /* of the region */
+} soft_map_t;
+
+typedef struct {
+    angara_address_t address;
+    pid_t            pid;
+    int              pidfd;
+    int              same_process;
+    soft_segment_t   pe_map;
+    soft_segment_t   dom_map;
+    soft_pe_seg_t   *seg;
+    soft_domain_seg_t *dom;
+    uint32_t         mr_max;
+    uint32_t         events;      /* checked copies of the peer's sizes */
+    uint64_t         window_size;
+    soft_layout_t    layout;
+    soft_hazard_t   *hazard;
+    int              wake_fd;   /* opened on first use, else -1 */
+    int              helper_fd; /* opened on first use, else -1 */
+    soft_map_t       maps[SOFT_MAPS];
+} soft_remote_t;
+
+angara_status_t soft_remote_open(const angara_address_t *address, soft_remote_t *remote);
+void            soft_remote_close(soft_remote_t *remote);
+/* Gone, as far as the kernel says right now. */
+int soft_remote_dead(const soft_remote_t *remote);
+/* Write a byte to the pipe behind `fd` of the remote process, opened into *cache. */
+void soft_remote_poke(soft_remote_t *remote, int fd, int *cache);
+/* Pointer to a shared region of the remote's, mapped on first use. The caller holds the hazard. */
+angara_status_t soft_remote_map(soft_remote_t *remote, uint64_t key, int fd, uint64_t offset,
+                                uint64_t length, char **base_p);
+/* Drop mappings of regions that are gone. */
+void soft_remote_trim(soft_remote_t *remote);
+
+/* ---- domain.c -------------------------------------------------------------------------------- */
+
+typedef struct soft_mr {
+    struct angara_mr base;
+    struct soft_mr  *next_free;
+    uint32_t         index;
+    soft_segment_t   seg; /* of mem_alloc; fd -1 and base NULL otherwise */
+} soft_mr_t;
+
+typedef struct soft_domain {
+    struct angara_domain base;
+    pthread_mutex_t      lock;      /* entries, free list */
+    soft_segment_t       seg;
+    soft_domain_seg_t   *shared;
+    uint32_t             mr_max;
+    uint32_t             mr_used;   /* entries ever used */
+    uint32_t             committed; /* entries with memory */
+    uint32_t            *free_list;
+    uint32_t             num_free;
+    uint32_t             free_size;
+    uint64_t             random;
+} soft_domain_t;
+
+angara_status_t soft_domain_open(const char *device, angara_domain_h *dom_p);
+angara_status_t soft_domain_close(angara_domain_h dom);
+angara_status_t soft_mr_register(angara_domain_h dom, void *addr, size_t length, unsigned access,
+                                 angara_mr_h *mr_p);
+angara_status_t soft_mr_deregister(angara_mr_h mr);
+angara_status_t soft_mem_alloc(angara_domain_h dom, size_t *length, unsigned access, void **addr_p,
+                               angara_mr_h *mr_p);
+angara_status_t soft_mem_free(angara_mr_h mr);
+
+/*
+ * Check a key against a table and give the address of [offset, offset + length). For the own table
+ * and for a peer's alike; `entry_p` may be NULL.
+ */
+angara_status_t soft_mr_check(const soft_domain_seg_t *dom, uint32_t mr_max, uint64_t key,
+                              uint64_t offset, uint64_t length, unsigned access, uint64_t *addr_p,
+                              const soft_mr_entry_t **entry_p);
+
+/* ---- pe.c, event.c, peer.c, ops.c ------------------------------------------------------------- */
+
+typedef struct soft_peer soft_peer_t;
+
+typedef struct soft_pe {
+    struct angara_pe     base;
+    soft_domain_t       *dom;
+    ang_engine_t         engine;
+    ang_pair_t           self_pair; /* of self markers only */
+    soft_segment_t       segment;
+    soft_pe_seg_t       *seg;
+    soft_layout_t        layout;
+    angara_address_t     address;
+    soft_peer_t         *peers;
+
+    soft_record_reader_t notify;  /* consumer of the event ring */
+    soft_record_reader_t service; /* consumer of the service ring, under soft_helper_lock */
+    angara_event_t      *events;  /* local events, a ring of `num_events` */
+    unsigned             num_events;
+    unsigned             events_head;
+    unsigned             events_tail;
+    int                  events_lost; /* sticky until read */
+
+    int                  epoll_fd; /* what angara_pe_event_fd() gives: the wake pipe and pidfds */
+    int                  wake_pipe[2];
+    unsigned             turns;    /* of progress, to look at the clock now and then */
+    uint64_t             next_check_ns;
+
+    angara_marker_slot_t *slots;
+    uint16_t            *slot_free; /* stack of free slots */
+    unsigned             num_slot_free;
+    uint16_t            *slot_waiting;   /* given back, but a marker may still land */
+    unsigned             num_slot_waiting;
+    uint32_t            *slot_posted;    /* markers posted and not landed, changed atomically */
+    uint32_t             agents_busy;     /* bit masks of SOFT_AGENTS */
+    uint32_t             agents_given_up; /* busy, but whoever asked is gone */
+    uint64_t             agent_awaits[SOFT_AGENTS];
+    uint64_t             agent_sequence;
+    int                  staging_ready;
+    angara_counters_t    counters;
+    struct soft_pe      *next; /* all PEs of the process, under soft_helper_lock */
+} soft_pe_t;
+
+struct soft_peer {
+    struct angara_peer base;
+    ang_pair_t         pair;
+    soft_remote_t      remote;
+    soft_peer_t       *next;
+    int                is_self;   /* the PE itself */
+    int                down;      /* PEER_DOWN was raised */
+    int                cma;       /* process_vm_* is permitted */
+    int                agent;     /* service request under way: its agent, else -1 */
+    uint32_t           agent_length;   /* bytes of the chunk under way */
+};
+
+static inline soft_pe_t *soft_pe(angara_pe_h pe)
+{
+    return (soft_pe_t *)pe;
+}
+
+static inline soft_peer_t *soft_peer(angara_peer_h peer)
+{
+    return (soft_peer_t *)peer;
+}
+
+static inline soft_peer_t *soft_pair_peer(ang_pair_t *pair)
+{
+    return (soft_peer_t *)((char *)pair - offsetof(soft_peer_t, pair));
+}
+
+extern const ang_backend_t soft_backend;
+
+angara_status_t soft_pe_create(angara_domain_h dom, size_t window_size, unsigned events,
+                               angara_pe_h *pe_p);
+void            soft_pe_destroy(angara_pe_h pe);
+unsigned        soft_pe_progress(angara_pe_h pe);
+
+/* event.c */
+void            soft_event_raise(soft_pe_t *pe, angara_event_type_t type, int status,
+                                 soft_peer_t *peer, uint64_t key);
+angara_status_t soft_event_poll(angara_pe_h pe, angara_event_t *event);
+angara_status_t soft_event_fd(angara_pe_h pe, int *fd_p);
+angara_status_t soft_event_arm(angara_pe_h pe);
+void            soft_event_disarm(angara_pe_h pe);
+angara_status_t soft_notify(angara_peer_h peer, const void *record, size_t length);
+void            soft_wake(angara_peer_h peer);
+/* Wake the own sleeper, from another thread. */
+void            soft_wake_self(soft_pe_t *pe);
+
+/* peer.c */
+angara_status_t soft_is_reachable(angara_domain_h dom, const angara_address_t *address);
+angara_status_t soft_peer_connect(angara_pe_h pe, const angara_address_t *address,
+                                  angara_peer_h *peer_p);
+void            soft_peer_disconnect(angara_peer_h peer);
+angara_status_t soft_peer_status(angara_peer_h peer);
+angara_status_t soft_peer_reset(angara_peer_h peer);
+void            soft_peer_destroy(soft_peer_t *peer);
+/* Look for peers that died; raise PEER_DOWN for them. */
+unsigned        soft_peers_check(soft_pe_t *pe);
+
+/* agent.c: operations that the peer's process must carry out */
+angara_status_t soft_agent_copy_out(soft_peer_t *peer, uint64_t key, uint64_t offset,
+                                    const void *src, uint64_t length, uint64_t *done);
+angara_status_t soft_agent_copy_in(soft_peer_t *peer, uint64_t key, uint64_t offset, void *dst,
+                                   uint64_t length, uint64_t *done);
+angara_status_t soft_agent_atomic(soft_peer_t *peer, uint64_t key, uint64_t offset,
+                                  const ang_desc_t *desc, uint64_t *old);
+angara_status_t soft_agent_read_back(soft_peer_t *peer);
+void            soft_agent_abandon(soft_peer_t *peer);
+
+/* helper.c: the thread that carries them out */
+extern pthread_mutex_t soft_helper_lock;
+/* Create what peers need to wake the helper; no thread yet. */
+angara_status_t soft_helper_prepare(void);
+void soft_helper_add_pe(soft_pe_t *pe);
+void soft_helper_remove_pe(soft_pe_t *pe);
+/* Start the thread if it isn't running. */
+void soft_helper_start(void);
+/* Write end of the pipe that wakes it, or -1. */
+int soft_helper_wake_fd(void);
+/* Serve a PE's requests from its owner's progress. */
+unsigned soft_helper_poll(soft_pe_t *pe);
+/* Wait until the helper isn't touching any region. */
+void soft_helper_quiesce(void);
+
+/* CPU atomics on a word of this process. */
+angara_status_t soft_cpu_atomic(void *word, const ang_desc_t *desc, uint64_t *old);
+
+#endif

@@ -1,0 +1,437 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The public calls: check arguments, then go through the provider's operations. Nothing here knows
+ * a provider but the table of them.
+ */
+#include <angara/angara.h>
+
+#include "config.h"
+#include "log.h"
+#include "provider/provider.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ANG_STR_(_x) #_x
+#define ANG_STR(_x)  ANG_STR_(_x)
+
+static const ang_provider_ops_t *const ang_providers[] = {&ang_soft_provider};
+
+#define NUM_PROVIDERS (sizeof(ang_providers) / sizeof(ang_providers[0]))
+
+unsigned ang_fork_epoch;
+
+static void fork_child(void)
+{
+    ang_fork_epoch++;
+}
+
+static void __attribute__((constructor)) ang_library_init(void)
+{
+    pthread_atfork(NULL, NULL, fork_child);
+}
+
+const char *angara_version(void)
+{
+    return ANG_STR(ANGARA_VERSION_MAJOR) "." ANG_STR(ANGARA_VERSION_MINOR) "." ANG_STR(
+        ANGARA_VERSION_PATCH);
+}
+
+const char *angara_strerror(angara_status_t status)
+{
+    static const char *const texts[] = {
+        "success",
+        "invalid argument",
+        "out of memory or table entries",
+        "no resource now, try again",
+        "no such device",
+        "address can't be reached",
+        "no region of that key",
+        "out of the bounds of the region",
+        "access right not granted",
+        "peer is dead",
+        "pair is in error after an earlier fault",
+        "not supported",
+        "versions don't match",
+        "a limit forbids it",
+        "a system call failed",
+        "object belongs to the parent process",
+    };
+
+    if (status == ANGARA_INPROGRESS) {
+        return "in progress";
+    }
+    if (status > ANGARA_OK || status <= ANGARA_ERR_LAST) {
+        return "unknown status";
+    }
+    return texts[-(int)status];
+}
+
+/* ---- checks shared by the calls ------------------------------------------------------------ */
+
+static inline angara_status_t check_domain(angara_domain_h dom)
+{
+    if (dom == NULL) {
+        return ANGARA_ERR_INVALID;
+    }
+    return dom->epoch == ang_fork_epoch ? ANGARA_OK : ANGARA_ERR_FORKED;
+}
+
+static inline angara_status_t check_pe(angara_pe_h pe)
+{
+    return pe == NULL ? ANGARA_ERR_INVALID : check_domain(pe->dom);
+}
+
+static inline angara_status_t check_peer(angara_peer_h peer)
+{
+    return peer == NULL ? ANGARA_ERR_INVALID : check_pe(peer->pe);
+}
+
+#define CHECK(_expr) \
+    do { \
+        angara_status_t check_status = (_expr); \
+        if (__builtin_expect(check_status != ANGARA_OK, 0)) { \
+            return check_status; \
+        } \
+    } while (0)
+
+#define CHECK_ARG(_cond) CHECK((_cond) ? ANGARA_OK : ANGARA_ERR_INVALID)
+
+/* ---- domains and regions ------------------------------------------------------------------- */
+
+angara_status_t angara_open(const char *device, angara_domain_h *dom_p)
+{
+    CHECK_ARG(dom_p != NULL);
+    CHECK(ang_config_load());
+    if (device == NULL) {
+        device = ang_config.device;
+    }
+    for (unsigned i = 0; i < NUM_PROVIDERS; ++i) {
+        if (ang_providers[i]->match(device)) {
+            return ang_providers[i]->open(device, dom_p);
+        }
+    }
+    ang_error("there is no device \"%s\" here: soft0 (the soft fabric) always is, angara0 needs a NIC "
+              "and its module; see angara_info and ANGARA_DEVICE",
+              device);
+    return ANGARA_ERR_NO_DEVICE;
+}
+
+angara_status_t angara_close(angara_domain_h dom)
+{
+    CHECK(check_domain(dom));
+    if (__atomic_load_n(&dom->refs, __ATOMIC_ACQUIRE) != 0) {
+        ang_error("a domain was closed with %u PEs or regions still open", dom->refs);
+        return ANGARA_ERR_INVALID;
+    }
+    return dom->ops->close(dom);
+}
+
+angara_status_t angara_query(angara_domain_h dom, angara_attr_t *attr)
+{
+    CHECK(check_domain(dom));
+    CHECK_ARG(attr != NULL);
+    memset(attr, 0, sizeof(*attr));
+    dom->ops->query(dom, attr);
+    return ANGARA_OK;
+}
+
+angara_status_t angara_mr_register(angara_domain_h dom, void *addr, size_t length, unsigned access,
+                                   angara_mr_h *mr_p)
+{
+    CHECK(check_domain(dom));
+    CHECK_ARG(mr_p != NULL && length != 0 && (access & ~(unsigned)ANGARA_ACCESS_ALL) == 0 &&
+              (uintptr_t)addr <= UINTPTR_MAX - length);
+    return dom->ops->mr_register(dom, addr, length, access, mr_p);
+}
+
+angara_status_t angara_mr_deregister(angara_mr_h mr)
+{
+    CHECK_ARG(mr != NULL);
+    CHECK(check_domain(mr->dom));
+    CHECK_ARG(!mr->allocated);
+    return mr->dom->ops->mr_deregister(mr);
+}
+
+angara_status_t angara_mem_alloc(angara_domain_h dom, size_t *length, unsigned access, void **addr_p,
+                                 angara_mr_h *mr_p)
+{
+    CHECK(check_domain(dom));
+    CHECK_ARG(length != NULL && *length != 0 && *length <= SIZE_MAX / 2 && addr_p != NULL &&
+              mr_p != NULL && (access & ~(unsigned)ANGARA_ACCESS_ALL) == 0);
+    return dom->ops->mem_alloc(dom, length, access, addr_p, mr_p);
+}
+
+angara_status_t angara_mem_free(angara_mr_h mr)
+{
+    CHECK_ARG(mr != NULL);
+    CHECK(check_domain(mr->dom));
+    CHECK_ARG(mr->allocated);
+    return mr->dom->ops->mem_free(mr);
+}
+
+uint64_t angara_mr_key(angara_mr_h mr)
+{
+    return mr->key;
+}
+
+void angara_mr_range(angara_mr_h mr, void **addr_p, size_t *length_p)
+{
+    *addr_p   = mr->addr;
+    *length_p = mr->length;
+}
+
+/* ---- processing elements ------------------------------------------------------------------- */
+
+angara_status_t angara_pe_create(angara_domain_h dom, const angara_pe_params_t *params,
+                                 angara_pe_h *pe_p)
+{
+    size_t   window_size = ang_config.window_size;
+    unsigned events      = ang_config.events;
+
+    CHECK(check_domain(dom));
+    CHECK_ARG(pe_p != NULL);
+    if (params != NULL) {
+        CHECK_ARG(params->size >= sizeof(*params));
+        if (params->window_size != 0) {
+            window_size = params->window_size;
+        }
+        if (params->events != 0) {
+            events = params->events;
+        }
+    }
+    CHECK_ARG(window_size <= SIZE_MAX / 4 && events >= 2 && events <= 65536 &&
+              (events & (events - 1)) == 0);
+    return dom->ops->pe_create(dom, window_size, events, pe_p);
+}
+
+void angara_pe_destroy(angara_pe_h pe)
+{
+    if (check_pe(pe) == ANGARA_OK) {
+        pe->ops->pe_destroy(pe);
+    }
+}
+
+void angara_pe_address(angara_pe_h pe, angara_address_t *address)
+{
+    pe->ops->pe_address(pe, address);
+}
+
+void *angara_pe_window(angara_pe_h pe, size_t *size_p)
+{
+    return pe->ops->pe_window(pe, size_p);
+}
+
+angara_status_t angara_pe_window_commit(angara_pe_h pe, size_t offset, size_t length)
+{
+    CHECK(check_pe(pe));
+    CHECK_ARG(length != 0);
+    return pe->ops->pe_window_commit(pe, offset, length);
+}
+
+unsigned angara_pe_progress(angara_pe_h pe)
+{
+    return check_pe(pe) == ANGARA_OK ? pe->ops->pe_progress(pe) : 0;
+}
+
+angara_status_t angara_pe_event_poll(angara_pe_h pe, angara_event_t *event)
+{
+    CHECK(check_pe(pe));
+    CHECK_ARG(event != NULL);
+    return pe->ops->pe_event_poll(pe, event);
+}
+
+angara_status_t angara_pe_event_fd(angara_pe_h pe, int *fd_p)
+{
+    CHECK(check_pe(pe));
+    CHECK_ARG(fd_p != NULL);
+    return pe->ops->pe_event_fd(pe, fd_p);
+}
+
+angara_status_t angara_pe_event_arm(angara_pe_h pe)
+{
+    CHECK(check_pe(pe));
+    return pe->ops->pe_event_arm(pe);
+}
+
+void angara_pe_event_disarm(angara_pe_h pe)
+{
+    if (check_pe(pe) == ANGARA_OK) {
+        pe->ops->pe_event_disarm(pe);
+    }
+}
+
+void angara_pe_counters(angara_pe_h pe, angara_counters_t *counters)
+{
+    pe->ops->pe_counters(pe, counters);
+}
+
+/* ---- peers --------------------------------------------------------------------------------- */
+
+int angara_is_reachable(angara_domain_h dom, const angara_address_t *address)
+{
+    return check_domain(dom) == ANGARA_OK && address != NULL &&
+           dom->ops->is_reachable(dom, address) == ANGARA_OK;
+}
+
+angara_status_t angara_peer_connect(angara_pe_h pe, const angara_address_t *address,
+                                    angara_peer_h *peer_p)
+{
+    CHECK(check_pe(pe));
+    CHECK_ARG(address != NULL && peer_p != NULL);
+    return pe->ops->peer_connect(pe, address, peer_p);
+}
+
+void angara_peer_disconnect(angara_peer_h peer)
+{
+    if (check_peer(peer) == ANGARA_OK) {
+        peer->ops->peer_disconnect(peer);
+    }
+}
+
+angara_status_t angara_peer_status(angara_peer_h peer)
+{
+    CHECK(check_peer(peer));
+    return peer->ops->peer_status(peer);
+}
+
+angara_status_t angara_peer_reset(angara_peer_h peer)
+{
+    CHECK(check_peer(peer));
+    return peer->ops->peer_reset(peer);
+}
+
+const char *angara_peer_name(angara_peer_h peer)
+{
+    return peer->name;
+}
+
+void angara_peer_set_user(angara_peer_h peer, void *user)
+{
+    peer->user = user;
+}
+
+void *angara_peer_user(angara_peer_h peer)
+{
+    return peer->user;
+}
+
+/* ---- operations ---------------------------------------------------------------------------- */
+
+/* [offset, offset + length) within [0, size) without wrapping. */
+static inline int in_bounds(uint64_t offset, uint64_t length, uint64_t size)
+{
+    return offset <= size && length <= size - offset;
+}
+
+angara_status_t angara_put(angara_peer_h peer, uint64_t offset, const void *src, size_t length)
+{
+    CHECK(check_peer(peer));
+    if (!in_bounds(offset, length, peer->fast.window_size)) {
+        return ANGARA_ERR_BOUNDS;
+    }
+    return peer->ops->put(peer, offset, src, length);
+}
+
+angara_status_t angara_put_flag(angara_peer_h peer, uint64_t offset, const void *src, size_t length,
+                                uint64_t flag_offset, uint64_t flag)
+{
+    CHECK(check_peer(peer));
+    if (!in_bounds(offset, length, peer->fast.window_size) ||
+        !in_bounds(flag_offset, sizeof(flag), peer->fast.window_size)) {
+        return ANGARA_ERR_BOUNDS;
+    }
+    CHECK_ARG(flag_offset % sizeof(flag) == 0);
+    return peer->ops->put_flag(peer, offset, src, length, flag_offset, flag);
+}
+
+/* A local buffer lies within its region. */
+static inline angara_status_t check_local(angara_peer_h peer, angara_mr_h lmr, const void *laddr,
+                                          size_t length)
+{
+    CHECK(check_peer(peer));
+    CHECK_ARG(lmr != NULL && lmr->dom == peer->pe->dom);
+    return in_bounds((uintptr_t)laddr - (uintptr_t)lmr->addr, length, lmr->length)
+               ? ANGARA_OK
+               : ANGARA_ERR_BOUNDS;
+}
+
+angara_status_t angara_offload_put(angara_peer_h peer, angara_mr_h lmr, const void *laddr,
+                                   uint64_t rkey, uint64_t roffset, size_t length)
+{
+    CHECK(check_local(peer, lmr, laddr, length));
+    return peer->ops->offload_put(peer, lmr, laddr, rkey, roffset, length);
+}
+
+angara_status_t angara_offload_put_inline(angara_peer_h peer, const void *src, uint64_t rkey,
+                                          uint64_t roffset, size_t length)
+{
+    CHECK(check_peer(peer));
+    return peer->ops->offload_put_inline(peer, src, rkey, roffset, length);
+}
+
+angara_status_t angara_offload_get(angara_peer_h peer, angara_mr_h lmr, void *laddr, uint64_t rkey,
+                                   uint64_t roffset, size_t length)
+{
+    CHECK(check_local(peer, lmr, laddr, length));
+    return peer->ops->offload_get(peer, lmr, laddr, rkey, roffset, length);
+}
+
+angara_status_t angara_atomic(angara_peer_h peer, angara_atomic_op_t op, unsigned width,
+                              uint64_t operand, uint64_t compare, uint64_t rkey, uint64_t roffset,
+                              angara_mr_h lmr, void *result)
+{
+    CHECK(check_peer(peer));
+    CHECK_ARG((width == 4 || width == 8) && (unsigned)op < ANGARA_ATOMIC_LAST &&
+              (lmr == NULL) == (result == NULL));
+    if (result != NULL) {
+        CHECK_ARG((uintptr_t)result % width == 0);
+        CHECK(check_local(peer, lmr, result, width));
+    }
+    return peer->ops->atomic(peer, op, width, operand, compare, rkey, roffset, lmr, result);
+}
+
+angara_status_t angara_notify(angara_peer_h peer, const void *record, size_t length)
+{
+    CHECK(check_peer(peer));
+    CHECK_ARG(record != NULL && length <= ANGARA_NOTIFY_MAX);
+    return peer->ops->notify(peer, record, length);
+}
+
+void angara_wake(angara_peer_h peer)
+{
+    if (check_peer(peer) == ANGARA_OK) {
+        peer->ops->wake(peer);
+    }
+}
+
+/* ---- completion markers -------------------------------------------------------------------- */
+
+angara_status_t angara_marker_slot_get(angara_pe_h pe, angara_marker_slot_t **slot_p)
+{
+    CHECK(check_pe(pe));
+    CHECK_ARG(slot_p != NULL);
+    return pe->ops->marker_slot_get(pe, slot_p);
+}
+
+void angara_marker_slot_put(angara_pe_h pe, angara_marker_slot_t *slot)
+{
+    if (check_pe(pe) == ANGARA_OK && slot != NULL) {
+        pe->ops->marker_slot_put(pe, slot);
+    }
+}
+
+angara_status_t angara_marker(angara_peer_h peer, angara_marker_slot_t *slot, uint64_t value)
+{
+    CHECK(check_peer(peer));
+    CHECK_ARG(slot != NULL);
+    return peer->ops->marker(peer, slot, value);
+}
+
+angara_status_t angara_marker_self(angara_pe_h pe, angara_marker_slot_t *slot, uint64_t value)
+{
+    CHECK(check_pe(pe));
+    CHECK_ARG(slot != NULL);
+    return pe->ops->marker_self(pe, slot, value);
+}

@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* See config.h. Reads the environment, writes ang_config and the log level. */
+#include "config.h"
+
+#include "log.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+ang_config_t ang_config;
+
+typedef enum { ANG_VAR_TEXT, ANG_VAR_NUMBER, ANG_VAR_POWER2, ANG_VAR_SIZE, ANG_VAR_BOOL, ANG_VAR_ENUM } ang_var_kind_t;
+
+typedef struct {
+    const char    *name;
+    const char    *default_text;
+    ang_var_kind_t kind;
+    size_t         offset;
+    uint64_t       min;
+    uint64_t       max;
+    const char    *choices; /* ANG_VAR_ENUM: "first|second": values 0, 1, ... */
+    const char    *help;
+} ang_var_t;
+
+#define FIELD(_name) offsetof(ang_config_t, _name)
+
+static const ang_var_t ang_vars[] = {
+    {"ANGARA_DEVICE", "auto", ANG_VAR_TEXT, FIELD(device), 0, 0, NULL,
+     "Device to open where the program names none: soft, soft0, nic, angara0, or auto (the NIC if "
+     "there is one, else the soft fabric)."},
+    {"ANGARA_LOG_LEVEL", "warn", ANG_VAR_ENUM, FIELD(log_level), 0, 0, "error|warn|info|debug",
+     "What the library writes to stderr: error, warn, info or debug."},
+    {"ANGARA_SOFT_NODE", "0", ANG_VAR_NUMBER, FIELD(node), 0, 0xfffffffe, NULL,
+     "Node id of this process on the soft fabric, 0 to 4294967294. Processes of one host with "
+     "different ids count as different nodes."},
+    {"ANGARA_SOFT_LOOPBACK", "y", ANG_VAR_BOOL, FIELD(loopback), 0, 1, NULL,
+     "Loopback mode of the soft fabric, y or n. With n the initiator can't get from its own node, as on "
+     "a NIC without a loopback port: gets, atomics and markers become requests to the peer."},
+    {"ANGARA_SOFT_CMA", "y", ANG_VAR_BOOL, FIELD(cma), 0, 1, NULL,
+     "Use process_vm_readv and process_vm_writev where the kernel permits, y or n. With n the peer's "
+     "helper thread moves the data."},
+    {"ANGARA_CHAOS", "0", ANG_VAR_NUMBER, FIELD(chaos), 0, UINT64_MAX, NULL,
+     "Seed of chaos mode, 0 for off. For tests: delays, splits and reorders whatever the NIC model "
+     "leaves unordered, and scribbles over bytes that are not delivered yet. Slow."},
+    {"ANGARA_CHAOS_DELAY", "50", ANG_VAR_NUMBER, FIELD(chaos_delay_us), 0, 1000000, NULL,
+     "Longest usual delay of an operation in chaos mode, microseconds, 0 to 1000000."},
+    {"ANGARA_WINDOW_SIZE", "64M", ANG_VAR_SIZE, FIELD(window_size), 4096, 1ull << 40, NULL,
+     "Put window of a PE where the program asks for none, bytes, 4K to 1T. Address space only: memory "
+     "is taken when a part is committed."},
+    {"ANGARA_EVENTS", "256", ANG_VAR_POWER2, FIELD(events), 16, 65536, NULL,
+     "Records of a PE's event ring, a power of two, 16 to 65536."},
+    {"ANGARA_MR_MAX", "262144", ANG_VAR_NUMBER, FIELD(mr_max), 16, 1u << 24, NULL,
+     "Regions that a domain can have, 16 to 16777216. Table memory is taken as it fills."},
+    {"ANGARA_PEER_CHECK", "100", ANG_VAR_NUMBER, FIELD(peer_check_ms), 1, 60000, NULL,
+     "How often dead peers are looked for, milliseconds, 1 to 60000: the bound within which an "
+     "operation to a dead peer ends."},
+};
+
+#define NUM_VARS (sizeof(ang_vars) / sizeof(ang_vars[0]))
+
+/* Prefixes of ANGARA_ names that others read; no warning about them. */
+static const char *const ang_foreign[] = {"ANGARA_TEST_", "ANGARA_MUTANT", "ANGARA_BENCH_",
+                                          "ANGARA_UCT_",  "ANGARA_HOOK_",  "ANGARA_INFO_"};
+
+extern char **environ;
+
+static int parse_bool(const char *text, uint64_t *value)
+{
+    static const char *const yes[] = {"y", "yes", "1", "on", "true"};
+    static const char *const no[]  = {"n", "no", "0", "off", "false"};
+
+    for (unsigned i = 0; i < 5; ++i) {
+        if (!strcasecmp(text, yes[i]) || !strcasecmp(text, no[i])) {
+            *value = !strcasecmp(text, yes[i]);
+            return 0;
+        }
+    }
+    return -1;
+}
+
+/* A plain decimal or 0x number, with K, M, G or T where @a units. */
+static int parse_number(const char *text, int units, uint64_t *value)
+{
+    static const char letters[] = "KMGT";
+    const char       *letter;
+    char             *end;
+    unsigned          shift;
+
+    if (!isdigit((unsigned char)text[0])) {
+        return -1; /* strtoull would take signs and spaces */
+    }
+    errno  = 0;
+    *value = strtoull(text, &end, 0);
+    if (errno != 0) {
+        return -1;
+    }
+    if (units && *end != '\0') {
+        letter = strchr(letters, toupper((unsigned char)*end));
+        if (letter == NULL) {
+            return -1;
+        }
+        shift = 10 * (unsigned)(letter - letters + 1);
+        if (*value > UINT64_MAX >> shift) {
+            return -1;
+        }
+        *value <<= shift;
+        end++;
+        if (toupper((unsigned char)*end) == 'B') {
+            end++;
+        }
+    }
+    return *end == '\0' ? 0 : -1;
+}
+
+static int parse_enum(const char *text, const char *choices, uint64_t *value)
+{
+    size_t length = strlen(text);
+
+    for (*value = 0; choices != NULL; ++*value) {
+        const char *next = strchr(choices, '|');
+        size_t      size = next ? (size_t)(next - choices) : strlen(choices);
+
+        if (size == length && !strncasecmp(choices, text, size)) {
+            return 0;
+        }
+        choices = next ? next + 1 : NULL;
+    }
+    return -1;
+}
+
+static int parse_value(const ang_var_t *var, const char *text, ang_config_t *config)
+{
+    void    *field = (char *)config + var->offset;
+    uint64_t value = 0;
+    int      ret   = -1;
+
+    switch (var->kind) {
+    case ANG_VAR_TEXT:
+        if (strlen(text) == 0 || strlen(text) >= sizeof(config->device)) {
+            return -1;
+        }
+        strcpy(field, text);
+        return 0;
+    case ANG_VAR_BOOL:
+        ret = parse_bool(text, &value);
+        break;
+    case ANG_VAR_ENUM:
+        ret = parse_enum(text, var->choices, &value);
+        break;
+    case ANG_VAR_NUMBER:
+    case ANG_VAR_POWER2:
+    case ANG_VAR_SIZE:
+        ret = parse_number(text, var->kind == ANG_VAR_SIZE, &value);
+        if (ret == 0 && (value < var->min || value > var->max)) {
+            ret = -1;
+        }
+        if (var->kind == ANG_VAR_POWER2 && (value & (value - 1)) != 0) {
+            ret = -1;
+        }
+        break;
+    }
+    if (ret == 0) {
+        memcpy(field, &value, sizeof(value));
+    }
+    return ret;
+}
+
+static void warn_unknown(void)
+{
+    for (char **env = environ; env != NULL && *env != NULL; ++env) {
+        size_t length = strcspn(*env, "=");
+        int    known  = strncmp(*env, "ANGARA_", 7) != 0;
+
+        for (unsigned i = 0; !known && i < NUM_VARS; ++i) {
+            known = strlen(ang_vars[i].name) == length && !strncmp(*env, ang_vars[i].name, length);
+        }
+        for (unsigned i = 0; !known && i < sizeof(ang_foreign) / sizeof(ang_foreign[0]); ++i) {
+            known = !strncmp(*env, ang_foreign[i], strlen(ang_foreign[i]));
+        }
+        if (!known) {
+            ang_warn("%.*s is not a variable of this library and is ignored: angara_info --config "
+                     "lists them",
+                     (int)length, *env);
+        }
+    }
+}
+
+angara_status_t ang_config_reload(void)
+{
+    angara_status_t status = ANGARA_OK;
+
+    for (unsigned i = 0; i < NUM_VARS; ++i) {
+        const ang_var_t *var  = &ang_vars[i];
+        const char      *text = getenv(var->name);
+
+        parse_value(var, var->default_text, &ang_config);
+        if (text != NULL && parse_value(var, text, &ang_config) != 0) {
+            ang_error("%s=\"%s\" is not a valid value. %s", var->name, text, var->help);
+            status = ANGARA_ERR_INVALID;
+        }
+    }
+    ang_log_level = (ang_log_level_t)ang_config.log_level;
+    warn_unknown();
+    return status;
+}
+
+static angara_status_t ang_config_status;
+
+static void load_once(void)
+{
+    ang_config_status = ang_config_reload();
+}
+
+angara_status_t ang_config_load(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    pthread_once(&once, load_once);
+    return ang_config_status;
+}
+
+/* Text of the value in force. */
+static void print_value(const ang_var_t *var, char *text, size_t size)
+{
+    const char *field = (const char *)&ang_config + var->offset;
+    const char *choice;
+    uint64_t    value = 0;
+
+    if (var->kind == ANG_VAR_TEXT) {
+        snprintf(text, size, "%s", field);
+        return;
+    }
+    memcpy(&value, field, sizeof(value));
+    if (var->kind == ANG_VAR_BOOL) {
+        snprintf(text, size, "%s", value ? "y" : "n");
+    } else if (var->kind == ANG_VAR_ENUM) {
+        for (choice = var->choices; value > 0; --value) {
+            choice = strchr(choice, '|') + 1;
+        }
+        snprintf(text, size, "%.*s", (int)strcspn(choice, "|"), choice);
+    } else {
+        snprintf(text, size, "%llu", (unsigned long long)value);
+    }
+}
+
+angara_status_t angara_config_var(unsigned index, angara_config_var_t *var)
+{
+    if (index >= NUM_VARS || var == NULL) {
+        return ANGARA_ERR_INVALID;
+    }
+    ang_config_load();
+    var->name         = ang_vars[index].name;
+    var->default_text = ang_vars[index].default_text;
+    var->help         = ang_vars[index].help;
+    print_value(&ang_vars[index], var->value, sizeof(var->value));
+    return ANGARA_OK;
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Configuration of the library: one table of ANGARA_* variables, read once from the environment.
+ */
+#ifndef ANG_CONFIG_H
+#define ANG_CONFIG_H
+
+#include <angara/angara.h>
+
+typedef struct {
+    char     device[32];
+    uint64_t log_level;
+    uint64_t node;           /* node id on the soft fabric */
+    uint64_t loopback;       /* gets from the own node are performed by the initiator */
+    uint64_t cma;            /* process_vm_readv/writev may be used */
+    uint64_t chaos;          /* seed, 0 for off */
+    uint64_t chaos_delay_us; /* longest usual delay of an operation in chaos mode */
+    uint64_t window_size;    /* default put window, bytes */
+    uint64_t events;         /* default event ring, records */
+    uint64_t mr_max;         /* regions of a domain */
+    uint64_t peer_check_ms;  /* how often dead peers are looked for */
+} ang_config_t;
+
+/* The configuration in force. Valid after ang_config_load() returned ANGARA_OK. */
+extern ang_config_t ang_config;
+
+/* Read the environment on the first call. Later calls return the first one's result. */
+angara_status_t ang_config_load(void);
+
+/* Read it again: for tests. */
+angara_status_t ang_config_reload(void);
+
+#endif
