@@ -35,6 +35,7 @@ typedef struct client {
 static struct {
     pthread_mutex_t life; /* taken before soft_helper_lock: start, stop, pipe */
     pthread_t       thread;
+    int             wanted; /* somebody needs it as soon as there is a PE */
     int             running;
     int             stop;
     int             pipe[2];
@@ -291,7 +292,8 @@ void soft_helper_start(void)
         return;
     }
     pthread_mutex_lock(&helper.life);
-    if (!helper.running && helper.have_pipe) {
+    helper.wanted = 1;
+    if (!helper.running && helper.pes != NULL) {
         sigfillset(&all); /* the program's signal handlers run in the program's threads */
         pthread_sigmask(SIG_SETMASK, &all, &old);
         helper.stop = 0;
@@ -355,6 +357,9 @@ void soft_helper_add_pe(soft_pe_t *pe)
     pe->next   = helper.pes;
     helper.pes = pe;
     pthread_mutex_unlock(&soft_helper_lock);
+    if (helper.wanted) {
+        soft_helper_start();
+    }
 }
 
 void soft_helper_remove_pe(soft_pe_t *pe)

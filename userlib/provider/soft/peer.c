@@ -206,13 +206,22 @@ static void drain(soft_pe_t *pe, soft_peer_t *peer)
     }
 }
 
+/* Drop what is queued, a request under way included, and set the pair's error. */
+static void drop_operations(soft_pe_t *pe, soft_peer_t *peer, angara_status_t error)
+{
+    ang_engine_pair_reset(&peer->pair, error);
+    ang_engine_lock(&pe->engine);
+    soft_agent_abandon(peer);
+    ang_engine_unlock(&pe->engine);
+}
+
 void soft_peer_destroy(soft_peer_t *peer)
 {
     soft_pe_t    *pe = soft_pe(peer->base.pe);
     soft_peer_t **link;
 
     drain(pe, peer);
-    soft_agent_abandon(peer);
+    drop_operations(pe, peer, ANGARA_ERR_PEER_DEAD);
     ang_engine_pair_remove(&peer->pair);
     for (link = &pe->peers; *link != peer; link = &(*link)->next) {
     }
@@ -262,8 +271,7 @@ angara_status_t soft_peer_reset(angara_peer_h base)
     if (peer->pair.error != ANGARA_OK) {
         nanosleep(&throttle, NULL); /* nobody tries keys at full speed */
     }
-    soft_agent_abandon(peer);
-    ang_engine_pair_reset(&peer->pair, ANGARA_OK);
+    drop_operations(soft_pe(base->pe), peer, ANGARA_OK);
     return ANGARA_OK;
 }
 
@@ -277,8 +285,7 @@ static void peer_down(soft_pe_t *pe, soft_peer_t *peer, int exited)
     peer->down = 1;
     ang_info("%s %s%s", peer->base.name, exited ? "exited" : "closed its PE",
              closed ? "" : " without closing its PE");
-    soft_agent_abandon(peer);
-    ang_engine_pair_reset(&peer->pair, ANGARA_ERR_PEER_DEAD);
+    drop_operations(pe, peer, ANGARA_ERR_PEER_DEAD);
     ang_engine_lock(&pe->engine);
     soft_event_raise(pe, ANGARA_EVENT_PEER_DOWN, closed ? ANGARA_OK : ANGARA_ERR_PEER_DEAD, peer, 0);
     ang_engine_unlock(&pe->engine);

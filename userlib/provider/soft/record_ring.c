@@ -98,7 +98,8 @@ angara_status_t soft_record_push(soft_record_ring_t *ring, unsigned count, const
 
 int soft_record_ready(const soft_record_reader_t *reader)
 {
-    const soft_record_t *slot = &reader->ring->slots[reader->head & (reader->count - 1)];
+    uint64_t             head = __atomic_load_n(&reader->head, __ATOMIC_RELAXED);
+    const soft_record_t *slot = &reader->ring->slots[head & (reader->count - 1)];
 
     return state_phase(__atomic_load_n(&slot->state, __ATOMIC_ACQUIRE)) != PHASE_FREE;
 }
@@ -108,7 +109,7 @@ static void release(soft_record_reader_t *reader, soft_record_t *slot)
     uint64_t turn = (uint32_t)(reader->head / reader->count + 1);
 
     __atomic_store_n(&slot->state, make_state(turn, 0, PHASE_FREE), __ATOMIC_RELEASE);
-    reader->head++;
+    __atomic_store_n(&reader->head, reader->head + 1, __ATOMIC_RELAXED);
     reader->stuck_since = 0;
 }
 

@@ -205,17 +205,33 @@ void soft_remote_close(soft_remote_t *remote)
     }
 }
 
+/* Descriptor of the pipe, opened on first use. Two threads may come here: one of them wins. */
+static int poke_fd(soft_remote_t *remote, int fd, int *cache)
+{
+    int  known = __atomic_load_n(cache, __ATOMIC_ACQUIRE);
+    char path[64];
+    int  opened;
+
+    if (known >= 0) {
+        return known;
+    }
+    snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)remote->pid, fd);
+    /* Opened for reading too, so that there always is a reader and never a SIGPIPE. */
+    opened = open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC);
+    if (opened >= 0 && !__atomic_compare_exchange_n(cache, &known, opened, 0, __ATOMIC_ACQ_REL,
+                                                    __ATOMIC_ACQUIRE)) {
+        close(opened);
+        return known;
+    }
+    return opened;
+}
+
 void soft_remote_poke(soft_remote_t *remote, int fd, int *cache)
 {
-    char path[64];
+    int pipe_fd = poke_fd(remote, fd, cache);
 
-    if (*cache < 0) {
-        snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)remote->pid, fd);
-        /* Opened for reading too, so that there always is a reader and never a SIGPIPE. */
-        *cache = open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC);
-    }
     /* A full pipe wakes as well. If it is gone, the look after dead peers tells. */
-    if (*cache >= 0 && write(*cache, "", 1) < 0) {
+    if (pipe_fd >= 0 && write(pipe_fd, "", 1) < 0) {
         ang_debug("waking pid %d: %s", (int)remote->pid, strerror(errno));
     }
 }

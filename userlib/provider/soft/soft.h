@@ -365,7 +365,7 @@ extern pthread_mutex_t soft_helper_lock;
 angara_status_t soft_helper_prepare(void);
 void soft_helper_add_pe(soft_pe_t *pe);
 void soft_helper_remove_pe(soft_pe_t *pe);
-/* Start the thread if it isn't running. */
+/* Start the thread if it isn't running, or as soon as there is a PE. */
 void soft_helper_start(void);
 /* Write end of the pipe that wakes it, or -1. */
 int soft_helper_wake_fd(void);
