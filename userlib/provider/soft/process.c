@@ -52,6 +52,42 @@ uint64_t soft_process_start_time(pid_t pid)
     return field != NULL ? strtoull(field, NULL, 10) : 0;
 }
 
+/* A number of bytes in a file of the cgroup of this process (version 2), or `otherwise`. */
+static uint64_t cgroup_bytes(const char *file, uint64_t otherwise)
+{
+    char path[512], text[512], *end;
+
+    if (read_file("/proc/self/cgroup", text, sizeof(text)) < 0 || strncmp(text, "0::", 3) != 0) {
+        return otherwise;
+    }
+    text[strcspn(text, "\n")] = '\0';
+    snprintf(path, sizeof(path), "/sys/fs/cgroup%.400s/%s", text + 3, file);
+    if (read_file(path, text, sizeof(text)) < 0) {
+        return otherwise;
+    }
+    uint64_t value = strtoull(text, &end, 10);
+
+    return end != text ? value : otherwise; /* "max" is no number */
+}
+
+uint64_t soft_memory_available(void)
+{
+    char        text[4096];
+    const char *field;
+    uint64_t    available = UINT64_MAX, limit, used;
+
+    if (read_file("/proc/meminfo", text, sizeof(text)) >= 0 &&
+        (field = strstr(text, "MemAvailable:")) != NULL) {
+        available = strtoull(field + strlen("MemAvailable:"), NULL, 10) * 1024;
+    }
+    limit = cgroup_bytes("memory.max", UINT64_MAX);
+    used  = cgroup_bytes("memory.current", 0);
+    if (limit != UINT64_MAX && (limit > used ? limit - used : 0) < available) {
+        available = limit > used ? limit - used : 0;
+    }
+    return available;
+}
+
 #define OWNER_PID_BITS 22 /* Linux has no longer pids */
 
 uint64_t soft_owner(void)

@@ -17,6 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define COMMIT_CHECK ((size_t)16 << 20) /* bytes from which on free memory is looked at first */
 #define SOFT_SEALS (F_SEAL_SHRINK | F_SEAL_GROW)
 
 static angara_status_t from_errno(const char *what, const char *name, size_t size)
@@ -105,6 +106,11 @@ angara_status_t soft_segment_commit(soft_segment_t *seg, size_t offset, size_t l
     size_t start = offset & ~(size_t)(SOFT_PAGE - 1);
     int    ret;
 
+    /* Allocation past what there is wouldn't fail but have some process killed. */
+    if (length >= COMMIT_CHECK && length > soft_memory_available()) {
+        errno = ENOMEM;
+        return from_errno("allocation", "shared memory", length);
+    }
     do {
         ret = fallocate(seg->fd, FALLOC_FL_KEEP_SIZE, (off_t)start, (off_t)(offset - start + length));
     } while (ret != 0 && errno == EINTR);

@@ -161,6 +161,8 @@ typedef struct {
 angara_status_t soft_process_self(soft_process_t *self);
 /* Start time of a process, 0 if there is none or only its zombie is left. */
 uint64_t soft_process_start_time(pid_t pid);
+/* Bytes of memory that this process may still get, as far as the kernel tells. */
+uint64_t soft_memory_available(void);
 /* One word that names a process: start time << 22 | pid. */
 uint64_t soft_owner(void);
 /* Is the process of that word alive? */
