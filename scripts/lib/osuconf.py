@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The run files of osu_configs/: KEY=value lines, parsed and checked, never executed."""
+
+import glob
+import os
+import re
+
+
+class ConfigError(Exception):
+    """What is wrong with a file, with its name and line."""
+
+
+class Contender:
+    """A software stack to compare, from contenders/NAME.conf."""
+
+    def __init__(self, name, values):
+        self.name = name
+        self.title = values["TITLE"]
+        self.mpirun = values["MPIRUN"].split()
+        self.env = values["ENV"]
+        self.perftest = values["PERFTEST"].split()
+        self.angara = values["ANGARA"] == "yes"
+        self.counters = values["COUNTERS"]
+        self.program = values["PROGRAM"]
+        self.options = values["OPTIONS"]
+        self.launch = values["LAUNCH"]
+
+
+class Run:
+    """One run, from demo-*.conf or bench-*.conf, with its contenders."""
+
+    def __init__(self, name, path, values, contenders):
+        self.name = name
+        self.path = path
+        self.title = values["TITLE"]
+        self.program = values["PROGRAM"]
+        self.options = values["OPTIONS"]
+        self.launch = values["LAUNCH"]
+        self.ranks = values["RANKS"]
+        self.env = values["ENV"]
+        self.contenders = contenders
+        self.against = values["AGAINST"].split()
+        self.unit = values["UNIT"]
+        self.better = values["BETTER"]
+        self.column = values["COLUMN"]
+        self.compare = values["COMPARE"]
+        self.goal = values["GOAL"]
+        self.each = values["EACH"]
+        self.timeout = values["TIMEOUT"]
+
+    @property
+    def subject(self):
+        return self.contenders[0]
+
+
+def parse_choice(*choices):
+    def parse(text):
+        if text not in choices:
+            raise ValueError("must be one of: " + " ".join(choices))
+        return text
+    return parse
+
+
+def parse_positive(text):
+    if not re.fullmatch(r"[1-9][0-9]{0,8}", text):
+        raise ValueError("must be a positive whole number")
+    return int(text)
+
+
+def parse_limit(text):
+    if not re.fullmatch(r"[0-9]+(\.[0-9]+)?", text):
+        raise ValueError("must be a number")
+    return float(text)
+
+
+def parse_text(text):
+    if not text:
+        raise ValueError("is empty")
+    return text
+
+
+def parse_name(text):
+    if not re.fullmatch(r"[A-Za-z0-9_-]+", text):
+        raise ValueError("must be a name of letters, digits, '_' and '-'")
+    return text
+
+
+def parse_environment(text):
+    result = {}
+    for word in text.split():
+        name, sign, value = word.partition("=")
+        if not sign or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            raise ValueError("'%s' is not NAME=value" % word)
+        result[name] = value
+    return result
+
+
+REQUIRED = object()
+REPEATABLE = "OPTIONS"
+
+LAUNCHES = parse_choice("mpirun", "pair", "alone")
+
+# key: (parser, default)
+RUN_KEYS = {
+    "TITLE": (parse_text, REQUIRED),
+    "PROGRAM": (parse_name, REQUIRED),
+    "OPTIONS": (str, None),
+    "LAUNCH": (LAUNCHES, "mpirun"),
+    "RANKS": (parse_positive, 2),
+    "ENV": (parse_environment, {}),
+    "CONTENDERS": (parse_text, REQUIRED),
+    "AGAINST": (str, ""),
+    "UNIT": (parse_choice("us", "ns", "MB/s", "msg/s"), REQUIRED),
+    "BETTER": (parse_choice("lower", "higher"), REQUIRED),
+    "COLUMN": (parse_text, None),
+    "COMPARE": (parse_choice("ratio", "difference"), "ratio"),
+    "GOAL": (parse_limit, None),
+    "EACH": (parse_limit, None),
+    "TIMEOUT": (parse_positive, 180),
+}
+
+CONTENDER_KEYS = {
+    "TITLE": (parse_text, REQUIRED),
+    "MPIRUN": (str, ""),
+    "ENV": (parse_environment, {}),
+    "PERFTEST": (str, ""),
+    "ANGARA": (parse_choice("yes", "no"), "no"),
+    "COUNTERS": (parse_name, None),
+    "PROGRAM": (parse_name, None),
+    "OPTIONS": (str, None),
+    "LAUNCH": (LAUNCHES, None),
+}
+
+
+def read_lines(path):
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError("%s: %s" % (path, getattr(error, "strerror", None) or error)) from error
+
+
+def read_values(path, keys):
+    """The checked values of all keys, with defaults."""
+    values = {key: default for key, (_, default) in keys.items() if default is not REQUIRED}
+    seen = set()
+    for number, line in enumerate(read_lines(path), 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        key, sign, text = line.partition("=")
+        where = "%s:%d: " % (path, number)
+        if not sign:
+            raise ConfigError(where + "expected KEY=value, found '%s'" % line)
+        if key not in keys:
+            raise ConfigError(where + "unknown key '%s'; known are: %s" % (key, " ".join(keys)))
+        if key in seen and key != REPEATABLE:
+            raise ConfigError(where + "%s is given twice" % key)
+        try:
+            value = keys[key][0](text.strip())
+        except ValueError as error:
+            raise ConfigError(where + "%s '%s': %s" % (key, text.strip(), error)) from error
+        if key == REPEATABLE:
+            values[key] = (values[key] or []) + [value.split()]
+        else:
+            values[key] = value
+        seen.add(key)
+    missing = [key for key in keys if key not in values]
+    if missing:
+        raise ConfigError("%s: missing: %s" % (path, " ".join(missing)))
+    return values
+
+
+def read_contender(folder, name):
+    path = os.path.join(folder, "contenders", name + ".conf")
+    return Contender(name, read_values(path, CONTENDER_KEYS))
+
+
+def read_run(path):
+    values = read_values(path, RUN_KEYS)
+    folder = os.path.dirname(path)
+    names = values["CONTENDERS"].split()
+    strangers = [name for name in values["AGAINST"].split() if name not in names[1:]]
+    if strangers:
+        raise ConfigError("%s: AGAINST names '%s', which is not among the other CONTENDERS"
+                          % (path, strangers[0]))
+    if (values["GOAL"] is not None or values["EACH"] is not None) and not values["AGAINST"]:
+        raise ConfigError("%s: a GOAL needs AGAINST" % path)
+    values["OPTIONS"] = values["OPTIONS"] or [[]]
+    name = os.path.basename(path)[:-len(".conf")]
+    return Run(name, path, values, [read_contender(folder, item) for item in names])
+
+
+def read_runs(folder, prefix, only=None):
+    """All runs PREFIX-*.conf in order of their names, or those with a part of only in the name."""
+    paths = sorted(glob.glob(os.path.join(glob.escape(folder), prefix + "-*.conf")))
+    if only:
+        for part in only:
+            if not any(part in os.path.basename(path) for path in paths):
+                raise ConfigError("no run named '%s' in %s" % (part, folder))
+        paths = [path for path in paths
+                 if any(part in os.path.basename(path) for part in only)]
+    if not paths:
+        raise ConfigError("no %s-*.conf in %s" % (prefix, folder))
+    return [read_run(path) for path in paths]

@@ -1,0 +1,323 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Medians, ratios and goals of measured runs, as text, CSV, JSON and Markdown."""
+
+import csv
+import datetime
+import json
+import math
+import os
+import platform
+import re
+import statistics
+import subprocess
+
+DOC_BEGIN = "<!-- bench:begin (written by scripts/bench --write-doc; edits here are lost) -->"
+DOC_END = "<!-- bench:end -->"
+
+
+class ReportError(Exception):
+    """A file that can't be written, or has no place for the report."""
+
+
+class Measurement:
+    """All samples of one run: contender -> size -> values, and why contenders failed."""
+
+    def __init__(self, run):
+        self.run = run
+        self.samples = {contender.name: {} for contender in run.contenders}
+        self.errors = {}
+        self.counters = {}
+        self.commands = {}
+
+    def add(self, contender, result):
+        for size, value in result.values.items():
+            self.samples[contender.name].setdefault(size, []).append(value)
+        for name, value in result.counters.items():
+            self.counters[name] = self.counters.get(name, 0) + value
+
+    def fail(self, contender, reason):
+        self.errors.setdefault(contender.name, reason)
+        self.samples[contender.name] = {}
+
+    def median(self, name, size):
+        values = self.samples[name].get(size)
+        return statistics.median(values) if values else None
+
+    def sizes(self):
+        found = set()
+        for by_size in self.samples.values():
+            found.update(by_size)
+        return sorted(found)
+
+    # --- comparing --------------------------------------------------------------------------------
+
+    def ratio(self, size, names):
+        """Subject over the best of names at this size; None where one is missing."""
+        subject = self.median(self.run.subject.name, size)
+        others = [self.median(name, size) for name in names]
+        others = [value for value in others if value]
+        if subject is None or not others:
+            return None
+        best = min(others) if self.run.better == "lower" else max(others)
+        return subject - best if self.run.compare == "difference" else subject / best
+
+    def ratios(self, names):
+        pairs = [(size, self.ratio(size, names)) for size in self.sizes()]
+        return {size: value for size, value in pairs if value is not None}
+
+    def combined(self, names):
+        """One number over all sizes: geometric mean of ratios, mean of differences."""
+        values = list(self.ratios(names).values())
+        if not values:
+            return None
+        if self.run.compare == "difference":
+            return statistics.mean(values)
+        return math.exp(statistics.mean(math.log(max(value, 1e-12)) for value in values))
+
+    def worst(self):
+        """(size, ratio) where the subject does worst."""
+        ratios = self.ratios(self.run.against)
+        if not ratios:
+            return None
+        pick = max if self.run.better == "lower" else min
+        return pick(ratios.items(), key=lambda item: item[1])
+
+    def meets(self, value, limit):
+        return value <= limit if self.run.better == "lower" else value >= limit
+
+    def verdict(self):
+        """'reached', 'not reached' or 'failed'; None without a goal."""
+        run = self.run
+        if run.goal is None and run.each is None:
+            return None
+        if any(name in self.errors for name in [run.subject.name] + run.against):
+            return "failed"
+        value = self.combined(run.against)
+        if value is None:
+            return "failed"
+        good = run.goal is None or self.meets(value, run.goal)
+        if run.each is not None:
+            good = good and self.meets(self.worst()[1], run.each)
+        return "reached" if good else "not reached"
+
+    def goal_text(self):
+        run = self.run
+        if run.goal is None:
+            return ""
+        sign = "<=" if run.better == "lower" else ">="
+        if run.compare == "difference":
+            return "%s %g %s more" % (sign, run.goal, run.unit)
+        text = "%s %.2fx" % (sign, run.goal)
+        return text + (", each %s %.2fx" % (sign, run.each) if run.each is not None else "")
+
+    def compared_text(self, value):
+        if value is None:
+            return "-"
+        if self.run.compare == "difference":
+            return "%+.0f %s" % (value, self.run.unit)
+        return "%.2fx" % value
+
+
+# --- tables ---------------------------------------------------------------------------------------
+
+def number(value):
+    if value is None:
+        return "-"
+    if value >= 1000:
+        return "%.0f" % value
+    return "%.3g" % value if value < 10 else "%.1f" % value
+
+
+def size_text(size):
+    for unit, factor in (("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if size >= factor and size % factor == 0:
+            return "%d %s" % (size // factor, unit)
+    return "%d B" % size
+
+
+def align(rows):
+    """Text lines of a table: the first column to the left, the others to the right."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return ["  ".join(cell.ljust(width) if i == 0 else cell.rjust(width)
+                      for i, (cell, width) in enumerate(zip(row, widths))).rstrip()
+            for row in rows]
+
+
+def markdown(rows):
+    lines = ["| " + " | ".join(row) + " |" for row in rows]
+    return [lines[0], "|---" + "|--:" * (len(rows[0]) - 1) + "|"] + lines[1:]
+
+
+def detail_rows(item):
+    """One run: medians of all contenders at each size."""
+    run = item.run
+    rows = [["%s [%s]" % (run.title, run.unit)] +
+            [contender.title for contender in run.contenders] +
+            ([run.compare] if run.against else [])]
+    for size in item.sizes():
+        row = [size_text(size)] + [number(item.median(contender.name, size))
+                                   for contender in run.contenders]
+        if run.against:
+            row.append(item.compared_text(item.ratio(size, run.against)))
+        rows.append(row)
+    return rows
+
+
+def summary_rows(items):
+    """One line per run: the subject against every other contender, and the goal."""
+    contenders = {}
+    for item in items:
+        for contender in item.run.contenders[1:]:
+            contenders.setdefault(contender.name, contender.title)
+    rows = [["run"] + list(contenders.values()) + ["best of goal", "goal", "result"]]
+    for item in items:
+        row = [item.run.title]
+        for name in contenders:
+            if name not in item.samples:
+                row.append("")
+            elif name in item.errors:
+                row.append("failed")
+            else:
+                row.append(item.compared_text(item.combined([name])))
+        row += [item.compared_text(item.combined(item.run.against)), item.goal_text(),
+                item.verdict() or ""]
+        rows.append(row)
+    return rows
+
+
+def notes(items):
+    """What a reader must know beyond the table: failures, and where a limit is broken."""
+    lines = []
+    for item in items:
+        for contender in item.run.contenders:
+            if contender.name in item.errors:
+                lines.append("%s, %s: %s" % (item.run.title, contender.title,
+                                             item.errors[contender.name]))
+        run = item.run
+        if run.each is not None and item.verdict() == "not reached":
+            sizes = ["%s %.2fx" % (size_text(size), value)
+                     for size, value in item.ratios(run.against).items()
+                     if not item.meets(value, run.each)]
+            if sizes:
+                lines.append("%s: short of the limit at %s" % (run.title, ", ".join(sizes)))
+    return lines
+
+
+# --- the machine ----------------------------------------------------------------------------------
+
+def command_line(command, pattern):
+    try:
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              stdin=subprocess.DEVNULL, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return "unknown"
+    match = re.search(pattern, done.stdout.decode(errors="replace"), re.MULTILINE)
+    return match.group(1).strip() if match else "unknown"
+
+
+def read_field(path, pattern):
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            match = re.search(pattern, file.read(), re.MULTILINE)
+    except OSError:
+        return None
+    return match.group(1).strip() if match else None
+
+
+def describe_machine(cpus, osu_home=None):
+    model = read_field("/proc/cpuinfo", r"^model name\s*:\s*(.*)$") or platform.machine()
+    if read_field("/proc/cpuinfo", r"^flags\s*:.*\b(hypervisor)\b"):
+        model += ", virtual machine"
+    memory = int(read_field("/proc/meminfo", r"^MemTotal:\s*(\d+)") or 0)
+    return {
+        "cpu": model,
+        "cores": "%d usable" % len(cpus),
+        "memory": "%.0f GiB" % (memory / (1 << 20)),
+        "system": read_field("/etc/os-release", r'^PRETTY_NAME="?([^"\n]*)') or "unknown",
+        "kernel": platform.release(),
+        "UCX": command_line(["ucx_info", "-v"], r"[Vv]ersion:? (\S+)"),
+        "Open MPI": command_line(["mpirun", "--version"], r"Open MPI\) (\S+)"),
+        "programs": "OSU micro-benchmarks (OSU_HOME)" if osu_home else
+                    "this project's OSU-compatible ones",
+        "load at start": "%.2f" % os.getloadavg()[0],
+        "date": datetime.datetime.now().strftime("%Y-%m-%d %H:%M"),
+    }
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+def write_csv(path, items):
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["run", "program", "size", "contender", "unit", "median", "min", "max",
+                         "samples", "error"])
+        for item in items:
+            for contender in item.run.contenders:
+                head = [item.run.name, contender.program or item.run.program]
+                if contender.name in item.errors:
+                    writer.writerow(head + ["", contender.name, item.run.unit, "", "", "", 0,
+                                            item.errors[contender.name]])
+                for size, values in sorted(item.samples[contender.name].items()):
+                    writer.writerow(head + [size, contender.name, item.run.unit,
+                                            "%g" % statistics.median(values),
+                                            "%g" % min(values), "%g" % max(values),
+                                            len(values), ""])
+
+
+def write_json(path, items, machine, repeats):
+    runs = []
+    for item in items:
+        run = item.run
+        runs.append({
+            "name": run.name, "title": run.title, "unit": run.unit, "better": run.better,
+            "compare": run.compare, "against": run.against, "goal": run.goal, "each": run.each,
+            "commands": item.commands, "samples": item.samples, "errors": item.errors,
+            "counters": item.counters, "compared": item.combined(run.against),
+            "compared_by_size": item.ratios(run.against), "verdict": item.verdict(),
+        })
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump({"machine": machine, "repeats": repeats, "runs": runs}, file, indent=1)
+        file.write("\n")
+
+
+def doc_block(items, machine, repeats):
+    lines = [DOC_BEGIN, "", "Machine:", ""]
+    lines += ["- %s: %s" % item for item in machine.items()]
+    lines += ["", "Medians of %d interleaved repeats. A ratio is angara over the other: below 1 is "
+              "better for times," % repeats, "above 1 for bandwidths and rates. Over several sizes: "
+              "the geometric mean.", ""]
+    lines += markdown(summary_rows(items))
+    lines += [""] + ["- " + note for note in notes(items)]
+    for item in items:
+        if len(item.sizes()) > 1:
+            lines += ["", "### " + item.run.title, ""] + markdown(detail_rows(item))
+    singles = [item for item in items if len(item.sizes()) == 1]
+    if singles:
+        lines += ["", "### Values of the runs with one size", ""]
+    for item in singles:
+        lines += markdown(detail_rows(item)) + [""]
+    while lines[-1] == "":
+        lines.pop()
+    return "\n".join(lines + ["", DOC_END])
+
+
+def write_doc(path, block):
+    """Replaces the block between the markers; a file without markers gets it at the end."""
+    try:
+        text = "# Performance\n\n"
+        if os.path.exists(path):
+            with open(path, encoding="utf-8") as file:
+                text = file.read()
+        begin, end = text.find(DOC_BEGIN), text.find(DOC_END)
+        if begin < 0 and end < 0:
+            text = text.rstrip("\n") + "\n\n" + block + "\n"
+        elif 0 <= begin < end:
+            text = text[:begin] + block + text[end + len(DOC_END):]
+        else:
+            raise ReportError("%s: the markers '%s' and '%s' must both be there, in this order"
+                              % (path, DOC_BEGIN, DOC_END))
+        with open(path + ".new", "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(path + ".new", path)
+    except OSError as error:
+        raise ReportError("%s: %s" % (path, error.strerror)) from error

@@ -1,0 +1,393 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Life of a benchmark, its buffers, data validation and table printing. Options are parsed in
+ * bench_options.c. Touches nothing but MPI and the standard library.
+ */
+#include "bench_common.h"
+#include "bench_options.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SIZE_WIDTH       10
+#define FIELD_WIDTH      18
+#define ITERATIONS_WIDTH 12
+#define UNSIZED_WIDTH    17 /* the value of a row without a size */
+#define SETTLE_TAG       99
+
+static void bench_exit(int status) __attribute__((noreturn));
+
+static void bench_exit(int status)
+{
+    fflush(NULL);
+    MPI_Finalize();
+    exit(status);
+}
+
+void bench_fail(bench_t *b, const char *format, ...)
+{
+    va_list args;
+
+    if (b->rank == 0) {
+        fprintf(stderr, "%s: ", b->spec->name);
+        va_start(args, format);
+        vfprintf(stderr, format, args);
+        va_end(args);
+        fputc('\n', stderr);
+    }
+    bench_exit(EXIT_FAILURE);
+}
+
+static void bench_check_ranks(bench_t *b)
+{
+    const bench_spec_t *spec = b->spec;
+
+    if (spec->min_ranks == spec->max_ranks && b->nranks != spec->min_ranks) {
+        bench_fail(b, "this test requires exactly %d processes, there are %d (mpirun -np %d ...)",
+                   spec->min_ranks, b->nranks, spec->min_ranks);
+    }
+    if (b->nranks < spec->min_ranks) {
+        bench_fail(b, "this test requires at least %d processes, there are %d", spec->min_ranks,
+                   b->nranks);
+    }
+    if (b->opts.pairs > b->nranks / 2) {
+        bench_fail(b, "%d pairs need %d processes, there are %d", b->opts.pairs, 2 * b->opts.pairs,
+                   b->nranks);
+    }
+    if (b->opts.pairs == 0) {
+        b->opts.pairs = b->nranks / 2;
+    }
+}
+
+/* Digits after the point: OSU's two, unless a script wants to compare small differences. */
+static int bench_get_precision(void)
+{
+    const char *value     = getenv("ANGARA_BENCH_PRECISION");
+    int         precision = value != NULL ? atoi(value) : 2;
+
+    return precision >= 0 && precision <= 9 ? precision : 2;
+}
+
+void bench_init(bench_t *b, int argc, char **argv, const bench_spec_t *spec)
+{
+    char error[256];
+
+    memset(b, 0, sizeof(*b));
+    b->spec = spec;
+    b->comm = MPI_COMM_WORLD;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(b->comm, &b->rank);
+    MPI_Comm_size(b->comm, &b->nranks);
+    b->precision = bench_get_precision();
+    b->corrupt   = getenv("ANGARA_BENCH_CORRUPT") != NULL;
+
+    switch (bench_parse_options(&b->opts, spec, argc, argv, error, sizeof(error))) {
+    case BENCH_PARSE_RUN:
+        break;
+    case BENCH_PARSE_HELP:
+        if (b->rank == 0) {
+            bench_print_usage(stdout, spec);
+        }
+        bench_exit(EXIT_SUCCESS);
+    case BENCH_PARSE_VERSION:
+        if (b->rank == 0) {
+            printf("# %s %s\n", spec->title, BENCH_VERSION);
+        }
+        bench_exit(EXIT_SUCCESS);
+    case BENCH_PARSE_ERROR:
+        if (b->rank == 0) {
+            fprintf(stderr, "%s: %s\n", spec->name, error);
+            bench_print_usage(stderr, spec);
+        }
+        bench_exit(EXIT_FAILURE);
+    }
+    bench_check_ranks(b);
+}
+
+int bench_finish(bench_t *b)
+{
+    if (b->failed && b->rank == 0) {
+        printf("DATA VALIDATION ERROR: %s exited with status %d on message size %zu.\n",
+               b->spec->name, EXIT_FAILURE, b->msg_size);
+    }
+    fflush(NULL);
+    MPI_Finalize();
+    return b->failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+void bench_limit_size(bench_t *b, size_t per_byte)
+{
+    size_t granularity = b->spec->granularity;
+    size_t limit       = b->opts.memory_limit / per_byte / granularity * granularity;
+
+    if (b->opts.max_size <= limit) {
+        return;
+    }
+    if (b->opts.min_size > limit) {
+        bench_fail(b,
+                   "messages of %zu bytes need %zu bytes of buffers per rank, the memory limit "
+                   "is %zu: raise it with -M",
+                   b->opts.min_size, b->opts.min_size * per_byte, b->opts.memory_limit);
+    }
+    if (b->rank == 0) {
+        fprintf(stderr,
+                "%s: sizes above %zu bytes are left out, they need more than the memory "
+                "limit of %zu bytes per rank (-M)\n",
+                b->spec->name, limit, b->opts.memory_limit);
+    }
+    b->opts.max_size = limit;
+}
+
+bool bench_next_size(bench_t *b)
+{
+    if (!b->started) {
+        b->started  = true;
+        b->msg_size = b->opts.min_size;
+    } else {
+        if (b->failed || b->msg_size > b->opts.max_size / 2) {
+            return false;
+        }
+        b->msg_size = b->msg_size == 0 ? b->spec->granularity : b->msg_size * 2;
+        if (b->msg_size > b->opts.max_size) {
+            return false;
+        }
+    }
+
+    bool large    = b->msg_size > BENCH_LARGE_MESSAGE;
+    b->iterations = large ? b->opts.iterations_large : b->opts.iterations;
+    b->skip       = large ? b->opts.skip_large : b->opts.skip;
+    b->errors     = 0;
+    MPI_Barrier(b->comm);
+    return true;
+}
+
+void *bench_alloc(bench_t *b, size_t length)
+{
+    void *buffer;
+
+    if (posix_memalign(&buffer, BENCH_PAGE_SIZE, length > 0 ? length : 1) != 0) {
+        fprintf(stderr, "%s: rank %d: no memory for a buffer of %zu bytes\n", b->spec->name,
+                b->rank, length);
+        MPI_Abort(b->comm, EXIT_FAILURE);
+        exit(EXIT_FAILURE);
+    }
+    memset(buffer, 0, length);
+    return buffer;
+}
+
+/* Slots keep to cache lines, and to pages where messages do. */
+static size_t bench_slot_stride(const bench_t *b)
+{
+    size_t align = b->opts.max_size >= BENCH_PAGE_SIZE ? BENCH_PAGE_SIZE : 64;
+
+    return (b->opts.max_size + align - 1) / align * align + (b->opts.max_size == 0) * align;
+}
+
+size_t bench_slots_length(const bench_t *b, int count, bool distinct, int *count_p)
+{
+    size_t stride = bench_slot_stride(b);
+    size_t limit  = b->opts.memory_limit / 2; /* there are slots to send from and to receive in */
+    size_t fit    = (limit < BENCH_WINDOW_MEMORY ? limit : BENCH_WINDOW_MEMORY) / stride;
+
+    if (!distinct && !b->opts.multiple_buffers && !b->opts.validate) {
+        count = 1;
+    } else if ((size_t)count > fit) {
+        count = fit > 0 ? (int)fit : 1;
+    }
+    *count_p = count;
+    return stride * (size_t)count;
+}
+
+void bench_slots_init(bench_t *b, bench_slots_t *slots, int count, bool distinct)
+{
+    size_t length = bench_slots_length(b, count, distinct, &slots->count);
+
+    slots->stride = bench_slot_stride(b);
+    slots->base   = bench_alloc(b, length);
+}
+
+/* The finalizer of splitmix64: close inputs give unrelated outputs. */
+static uint64_t bench_mix(uint64_t x)
+{
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
+    return x ^ (x >> 31);
+}
+
+uint64_t bench_seed(int iteration, int source, int destination, int slot)
+{
+    uint64_t what = ((uint64_t)(uint32_t)iteration << 32) ^ ((uint64_t)(uint32_t)slot << 20) ^
+                    (uint32_t)source;
+
+    return bench_mix(bench_mix(what) + (uint32_t)destination);
+}
+
+/* Word number i of a message: depends on the place, so that moved data is noticed. */
+static uint64_t bench_word(uint64_t seed, size_t i)
+{
+    return seed + (uint64_t)i * 0x9e3779b97f4a7c15ull;
+}
+
+static void bench_write(char *buffer, size_t length, uint64_t seed, uint64_t invert)
+{
+    uint64_t word;
+    size_t   i;
+
+    for (i = 0; i < length / sizeof(word); i++) {
+        word = bench_word(seed, i) ^ invert;
+        memcpy(buffer + i * sizeof(word), &word, sizeof(word));
+    }
+    word = bench_word(seed, i) ^ invert;
+    memcpy(buffer + i * sizeof(word), &word, length % sizeof(word));
+}
+
+void bench_fill(void *buffer, size_t length, uint64_t seed)
+{
+    bench_write(buffer, length, seed, 0);
+}
+
+void bench_poison(void *buffer, size_t length, uint64_t seed)
+{
+    bench_write(buffer, length, seed, ~0ull);
+}
+
+void bench_error(bench_t *b, int iteration, const char *format, ...)
+{
+    va_list args;
+
+    if (b->errors++ > 0 || b->reported) {
+        return;
+    }
+    b->reported = true;
+    fprintf(stderr, "%s: rank %d: size %zu, iteration %d: ", b->spec->name, b->rank, b->msg_size,
+            iteration);
+    va_start(args, format);
+    vfprintf(stderr, format, args);
+    va_end(args);
+    fputc('\n', stderr);
+}
+
+void bench_check(bench_t *b, void *buffer, size_t length, uint64_t seed, int iteration)
+{
+    unsigned char *bytes = buffer;
+    uint64_t       word;
+    size_t         i, n, k;
+
+    if (b->corrupt && length > 0) {
+        bytes[length / 2] ^= 0x10;
+    }
+    for (i = 0; i < length; i += sizeof(word)) {
+        word = bench_word(seed, i / sizeof(word));
+        n    = length - i < sizeof(word) ? length - i : sizeof(word);
+        if (memcmp(bytes + i, &word, n) == 0) {
+            continue;
+        }
+        for (k = 0; bytes[i + k] == ((unsigned char *)&word)[k]; k++) {
+        }
+        bench_error(b, iteration, "byte %zu is 0x%02x, expected 0x%02x", i + k, bytes[i + k],
+                    ((unsigned char *)&word)[k]);
+        return;
+    }
+}
+
+void bench_settle(const bench_t *b, int peer)
+{
+    int i;
+
+    for (i = 0; i < b->opts.settle; i++) {
+        MPI_Sendrecv(NULL, 0, MPI_CHAR, peer, SETTLE_TAG, NULL, 0, MPI_CHAR, peer, SETTLE_TAG,
+                     b->comm, MPI_STATUS_IGNORE);
+    }
+}
+
+void bench_print_header(const bench_t *b)
+{
+    const bench_spec_t *spec  = b->spec;
+    bool                sized = (spec->options & BENCH_OPT_SIZE) != 0;
+
+    if (b->rank != 0) {
+        return;
+    }
+    printf("# %s %s\n", spec->title, BENCH_VERSION);
+    if (spec->options & BENCH_OPT_RMA) {
+        printf("# Window creation: %s\n# Synchronization: %s\n",
+               bench_win_type_name(b->opts.win_type), bench_sync_type_name(b->opts.sync_type));
+    }
+    if (spec->options & BENCH_OPT_PAIRS) {
+        printf("# [ pairs: %d ] [ window size: %d ]\n", b->opts.pairs, b->opts.window);
+    }
+
+    printf("%-*s", sized ? SIZE_WIDTH : 2, sized ? "# Size" : "#");
+    if (spec->column == NULL) {
+        printf("%*s", sized ? FIELD_WIDTH : UNSIZED_WIDTH - 2, "Avg Latency(us)");
+        if (b->opts.full) {
+            printf("%*s%*s%*s", FIELD_WIDTH, "Min Latency(us)", FIELD_WIDTH, "Max Latency(us)",
+                   ITERATIONS_WIDTH, "Iterations");
+        }
+    } else {
+        printf("%*s", FIELD_WIDTH, spec->column);
+        if ((spec->options & BENCH_OPT_PAIRS) && b->opts.print_rate) {
+            printf("%*s", FIELD_WIDTH, "Messages/s");
+        }
+    }
+    printf(b->opts.validate ? "%*s\n" : "\n", FIELD_WIDTH, "Validation");
+    fflush(stdout);
+}
+
+/* Every rank learns whether the size failed, so that all stop after it. */
+static void bench_end_row(bench_t *b)
+{
+    long total = 0;
+
+    if (b->opts.validate) {
+        MPI_Allreduce(&b->errors, &total, 1, MPI_LONG, MPI_SUM, b->comm);
+        b->failed = total > 0;
+    }
+    if (b->rank == 0) {
+        if (b->opts.validate) {
+            printf("%*s", FIELD_WIDTH, b->failed ? "Fail" : "Pass");
+        }
+        printf("\n");
+        fflush(stdout);
+    }
+}
+
+void bench_print_row(bench_t *b, double value)
+{
+    if (b->rank == 0) {
+        printf("%-*zu%*.*f", SIZE_WIDTH, b->msg_size, FIELD_WIDTH, b->precision, value);
+    }
+    bench_end_row(b);
+}
+
+void bench_print_row2(bench_t *b, double value1, double value2)
+{
+    if (b->rank == 0) {
+        printf("%-*zu%*.*f%*.*f", SIZE_WIDTH, b->msg_size, FIELD_WIDTH, b->precision, value1,
+               FIELD_WIDTH, b->precision, value2);
+    }
+    bench_end_row(b);
+}
+
+void bench_print_stats(bench_t *b, double local_us)
+{
+    bool   sized = (b->spec->options & BENCH_OPT_SIZE) != 0;
+    double min, max, sum;
+
+    MPI_Reduce(&local_us, &min, 1, MPI_DOUBLE, MPI_MIN, 0, b->comm);
+    MPI_Reduce(&local_us, &max, 1, MPI_DOUBLE, MPI_MAX, 0, b->comm);
+    MPI_Reduce(&local_us, &sum, 1, MPI_DOUBLE, MPI_SUM, 0, b->comm);
+    if (b->rank == 0) {
+        if (sized) {
+            printf("%-*zu", SIZE_WIDTH, b->msg_size);
+        }
+        printf("%*.*f", sized ? FIELD_WIDTH : UNSIZED_WIDTH, b->precision, sum / b->nranks);
+        if (b->opts.full) {
+            printf("%*.*f%*.*f%*d", FIELD_WIDTH, b->precision, min, FIELD_WIDTH, b->precision, max,
+                   ITERATIONS_WIDTH, b->iterations);
+        }
+    }
+    bench_end_row(b);
+}

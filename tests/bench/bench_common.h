@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What the OSU-compatible MPI benchmarks share: options, buffers, data validation and the table.
+ *
+ * A benchmark describes itself in a bench_spec_t and then runs:
+ *
+ *     bench_init(&b, argc, argv, &spec);       MPI_Init, options; exits on -h, -v and bad options
+ *     ... allocate buffers for b.opts.max_size ...
+ *     bench_print_header(&b);
+ *     while (bench_next_size(&b))              sets b.msg_size, b.iterations, b.skip
+ *         ... measure, bench_print_*() a row ...
+ *     return bench_finish(&b);                 MPI_Finalize, exit status
+ *
+ * Names, options and output format are those of the OSU micro-benchmarks 7.x, so that existing
+ * scripts read them; the code is not theirs. Everything here uses MPI only: no UCX, no libangara.
+ */
+#ifndef ANGARA_BENCH_COMMON_H
+#define ANGARA_BENCH_COMMON_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <mpi.h>
+
+#define BENCH_VERSION       "v7.x-compatible (angara)"
+#define BENCH_PAGE_SIZE     4096
+#define BENCH_LARGE_MESSAGE 8192 /* above this, the "large" iteration counts apply */
+
+/* Distinct buffers of a window take at most this much; beyond it they are used in turn. */
+#define BENCH_WINDOW_MEMORY (64ul << 20)
+
+/* Which of the options that not every benchmark has are accepted. */
+enum {
+    BENCH_OPT_SIZE   = 1 << 0, /* -m, -M */
+    BENCH_OPT_WINDOW = 1 << 1, /* -W */
+    BENCH_OPT_BUFFER = 1 << 2, /* -b */
+    BENCH_OPT_FULL   = 1 << 3, /* -f */
+    BENCH_OPT_PAIRS  = 1 << 4, /* -p, -R */
+    BENCH_OPT_RMA    = 1 << 5, /* -w, -s */
+    BENCH_OPT_CHECK  = 1 << 6  /* -c, -u */
+};
+
+typedef enum { BENCH_WIN_ALLOCATE, BENCH_WIN_CREATE, BENCH_WIN_DYNAMIC } bench_win_type_t;
+
+typedef enum {
+    BENCH_SYNC_FLUSH,
+    BENCH_SYNC_FLUSH_LOCAL,
+    BENCH_SYNC_LOCK,
+    BENCH_SYNC_LOCK_ALL,
+    BENCH_SYNC_PSCW,
+    BENCH_SYNC_FENCE
+} bench_sync_type_t;
+
+/* What a benchmark is; constant. */
+typedef struct bench_spec {
+    const char *name;        /* program, "osu_latency" */
+    const char *title;       /* header line, "OSU MPI Latency Test" */
+    const char *column;      /* value column, "Latency (us)"; collectives: NULL */
+    unsigned    options;     /* BENCH_OPT_* */
+    size_t      min_size;    /* first size, bytes */
+    size_t      max_size;    /* last size, bytes */
+    size_t      granularity; /* sizes are multiples of this */
+    int         iterations;  /* timed, up to BENCH_LARGE_MESSAGE */
+    int         skip;        /* warm-up before them */
+    int         iterations_large;
+    int         skip_large;
+    int         min_ranks;
+    int         max_ranks; /* 0: no limit */
+} bench_spec_t;
+
+/* What the user asked for. */
+typedef struct bench_options {
+    size_t            min_size;
+    size_t            max_size;
+    size_t            memory_limit; /* bytes of buffers in one rank */
+    int               iterations;
+    int               skip;
+    int               iterations_large;
+    int               skip_large;
+    int               window;
+    int               settle; /* -u: rounds that line ranks up before a validated transfer */
+    int               pairs;  /* 0: half of the ranks */
+    bool              print_rate;
+    bool              validate;
+    bool              full;
+    bool              multiple_buffers;
+    bench_win_type_t  win_type;
+    bench_sync_type_t sync_type;
+} bench_options_t;
+
+typedef struct bench {
+    const bench_spec_t *spec;
+    bench_options_t     opts;
+    MPI_Comm            comm;
+    int                 rank;
+    int                 nranks;
+    int                 precision; /* digits after the point */
+    bool                corrupt;   /* test hook: spoil what was received before it is checked */
+    bool                started;   /* bench_next_size() has returned a size */
+    int                 failed;    /* a size failed its validation */
+    bool                reported;  /* this rank has described an error */
+    long                errors;    /* of this size, in this rank */
+    size_t              msg_size;  /* current size and what belongs to it */
+    int                 iterations;
+    int                 skip;
+} bench_t;
+
+/* The places of a window of messages: one place, or several that are used in turn. */
+typedef struct bench_slots {
+    char  *base;
+    size_t stride;
+    int    count;
+} bench_slots_t;
+
+void bench_init(bench_t *b, int argc, char **argv, const bench_spec_t *spec);
+int  bench_finish(bench_t *b);
+
+/* Ends all ranks with exit status 1 and one message from rank 0; every rank must call it. */
+void bench_fail(bench_t *b, const char *format, ...)
+    __attribute__((format(printf, 2, 3), noreturn));
+
+/*
+ * Lowers the largest size so that @a per_byte bytes of buffers per byte of message fit the memory
+ * limit, with a warning.
+ */
+void bench_limit_size(bench_t *b, size_t per_byte);
+
+/* The next message size, or false after the last one and after a failed one. */
+bool bench_next_size(bench_t *b);
+
+/* Page-aligned, touched memory; ends the job where there is none. Free with free(). */
+void *bench_alloc(bench_t *b, size_t length);
+
+/* Places for @a count messages of the largest size, as -b, -c and @a distinct ask for them. */
+size_t bench_slots_length(const bench_t *b, int count, bool distinct, int *count_p);
+void   bench_slots_init(bench_t *b, bench_slots_t *slots, int count, bool distinct);
+
+static inline char *bench_slot(const bench_slots_t *slots, int i)
+{
+    return slots->base + (size_t)(i % slots->count) * slots->stride;
+}
+
+/* Validation: the bytes of a message follow from what it is: iteration, source, destination, slot.
+ */
+uint64_t bench_seed(int iteration, int source, int destination, int slot);
+void     bench_fill(void *buffer, size_t length, uint64_t seed);
+void bench_poison(void *buffer, size_t length, uint64_t seed); /* every byte differs from fill's */
+void bench_check(bench_t *b, void *buffer, size_t length, uint64_t seed, int iteration);
+
+/* Counts one error; the first one of a rank is described on stderr. */
+void bench_error(bench_t *b, int iteration, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Zero-byte rounds with @a peer, so that neither side's timer covers the other's preparation. */
+void bench_settle(const bench_t *b, int peer);
+
+/* Printing; rows are collective calls, since validation is summed over the ranks. */
+void bench_print_header(const bench_t *b);
+void bench_print_row(bench_t *b, double value);
+void bench_print_row2(bench_t *b, double value1, double value2);
+void bench_print_stats(bench_t *b, double local_us);
+
+#endif

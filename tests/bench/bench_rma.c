@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Window creation and synchronization of the one-sided benchmarks; see the header. MPI only. */
+#include "bench_rma.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void rma_create_window(bench_t *b, bench_rma_t *r, size_t length)
+{
+    MPI_Aint size = (MPI_Aint)length, address;
+
+    switch (b->opts.win_type) {
+    case BENCH_WIN_ALLOCATE:
+        MPI_Win_allocate(size, 1, MPI_INFO_NULL, b->comm, &r->exposed.base, &r->win);
+        memset(r->exposed.base, 0, length);
+        break;
+    case BENCH_WIN_CREATE:
+        r->created = r->exposed.base = bench_alloc(b, length);
+        MPI_Win_create(r->exposed.base, size, 1, MPI_INFO_NULL, b->comm, &r->win);
+        break;
+    case BENCH_WIN_DYNAMIC:
+        r->created = r->exposed.base = bench_alloc(b, length);
+        MPI_Win_create_dynamic(MPI_INFO_NULL, b->comm, &r->win);
+        MPI_Win_attach(r->win, r->exposed.base, size);
+        MPI_Get_address(r->exposed.base, &address);
+        MPI_Bcast(&address, 1, MPI_AINT, BENCH_RMA_TARGET, b->comm);
+        r->target = address;
+        break;
+    }
+}
+
+void bench_rma_init(bench_t *b, bench_rma_t *r, int count)
+{
+    MPI_Group world;
+    size_t    length;
+    int       peer = 1 - b->rank;
+
+    *r = (bench_rma_t){.win = MPI_WIN_NULL};
+    bench_limit_size(b, 2);
+    bench_slots_init(b, &r->local, count, true);
+    length            = bench_slots_length(b, count, true, &r->exposed.count);
+    r->exposed.stride = r->local.stride;
+    rma_create_window(b, r, length);
+    MPI_Comm_group(b->comm, &world);
+    MPI_Group_incl(world, 1, &peer, &r->peer);
+    MPI_Group_free(&world);
+}
+
+void bench_rma_cleanup(bench_t *b, bench_rma_t *r)
+{
+    if (b->opts.win_type == BENCH_WIN_DYNAMIC) {
+        MPI_Win_detach(r->win, r->exposed.base);
+    }
+    MPI_Win_free(&r->win);
+    MPI_Group_free(&r->peer);
+    free(r->created);
+    free(r->local.base);
+}
+
+static bool rma_is_passive(const bench_t *b)
+{
+    return b->opts.sync_type != BENCH_SYNC_PSCW && b->opts.sync_type != BENCH_SYNC_FENCE;
+}
+
+/* What surrounds all rounds. */
+static void rma_open(bench_t *b, bench_rma_t *r)
+{
+    switch (b->opts.sync_type) {
+    case BENCH_SYNC_FLUSH:
+    case BENCH_SYNC_FLUSH_LOCAL:
+        if (b->rank != BENCH_RMA_TARGET) {
+            MPI_Win_lock(MPI_LOCK_SHARED, BENCH_RMA_TARGET, 0, r->win);
+        }
+        break;
+    case BENCH_SYNC_FENCE:
+        MPI_Win_fence(0, r->win);
+        break;
+    default:
+        break;
+    }
+}
+
+static void rma_close(bench_t *b, bench_rma_t *r)
+{
+    if (b->rank != BENCH_RMA_TARGET &&
+        (b->opts.sync_type == BENCH_SYNC_FLUSH || b->opts.sync_type == BENCH_SYNC_FLUSH_LOCAL)) {
+        MPI_Win_unlock(BENCH_RMA_TARGET, r->win);
+    }
+}
+
+static void rma_round_origin(bench_t *b, bench_rma_t *r, const bench_rma_ops_t *ops)
+{
+    bench_sync_type_t sync = b->opts.sync_type;
+
+    if (sync == BENCH_SYNC_LOCK) {
+        MPI_Win_lock(MPI_LOCK_SHARED, BENCH_RMA_TARGET, 0, r->win);
+    } else if (sync == BENCH_SYNC_LOCK_ALL) {
+        MPI_Win_lock_all(0, r->win);
+    } else if (sync == BENCH_SYNC_PSCW) {
+        MPI_Win_start(r->peer, 0, r->win);
+    }
+
+    ops->access(b, r);
+
+    switch (sync) {
+    case BENCH_SYNC_FLUSH:
+        MPI_Win_flush(BENCH_RMA_TARGET, r->win);
+        break;
+    case BENCH_SYNC_FLUSH_LOCAL:
+        MPI_Win_flush_local(BENCH_RMA_TARGET, r->win);
+        break;
+    case BENCH_SYNC_LOCK:
+        MPI_Win_unlock(BENCH_RMA_TARGET, r->win);
+        break;
+    case BENCH_SYNC_LOCK_ALL:
+        MPI_Win_unlock_all(r->win);
+        break;
+    case BENCH_SYNC_PSCW:
+        MPI_Win_complete(r->win);
+        break;
+    case BENCH_SYNC_FENCE:
+        MPI_Win_fence(0, r->win);
+        break;
+    }
+}
+
+/* The target takes part in active synchronization only. */
+static void rma_round_target(bench_t *b, bench_rma_t *r)
+{
+    if (b->opts.sync_type == BENCH_SYNC_PSCW) {
+        MPI_Win_post(r->peer, 0, r->win);
+        MPI_Win_wait(r->win);
+    } else if (b->opts.sync_type == BENCH_SYNC_FENCE) {
+        MPI_Win_fence(0, r->win);
+    }
+}
+
+static void rma_round(bench_t *b, bench_rma_t *r, const bench_rma_ops_t *ops)
+{
+    if (b->rank == BENCH_RMA_TARGET) {
+        rma_round_target(b, r);
+    } else {
+        rma_round_origin(b, r, ops);
+    }
+}
+
+/*
+ * Runs prepare or check in the target's own exclusive epoch, where loads and stores of window
+ * memory are defined; with active synchronization they are defined between the rounds anyway.
+ * The barriers order that with rank 0's accesses.
+ */
+static void rma_local(bench_t *b, bench_rma_t *r, int iteration,
+                      void (*work)(bench_t *b, bench_rma_t *r, int iteration))
+{
+    bool lock = rma_is_passive(b) && b->rank == BENCH_RMA_TARGET;
+
+    MPI_Barrier(b->comm);
+    if (lock) {
+        MPI_Win_lock(MPI_LOCK_EXCLUSIVE, BENCH_RMA_TARGET, 0, r->win);
+    }
+    work(b, r, iteration);
+    if (lock) {
+        MPI_Win_unlock(BENCH_RMA_TARGET, r->win);
+    }
+    MPI_Barrier(b->comm);
+}
+
+/* Every round in its own epoch, so that the target may look at its memory in between. */
+static double rma_run_validated(bench_t *b, bench_rma_t *r, const bench_rma_ops_t *ops)
+{
+    double seconds = 0, start;
+    int    i;
+
+    for (i = -b->skip; i < b->iterations; i++) {
+        rma_local(b, r, i, ops->prepare);
+        rma_open(b, r);
+        bench_settle(b, 1 - b->rank);
+        start = MPI_Wtime();
+        rma_round(b, r, ops);
+        seconds += i >= 0 ? MPI_Wtime() - start : 0;
+        rma_close(b, r);
+        rma_local(b, r, i, ops->check);
+    }
+    return seconds;
+}
+
+double bench_rma_run(bench_t *b, bench_rma_t *r, const bench_rma_ops_t *ops)
+{
+    double start = 0, seconds;
+    int    i;
+
+    if (b->opts.validate) {
+        return rma_run_validated(b, r, ops);
+    }
+    rma_open(b, r);
+    for (i = -b->skip; i < b->iterations; i++) {
+        if (i == 0) {
+            start = MPI_Wtime();
+        }
+        rma_round(b, r, ops);
+    }
+    seconds = MPI_Wtime() - start;
+    rma_close(b, r);
+    MPI_Barrier(b->comm);
+    return seconds;
+}

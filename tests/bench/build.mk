@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# OSU-compatible MPI benchmarks (no dependency on libangara or UCX) and the cache-line ping-pong.
+
+BENCH_COMMON := bench_common bench_options
+BENCH_PT2PT  := osu_latency osu_multi_lat
+BENCH_WINDOW := osu_bw osu_bibw osu_mbw_mr
+BENCH_COLL   := osu_bcast osu_reduce osu_allreduce osu_allgather osu_alltoall
+BENCH_RMA    := osu_put_latency osu_get_bw
+BENCH_MPI    := $(BENCH_PT2PT) $(BENCH_WINDOW) $(BENCH_COLL) $(BENCH_RMA) osu_barrier
+
+BENCH_OBJ      := $(B)/obj/tests/bench
+BENCH_PROGRAMS := $(addprefix $(B)/bench/,$(BENCH_MPI) cacheline_pingpong)
+
+ALL_TARGETS += $(BENCH_PROGRAMS)
+
+# The wrapper is told the compiler that everything else is built with.
+BENCH_MPICC := OMPI_CC='$(CC)' $(MPICC)
+
+$(BENCH_OBJ)/%.o: tests/bench/%.c $(B)/.flags
+	$(SAY) MPI $<
+	@mkdir -p $(@D)
+	$(Q)$(BENCH_MPICC) $(CFLAGS_COMMON) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+
+$(addprefix $(B)/bench/,$(BENCH_MPI)): $(BENCH_COMMON:%=$(BENCH_OBJ)/%.o)
+$(addprefix $(B)/bench/,$(BENCH_WINDOW)): $(BENCH_OBJ)/bench_window.o
+$(addprefix $(B)/bench/,$(BENCH_COLL)): $(BENCH_OBJ)/bench_coll.o
+$(addprefix $(B)/bench/,$(BENCH_RMA)): $(BENCH_OBJ)/bench_rma.o
+
+$(BENCH_PROGRAMS): $(B)/bench/%: $(BENCH_OBJ)/%.o
+	$(SAY) LINK $@
+	@mkdir -p $(@D)
+	$(Q)$(BENCH_MPICC) $(CFLAGS_COMMON) $(CFLAGS) -o $@ $(filter %.o,$^) $(LDFLAGS_COMMON) $(LDFLAGS)

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* osu_alltoall: time of MPI_Alltoall; the size is what one rank sends to one other. MPI only. */
+#include "bench_coll.h"
+
+static const bench_spec_t spec = {
+    .name             = "osu_alltoall",
+    .title            = "OSU MPI All-to-All Personalized Exchange Latency Test",
+    .options          = BENCH_OPT_SIZE | BENCH_OPT_CHECK | BENCH_OPT_FULL,
+    .min_size         = 1,
+    .max_size         = 1ul << 20,
+    .granularity      = 1,
+    .iterations       = 1000,
+    .skip             = 100,
+    .iterations_large = 100,
+    .skip_large       = 10,
+    .min_ranks        = 2,
+};
+
+static void call(bench_t *b, bench_coll_t *c)
+{
+    MPI_Alltoall(c->send, (int)b->msg_size, MPI_CHAR, c->recv, (int)b->msg_size, MPI_CHAR, b->comm);
+}
+
+static void prepare(bench_t *b, bench_coll_t *c, int iteration)
+{
+    size_t offset;
+    int    rank;
+
+    for (rank = 0; rank < b->nranks; rank++) {
+        offset = (size_t)rank * b->msg_size;
+        bench_fill(c->send + offset, b->msg_size, bench_seed(iteration, b->rank, rank, 0));
+        bench_poison(c->recv + offset, b->msg_size, bench_seed(iteration, rank, b->rank, 0));
+    }
+}
+
+static void check(bench_t *b, bench_coll_t *c, int iteration)
+{
+    int rank;
+
+    for (rank = 0; rank < b->nranks; rank++) {
+        bench_check(b, c->recv + (size_t)rank * b->msg_size, b->msg_size,
+                    bench_seed(iteration, rank, b->rank, 0), iteration);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    bench_coll_ops_t ops  = {call, prepare, check};
+    bench_coll_t     coll = {0};
+    bench_t          b;
+
+    bench_init(&b, argc, argv, &spec);
+    coll.send_factor = (size_t)b.nranks;
+    coll.recv_factor = (size_t)b.nranks;
+    return bench_coll_main(&b, &coll, &ops);
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* osu_bcast: time of MPI_Bcast from rank 0. MPI only. */
+#include "bench_coll.h"
+
+static const bench_spec_t spec = {
+    .name             = "osu_bcast",
+    .title            = "OSU MPI Broadcast Latency Test",
+    .options          = BENCH_OPT_SIZE | BENCH_OPT_CHECK | BENCH_OPT_FULL,
+    .min_size         = 1,
+    .max_size         = 1ul << 20,
+    .granularity      = 1,
+    .iterations       = 1000,
+    .skip             = 100,
+    .iterations_large = 100,
+    .skip_large       = 10,
+    .min_ranks        = 2,
+};
+
+static void call(bench_t *b, bench_coll_t *c)
+{
+    MPI_Bcast(c->recv, (int)b->msg_size, MPI_CHAR, 0, b->comm);
+}
+
+static void prepare(bench_t *b, bench_coll_t *c, int iteration)
+{
+    uint64_t seed = bench_seed(iteration, 0, 0, 0);
+
+    if (b->rank == 0) {
+        bench_fill(c->recv, b->msg_size, seed);
+    } else {
+        bench_poison(c->recv, b->msg_size, seed);
+    }
+}
+
+/* The root is checked too: nothing may have changed there. */
+static void check(bench_t *b, bench_coll_t *c, int iteration)
+{
+    bench_check(b, c->recv, b->msg_size, bench_seed(iteration, 0, 0, 0), iteration);
+}
+
+int main(int argc, char **argv)
+{
+    bench_coll_ops_t ops  = {call, prepare, check};
+    bench_coll_t     coll = {.send_factor = 0, .recv_factor = 1};
+    bench_t          b;
+
+    bench_init(&b, argc, argv, &spec);
+    return bench_coll_main(&b, &coll, &ops);
+}

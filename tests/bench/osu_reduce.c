@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* osu_reduce: time of MPI_Reduce to rank 0, a sum of floats. MPI only. */
+#include "bench_coll.h"
+
+static const bench_spec_t spec = {
+    .name             = "osu_reduce",
+    .title            = "OSU MPI Reduce Latency Test",
+    .options          = BENCH_OPT_SIZE | BENCH_OPT_CHECK | BENCH_OPT_FULL,
+    .min_size         = sizeof(float),
+    .max_size         = 1ul << 20,
+    .granularity      = sizeof(float),
+    .iterations       = 1000,
+    .skip             = 100,
+    .iterations_large = 100,
+    .skip_large       = 10,
+    .min_ranks        = 2,
+};
+
+static void call(bench_t *b, bench_coll_t *c)
+{
+    MPI_Reduce(c->send, c->recv, (int)(b->msg_size / sizeof(float)), MPI_FLOAT, MPI_SUM, 0,
+               b->comm);
+}
+
+static void check(bench_t *b, bench_coll_t *c, int iteration)
+{
+    if (b->rank == 0) {
+        bench_coll_check_floats(b, c, iteration);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    bench_coll_ops_t ops  = {call, bench_coll_fill_floats, check};
+    bench_coll_t     coll = {.send_factor = 1, .recv_factor = 1};
+    bench_t          b;
+
+    bench_init(&b, argc, argv, &spec);
+    return bench_coll_main(&b, &coll, &ops);
+}

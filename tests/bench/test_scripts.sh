@@ -1,0 +1,264 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# scripts/bench, scripts/demo and scripts/plot: errors in run files, contenders that fail in all
+# ways, ratios and goals, the proof by counters, and the files that are written. Most runs use a
+# program that only prints what it is told, so that the expected numbers are known.
+
+set -euo pipefail
+cd -- "$(dirname -- "$(realpath -- "$0")")/../.."
+# shellcheck source=tests/bench/tap.sh
+. tests/bench/tap.sh
+
+build=${B:-build}
+configs=$out/configs
+mkdir -p "$configs/contenders" "$out/path"
+export PATH=$out/path:$PATH
+unset OSU_HOME
+plots=no
+if /usr/bin/python3 -c 'import matplotlib' 2>/dev/null; then
+    plots=yes
+fi
+
+# A "benchmark": prints $FAKE_VALUES (size:value,...), counts, ends with $FAKE_STATUS or never.
+cat >"$out/path/osu_fake" <<'END'
+#!/bin/bash
+echo "# Fake Test"
+echo "# Size          Latency (us)        Validation"
+for pair in ${FAKE_VALUES//,/ }; do
+    echo "${pair%%:*}       ${pair#*:}        ${FAKE_VALIDATION:-Pass}"
+done
+if [[ -n ${FAKE_COUNTERS:-} ]]; then
+    printf '%s\n' "eager_tx $FAKE_COUNTERS" "peers 5" "other 2x" >"${FAKE_STATS//%p/$$}"
+fi
+[[ -z ${FAKE_ERROR:-} ]] || echo "[host:1] ERROR: $FAKE_ERROR" >&2
+[[ ${FAKE_STATUS:-0} != hang ]] || exec sleep 100
+exit "${FAKE_STATUS:-0}"
+END
+cat >"$out/path/plain_fake" <<'END'
+#!/bin/bash
+echo "# a comment 8 9 ns"
+echo "put_lat 8 $1 ns"
+END
+chmod +x "$out/path/osu_fake" "$out/path/plain_fake"
+
+# contender NAME LINES...
+contender()
+{
+    printf '%s\n' "TITLE=The $1" "${@:2}" >"$configs/contenders/$1.conf"
+}
+
+# run_file NAME LINES...
+run_file()
+{
+    printf '%s\n' "# a comment" "" "${@:2}" >"$configs/$1.conf"
+}
+
+bench()
+{
+    run 120 scripts/bench --configs "$configs" --build "$build" --output "$out/results" \
+        --repeats 2 "$@"
+}
+
+demo()
+{
+    run 120 scripts/demo --configs "$configs" --build "$build" --output "$out/demo" "$@"
+}
+
+common=(TITLE=A PROGRAM=osu_fake LAUNCH=alone UNIT=us BETTER=lower)
+two=("${common[@]}" 'CONTENDERS=one two')
+three=("${common[@]}" 'CONTENDERS=one two three' 'AGAINST=two three')
+
+# config_error PATTERN LINES...: a run file with these lines is refused, with one message.
+config_error()
+{
+    local pattern=$1
+    shift
+    rm -f "$configs"/bench-*.conf
+    run_file bench-1 "$@"
+    run 60 scripts/bench --configs "$configs" --dry-run
+    ok "run file: $pattern" all_of "rc_is"$'\t'2 "line_count"$'\t'stderr$'\t'"^bench: .*$pattern"$'\t'1
+}
+
+test_config_errors()
+{
+    contender one ENV=FAKE_VALUES=8:1
+    contender two ENV=FAKE_VALUES=8:2
+    config_error "unknown key 'COLOUR'" "${two[@]}" COLOUR=red
+    config_error "bench-1.conf:9: expected KEY=value" "${two[@]}" nonsense
+    config_error "BETTER 'more': must be one of: lower higher" "${two[@]/BETTER=lower/BETTER=more}"
+    config_error "TITLE is given twice" "${two[@]}" TITLE=B
+    config_error "missing: UNIT" "${two[@]/UNIT=us/#}"
+    config_error "RANKS '0'" "${two[@]}" RANKS=0
+    config_error "GOAL 'fast'" "${two[@]}" GOAL=fast
+    config_error "a GOAL needs AGAINST" "${two[@]}" GOAL=1
+    config_error "AGAINST names 'three'" "${two[@]}" AGAINST=three
+    config_error "'novalue' is not NAME=value" "${two[@]}" ENV=novalue
+    config_error "contenders/three.conf: No such file" "${two[@]/one two/one three}"
+    rm -f "$configs"/bench-*.conf
+    run 60 scripts/bench --configs "$configs"
+    ok 'no run files' all_of "rc_is"$'\t'2 "has_line"$'\t'stderr$'\t'"no bench-\*.conf"
+    run 60 scripts/bench --build "$build" --dry-run
+    ok 'the shipped run files are well-formed' rc_is 0
+    run 60 scripts/bench --dry-run nothing-like-that
+    ok 'unknown run' all_of "rc_is"$'\t'2 "has_line"$'\t'stderr$'\t'"no run named"
+    run 60 scripts/bench --skip vader --skip nobody --list
+    ok 'unknown contender' all_of "rc_is"$'\t'2 "has_line"$'\t'stderr$'\t'"no such contender"
+}
+
+test_ratios()
+{
+    rm -f "$configs"/bench-*.conf
+    contender one ENV=FAKE_VALUES=8:1,16:4
+    contender two ENV=FAKE_VALUES=8:2,16:2
+    contender three ENV=FAKE_VALUES=8:4,16:1
+    contender bare
+    contender plain PROGRAM=plain_fake OPTIONS=250
+    run_file bench-1 "${three[@]}" GOAL=1.42
+    run_file bench-2 "${three[@]}" GOAL=1.41
+    run_file bench-3 "${three[@]}" GOAL=1.42 EACH=3.9
+    run_file bench-4 TITLE=A PROGRAM=osu_fake LAUNCH=alone UNIT=us BETTER=higher \
+        'CONTENDERS=two one' AGAINST=one GOAL=1.01
+    run_file bench-5 TITLE=A PROGRAM=plain_fake OPTIONS=1000 LAUNCH=alone UNIT=ns BETTER=lower \
+        'CONTENDERS=bare plain' AGAINST=plain COMPARE=difference GOAL=760
+    bench --write-doc "$out/doc.md"
+    ok 'bench: exit status' rc_is 0
+    ok 'ratio: geometric mean, each size against the best' \
+        has_line stdout '^A +1\.00x +1\.00x .* 1\.41x +<= 1\.42x +reached$'
+    ok 'ratio: just missed' has_line stdout '1\.41x +<= 1\.41x +not reached$'
+    ok 'ratio: one size too bad' has_line stdout 'each <= 3\.90x +not reached$'
+    ok 'ratio: the bad size is named' has_line stdout '^- A: short of the limit at 16 B 4\.00x$'
+    ok 'ratio: higher is better' has_line stdout '1\.00x +>= 1\.01x +not reached$'
+    ok 'difference' has_line stdout '\+750 ns +<= 760 ns more +reached$'
+    ok 'written: CSV' grep -q '^bench-1,osu_fake,16,three,us,1,1,1,2,.$' "$out/results/bench.csv"
+    ok 'written: JSON' /usr/bin/python3 -c 'import json, sys
+run = json.load(open(sys.argv[1]))["runs"][0]
+sys.exit(run["samples"]["two"]["8"] != [2, 2] or run["verdict"] != "reached")' \
+        "$out/results/bench.json"
+    if [[ $plots == yes ]]; then
+        ok 'written: plots' test -s "$out/results/bench-1.png"
+    else
+        skip 'written: plots' 'there is no matplotlib'
+    fi
+    bench --strict
+    ok 'bench --strict: exit status' rc_is 1
+}
+
+test_doc()
+{
+    ok 'doc: a new file has the block' grep -q '^| A | ' "$out/doc.md"
+    sed -i '1s/.*/# My title/' "$out/doc.md"
+    echo 'My last line.' >>"$out/doc.md"
+    bench --write-doc "$out/doc.md"
+    ok 'doc: the block is replaced' test "$(grep -c 'bench:begin' "$out/doc.md")" == 1
+    ok 'doc: what is around it stays' test \
+        "$(head -n 1 "$out/doc.md")$(tail -n 1 "$out/doc.md")" == '# My titleMy last line.'
+    # The path is the inner shell's.
+    # shellcheck disable=SC2016
+    ok 'doc: no path of this machine' bash -c '! grep -F "$PWD" "$0"' "$out/doc.md"
+    sed -i '/bench:end/d' "$out/doc.md"
+    bench --write-doc "$out/doc.md"
+    ok 'doc: a marker is missing' all_of "rc_is"$'\t'2 \
+        "has_line"$'\t'stderr$'\t'"must both be there"
+}
+
+# failing NAME PATTERN LINES...: one contender fails, everything else goes on.
+failing()
+{
+    local name=$1 pattern=$2
+    shift 2
+    contender two "$@"
+    bench bench-1
+    ok "a contender fails: $name" all_of "rc_is"$'\t'0 \
+        "has_line"$'\t'stdout$'\t'"^A +failed +1\.00x +.* failed$" \
+        "has_line"$'\t'stdout$'\t'"^- A, The two: $pattern"
+}
+
+test_failures()
+{
+    rm -f "$configs"/bench-*.conf
+    contender one ENV=FAKE_VALUES=8:1
+    contender three ENV=FAKE_VALUES=8:1
+    run_file bench-1 "${three[@]}" GOAL=1 TIMEOUT=2
+    failing 'status and message' 'exit status 3: ERROR: trouble$' \
+        'ENV=FAKE_VALUES=8:1 FAKE_STATUS=3 FAKE_ERROR=trouble'
+    failing 'hangs' 'not ended after 2 s$' 'ENV=FAKE_VALUES=8:1 FAKE_STATUS=hang'
+    failing 'prints nothing' 'no values in the output' 'ENV=FAKE_VALUES='
+    failing 'wrong data' 'wrong data at size 8' 'ENV=FAKE_VALUES=8:1 FAKE_VALIDATION=Fail'
+    failing 'no program' 'there is no program osu_missing' PROGRAM=osu_missing
+    failing 'no counters' 'the run ended well, but two did not carry it: there are no counters' \
+        'ENV=FAKE_VALUES=8:1' COUNTERS=FAKE_STATS
+    failing 'counters are zero' 'the run ended well, but two did not carry it: .* 0 messages' \
+        'ENV=FAKE_VALUES=8:1 FAKE_COUNTERS=0' COUNTERS=FAKE_STATS
+    contender two 'ENV=FAKE_VALUES=8:1 FAKE_COUNTERS=7' COUNTERS=FAKE_STATS
+    bench bench-1
+    ok 'counters that count' has_line stdout '1\.00x +<= 1\.00x +reached$'
+    contender one 'ENV=FAKE_STATUS=1'
+    bench
+    ok 'the subject fails: exit status' rc_is 1
+}
+
+test_demo()
+{
+    contender one 'ENV=FAKE_VALUES=8:1,16:3 FAKE_COUNTERS=7' COUNTERS=FAKE_STATS
+    contender two 'ENV=FAKE_VALUES=8:1' COUNTERS=FAKE_STATS
+    run_file demo-1 "${common[@]}" CONTENDERS=one
+    run_file demo-2 "${common[@]}" CONTENDERS=one
+    demo
+    ok 'demo: tables and the sum of counters' all_of "rc_is"$'\t'0 \
+        "line_count"$'\t'stdout$'\t'"^16 +3 +Pass$"$'\t'2 \
+        "has_line"$'\t'stdout$'\t'"\(eager_tx\) +7 +7 +14$" \
+        "has_line"$'\t'stdout$'\t'"^All data were right"
+    ok 'demo: written' test -s "$out/demo/demo.csv" -a -s "$out/demo/counters.csv"
+    if [[ $plots == yes ]]; then
+        ok 'demo: plots' test -s "$out/demo/demo-1.png" -a -s "$out/demo/demo-2.png"
+    else
+        skip 'demo: plots' 'there is no matplotlib'
+    fi
+    demo --contender two --no-plot
+    ok 'demo: no counters, no success' all_of "rc_is"$'\t'1 \
+        "line_count"$'\t'stdout$'\t'"two did not carry it"$'\t'2 \
+        "line_count"$'\t'stdout$'\t'"^All data were right"$'\t'0
+    contender one 'ENV=FAKE_VALUES=8:1,16:3 FAKE_COUNTERS=7 FAKE_VALIDATION=Fail' \
+        COUNTERS=FAKE_STATS
+    demo --no-plot
+    ok 'demo: wrong data' all_of "rc_is"$'\t'1 "has_line"$'\t'stdout$'\t'"wrong data at size 8" \
+        "has_line"$'\t'stdout$'\t'"^2 of 2 runs failed"
+}
+
+# The real programs, over what every machine has.
+test_real()
+{
+    rm -f "$configs"/*.conf
+    cp osu_configs/contenders/*.conf "$configs/contenders"
+    run_file bench-1 TITLE=A PROGRAM=osu_mbw_mr 'OPTIONS=-m 8:8 -i 20' 'OPTIONS=-m 16:16 -i 20' \
+        'CONTENDERS=vader posix sysv tcp' AGAINST=posix COLUMN=Messages/s UNIT=msg/s \
+        BETTER=higher GOAL=0.01
+    run_file demo-1 TITLE=A PROGRAM=osu_bcast 'OPTIONS=-m 8:64 -i 20 -c -f' RANKS=3 \
+        CONTENDERS=vader UNIT=us BETTER=lower
+    bench
+    ok 'real: bench over vader, posix, sysv, tcp' all_of "rc_is"$'\t'0 \
+        "has_line"$'\t'stdout$'\t'"reached$" "has_line"$'\t'stdout$'\t'"^16 B" \
+        "line_count"$'\t'stdout$'\t'"failed"$'\t'0
+    demo --no-plot
+    ok 'real: demo over vader' all_of "rc_is"$'\t'0 \
+        "line_count"$'\t'stdout$'\t'"^(8|16|32|64) .*Pass$"$'\t'4
+    if [[ $(nproc) -ge 2 ]]; then
+        run_file bench-1 TITLE=A PROGRAM=ucx_perftest 'OPTIONS=-t am_lat -s 8 -n 1000' \
+            LAUNCH=pair 'CONTENDERS=posix cacheline' AGAINST=cacheline UNIT=ns BETTER=lower \
+            GOAL=1000
+        bench
+        ok 'real: ucx_perftest and the cache line' all_of "rc_is"$'\t'0 \
+            "has_line"$'\t'stdout$'\t'"<= 1000.00x +reached$"
+    else
+        skip 'real: ucx_perftest and the cache line' 'needs two CPUs'
+    fi
+}
+
+test_config_errors
+test_ratios
+test_doc
+test_failures
+test_demo
+test_real
+finish
