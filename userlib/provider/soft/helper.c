@@ -46,28 +46,34 @@ static struct {
 
 /* ---- serving --------------------------------------------------------------------------------- */
 
-static client_t *client_get(const angara_address_t *address)
+static angara_status_t client_get(const angara_address_t *address, soft_remote_t **remote_p)
 {
-    client_t  *client, **link;
+    client_t       *client;
+    angara_status_t status;
 
-    for (link = &helper.clients; (client = *link) != NULL; link = &client->next) {
+    for (client = helper.clients; client != NULL; client = client->next) {
         if (!memcmp(&client->remote.address, address, sizeof(*address))) {
-            return client;
+            *remote_p = &client->remote;
+            return ANGARA_OK;
         }
+    }
+    if (address->magic != ANGARA_ADDRESS_MAGIC || address->provider != SOFT_PROVIDER_ID ||
+        address->version != ANGARA_WIRE_VERSION) {
+        return ANGARA_ERR_UNREACHABLE;
     }
     client = calloc(1, sizeof(*client));
     if (client == NULL) {
-        return NULL;
+        return ANGARA_ERR_NO_MEMORY;
     }
-    if (address->magic != ANGARA_ADDRESS_MAGIC || address->provider != SOFT_PROVIDER_ID ||
-        address->version != ANGARA_WIRE_VERSION ||
-        soft_remote_open(address, &client->remote) != ANGARA_OK) {
+    status = soft_remote_open(address, &client->remote);
+    if (status != ANGARA_OK) {
         free(client);
-        return NULL;
+        return status;
     }
     client->next   = helper.clients;
     helper.clients = client;
-    return client;
+    *remote_p      = &client->remote;
+    return ANGARA_OK;
 }
 
 static void clients_drop(int all)
@@ -171,18 +177,46 @@ static int request_is_sane(const soft_request_t *request)
     }
 }
 
+/*
+ * The requester's segment can't be mapped here, for want of memory or descriptors: tell it so by
+ * writing the answer into its memory, so that it doesn't wait for ever.
+ */
+static void refuse(const angara_address_t *from, const soft_request_t *request)
+{
+    pid_t        pid    = (pid_t)(from->loc[0] & 0x7fffffff);
+    uint64_t     there  = from->loc[4] + offsetof(soft_pe_seg_t, replies) +
+                     (uint64_t)request->agent * sizeof(soft_reply_t);
+    soft_reply_t reply  = {.sequence = request->sequence, .status = ANGARA_ERR_LIMIT};
+    struct iovec local  = {&reply.status, sizeof(reply) - offsetof(soft_reply_t, status)};
+    struct iovec remote = {(void *)(uintptr_t)(there + offsetof(soft_reply_t, status)),
+                           local.iov_len};
+    struct iovec local_sequence  = {&reply.sequence, sizeof(reply.sequence)};
+    struct iovec remote_sequence = {(void *)(uintptr_t)there, sizeof(reply.sequence)};
+
+    if (process_vm_writev(pid, &local, 1, &remote, 1, 0) < 0 ||
+        process_vm_writev(pid, &local_sequence, 1, &remote_sequence, 1, 0) < 0) {
+        ang_error("a request of pid %d can't be answered: its memory can neither be mapped nor written "
+                  "(%s). Raise ulimit -v and ulimit -n",
+                  (int)pid, strerror(errno));
+    }
+}
+
 static void serve_one(soft_pe_t *pe, const soft_request_t *request)
 {
-    client_t       *client = request_is_sane(request) ? client_get(&request->from) : NULL;
-    soft_remote_t  *remote;
+    angara_status_t status = ANGARA_ERR_UNREACHABLE;
+    soft_remote_t  *remote = NULL;
     soft_reply_t   *reply;
     uint64_t        staging, old = 0;
-    angara_status_t status = ANGARA_OK;
 
-    if (client == NULL) {
-        return; /* garbage, or its sender died meanwhile: nobody waits for an answer */
+    if (request_is_sane(request)) {
+        status = client_get(&request->from, &remote);
     }
-    remote  = &client->remote;
+    if (status == ANGARA_ERR_NO_MEMORY || status == ANGARA_ERR_LIMIT) {
+        refuse(&request->from, request);
+    }
+    if (status != ANGARA_OK || remote->seg->generation != request->from.generation) {
+        return; /* garbage, or its sender is gone meanwhile: nobody waits for an answer */
+    }
     reply   = &remote->seg->replies[request->agent];
     staging = (uintptr_t)remote->seg + remote->layout.staging +
               (uint64_t)request->agent * SOFT_STAGING;
@@ -286,7 +320,8 @@ static void *helper_thread(void *arg)
 
 void soft_helper_start(void)
 {
-    sigset_t all, old;
+    static int warned;
+    sigset_t   all, old;
 
     if (__atomic_load_n(&helper.running, __ATOMIC_ACQUIRE)) {
         return;
@@ -299,7 +334,8 @@ void soft_helper_start(void)
         helper.stop = 0;
         if (pthread_create(&helper.thread, NULL, helper_thread, NULL) == 0) {
             __atomic_store_n(&helper.running, 1, __ATOMIC_RELEASE);
-        } else {
+        } else if (!warned) {
+            warned = 1;
             ang_warn("the helper thread can't be started: requests of peers wait for this process's "
                      "progress. Check ulimit -u");
         }

@@ -20,15 +20,15 @@
 
 /* ---- reachability ---------------------------------------------------------------------------- */
 
-angara_status_t soft_is_reachable(angara_domain_h dom, const angara_address_t *address)
+/* `level`: how loud to say why not. A version mismatch is always an error. */
+static angara_status_t reach(const angara_address_t *address, ang_log_level_t level)
 {
     soft_process_t  self;
     angara_status_t status;
 
-    (void)dom;
     if (address->magic != ANGARA_ADDRESS_MAGIC || address->provider != SOFT_PROVIDER_ID ||
         address->generation == 0) {
-        ang_debug("unreachable: not an address of the soft fabric");
+        ang_log(level, "unreachable: not an address of the soft fabric");
         return ANGARA_ERR_UNREACHABLE;
     }
     if (address->version != ANGARA_WIRE_VERSION) {
@@ -41,17 +41,26 @@ angara_status_t soft_is_reachable(angara_domain_h dom, const angara_address_t *a
     if (status != ANGARA_OK) {
         return status;
     }
-    if (address->node != (uint32_t)ang_config.node || address->loc[3] != self.host) {
-        ang_debug("unreachable: node %u is not this one (%llu)", address->node,
-                  (unsigned long long)ang_config.node);
+    if (address->loc[3] != self.host || address->node != (uint32_t)ang_config.node) {
+        ang_log(level,
+                "unreachable: the peer is on another node (%u, this is %llu%s), and the soft fabric "
+                "connects processes of one node",
+                address->node, (unsigned long long)ang_config.node,
+                address->loc[3] != self.host ? "; another host" : "");
         return ANGARA_ERR_UNREACHABLE;
     }
     if (address->loc[2] != self.pid_ns) {
-        ang_info("unreachable: the peer is in another PID namespace. Start all ranks of a node in one "
-                 "container, or share the host's (--pid=host)");
+        ang_log(level, "unreachable: the peer is in another PID namespace. Start all ranks of a node in "
+                       "one container, or share the host's (--pid=host)");
         return ANGARA_ERR_UNREACHABLE;
     }
     return ANGARA_OK;
+}
+
+angara_status_t soft_is_reachable(angara_domain_h dom, const angara_address_t *address)
+{
+    (void)dom;
+    return reach(address, ANG_LOG_INFO);
 }
 
 /* ---- connecting ------------------------------------------------------------------------------ */
@@ -137,7 +146,7 @@ angara_status_t soft_peer_connect(angara_pe_h base, const angara_address_t *addr
         *peer_p = &peer->base;
         return ANGARA_OK;
     }
-    status = soft_is_reachable(base->dom, address);
+    status = reach(address, ANG_LOG_ERROR);
     if (status != ANGARA_OK) {
         return status;
     }

@@ -5,6 +5,7 @@
 
 #include "src/log.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <linux/membarrier.h>
 #include <stdio.h>
@@ -14,42 +15,49 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Read a small file. @return its length, -1 on failure. */
+/* Read a small file. @return its length, or -1 with errno. */
 static int read_file(const char *path, char *text, size_t size)
 {
     int     fd = open(path, O_RDONLY | O_CLOEXEC);
     ssize_t length;
+    int     error;
 
     if (fd < 0) {
         return -1;
     }
     length = read(fd, text, size - 1);
+    error  = errno;
     close(fd);
     if (length < 0) {
+        errno = error;
         return -1;
     }
     text[length] = '\0';
     return (int)length;
 }
 
-uint64_t soft_process_start_time(pid_t pid)
+soft_life_t soft_process_look(pid_t pid, uint64_t *start_time)
 {
     char        path[64], text[1024];
     const char *field;
 
     snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
     if (read_file(path, text, sizeof(text)) < 0) {
-        return 0;
+        return errno == ENOENT || errno == ESRCH ? SOFT_GONE : SOFT_UNKNOWN;
     }
     /* The name, field 2, may hold anything: count from its closing parenthesis. */
     field = strrchr(text, ')');
     if (field == NULL || strchr("ZXx", field[2]) != NULL) {
-        return 0; /* dead, though its parent hasn't noticed */
+        return SOFT_GONE; /* dead, though its parent hasn't noticed */
     }
     for (int i = 2; field != NULL && i < 22; ++i) {
         field = strchr(field + 1, ' ');
     }
-    return field != NULL ? strtoull(field, NULL, 10) : 0;
+    if (field == NULL) {
+        return SOFT_UNKNOWN;
+    }
+    *start_time = strtoull(field, NULL, 10);
+    return SOFT_ALIVE;
 }
 
 /* A number of bytes in a file of the cgroup of this process (version 2), or `otherwise`. */
@@ -90,23 +98,40 @@ uint64_t soft_memory_available(void)
 
 #define OWNER_PID_BITS 22 /* Linux has no longer pids */
 
+static uint64_t make_owner(pid_t pid, uint64_t start_time)
+{
+    return start_time << OWNER_PID_BITS | (uint64_t)pid;
+}
+
+static pid_t owner_pid(uint64_t owner)
+{
+    return (pid_t)(owner & ((1u << OWNER_PID_BITS) - 1));
+}
+
 uint64_t soft_owner(void)
 {
     static uint64_t owner;
-    pid_t           pid = getpid();
+    pid_t           pid        = getpid();
+    uint64_t        start_time = 0;
 
-    if ((owner & ((1u << OWNER_PID_BITS) - 1)) != (uint64_t)pid) {
-        owner = soft_process_start_time(pid) << OWNER_PID_BITS | (uint64_t)pid;
+    if (owner_pid(owner) != pid && soft_process_look(pid, &start_time) == SOFT_ALIVE) {
+        owner = make_owner(pid, start_time);
     }
     return owner;
 }
 
 int soft_owner_alive(uint64_t owner)
 {
-    pid_t    pid   = (pid_t)(owner & ((1u << OWNER_PID_BITS) - 1));
-    uint64_t start = soft_process_start_time(pid);
+    uint64_t start_time = 0;
 
-    return start != 0 && start << OWNER_PID_BITS >> OWNER_PID_BITS == owner >> OWNER_PID_BITS;
+    switch (soft_process_look(owner_pid(owner), &start_time)) {
+    case SOFT_ALIVE:
+        return make_owner(owner_pid(owner), start_time) == owner;
+    case SOFT_GONE:
+        return 0;
+    default:
+        return 1; /* can't look now: the safe answer */
+    }
 }
 
 /* FNV-1a, 64 bits (Fowler, Noll, Vo). */
@@ -135,11 +160,15 @@ angara_status_t soft_process_self(soft_process_t *self)
     char        boot_id[64];
     struct stat info;
 
-    self->pid        = getpid();
-    self->start_time = soft_process_start_time(self->pid);
-    if (self->start_time == 0 || stat("/proc/self/ns/pid", &info) != 0 ||
+    self->pid = getpid();
+    if (soft_process_look(self->pid, &self->start_time) != SOFT_ALIVE ||
+        stat("/proc/self/ns/pid", &info) != 0 ||
         read_file("/proc/sys/kernel/random/boot_id", boot_id, sizeof(boot_id)) < 0) {
-        ang_error("/proc can't be read: the soft fabric needs it mounted");
+        if (errno == EMFILE || errno == ENFILE) {
+            ang_error("/proc can't be read: too many open files. Raise the limit with ulimit -n");
+            return ANGARA_ERR_LIMIT;
+        }
+        ang_error("/proc can't be read (%s): the soft fabric needs it mounted", strerror(errno));
         return ANGARA_ERR_SYSTEM;
     }
     self->pid_ns     = info.st_ino;

@@ -117,7 +117,7 @@ static void release(soft_record_reader_t *reader, soft_record_t *slot)
 static int claim_is_dead(soft_record_reader_t *reader, uint64_t state)
 {
     struct timespec time;
-    uint64_t        now;
+    uint64_t        now, start_time;
 
     clock_gettime(CLOCK_MONOTONIC, &time);
     now = (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
@@ -128,7 +128,7 @@ static int claim_is_dead(soft_record_reader_t *reader, uint64_t state)
         return 0;
     }
     reader->stuck_since = now;
-    return soft_process_start_time(state_pid(state)) == 0;
+    return soft_process_look(state_pid(state), &start_time) == SOFT_GONE;
 }
 
 int soft_record_pop(soft_record_reader_t *reader, void *data)

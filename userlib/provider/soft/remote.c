@@ -40,6 +40,8 @@ int soft_remote_dead(const soft_remote_t *remote)
 /* Bind to the very process that the address names: a pidfd, then its start time. */
 static angara_status_t bind_process(const angara_address_t *address, soft_remote_t *remote)
 {
+    uint64_t start_time = 0;
+
     remote->pid          = address_pid(address);
     remote->same_process = remote->pid == getpid();
     if (remote->pid <= 0) {
@@ -54,10 +56,18 @@ static angara_status_t bind_process(const angara_address_t *address, soft_remote
                   errno == EMFILE ? ". Raise the limit with ulimit -n" : "");
         return errno == EMFILE || errno == ENFILE ? ANGARA_ERR_LIMIT : ANGARA_ERR_SYSTEM;
     }
-    if (soft_process_start_time(remote->pid) != address->loc[1] || soft_remote_dead(remote)) {
-        return ANGARA_ERR_PEER_DEAD; /* the number was given to another process since */
+    switch (soft_process_look(remote->pid, &start_time)) {
+    case SOFT_ALIVE:
+        /* Else the number was given to another process since. */
+        return start_time == address->loc[1] && !soft_remote_dead(remote) ? ANGARA_OK
+                                                                          : ANGARA_ERR_PEER_DEAD;
+    case SOFT_GONE:
+        return ANGARA_ERR_PEER_DEAD;
+    default:
+        ang_error("/proc/%d/stat can't be read: %s%s", (int)remote->pid, strerror(errno),
+                  errno == EMFILE ? ". Raise the limit with ulimit -n" : "");
+        return ANGARA_ERR_LIMIT;
     }
-    return ANGARA_OK;
 }
 
 /* Is the mapped segment the PE of the address, with a layout that fits its size? */

@@ -159,8 +159,9 @@ typedef struct {
 } soft_process_t;
 
 angara_status_t soft_process_self(soft_process_t *self);
-/* Start time of a process, 0 if there is none or only its zombie is left. */
-uint64_t soft_process_start_time(pid_t pid);
+/* Is there such a process, zombies not counted? Its start time tells it from a later one. */
+typedef enum { SOFT_ALIVE, SOFT_GONE, SOFT_UNKNOWN /* can't look; errno tells why */ } soft_life_t;
+soft_life_t soft_process_look(pid_t pid, uint64_t *start_time);
 /* Bytes of memory that this process may still get, as far as the kernel tells. */
 uint64_t soft_memory_available(void);
 /* One word that names a process: start time << 22 | pid. */
