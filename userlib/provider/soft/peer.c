@@ -20,9 +20,10 @@
 
 /* ---- reachability ---------------------------------------------------------------------------- */
 
-/* `level`: how loud to say why not. A version mismatch is always an error. */
+/* `level`: how loud to say why not. A version mismatch is always an error, told once. */
 static angara_status_t reach(const angara_address_t *address, ang_log_level_t level)
 {
+    static int      said;
     soft_process_t  self;
     angara_status_t status;
 
@@ -32,9 +33,10 @@ static angara_status_t reach(const angara_address_t *address, ang_log_level_t le
         return ANGARA_ERR_UNREACHABLE;
     }
     if (address->version != ANGARA_WIRE_VERSION) {
-        ang_error("a peer speaks version %u of the soft fabric's protocol, this process (libangara %s) "
-                  "version %u: use one version of the library in all ranks",
-                  address->version, angara_version(), ANGARA_WIRE_VERSION);
+        ang_log(__atomic_exchange_n(&said, 1, __ATOMIC_RELAXED) ? ANG_LOG_DEBUG : ANG_LOG_ERROR,
+                "a peer speaks version %u of the soft fabric's protocol, this process (libangara %s) "
+                "version %u: use one version of the library in all ranks",
+                address->version, angara_version(), ANGARA_WIRE_VERSION);
         return ANGARA_ERR_VERSION;
     }
     status = soft_process_self(&self);
