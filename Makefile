@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# The whole build: one non-recursive make. Each folder's build.mk adds what it makes to ALL_TARGETS
+# or TEST_PROGRAMS and its rules; this file has what they share. `make help` lists the targets.
+
+MAKEFLAGS += --no-print-directory --no-builtin-rules
+.DELETE_ON_ERROR:
+.SECONDARY:
+.SUFFIXES:
+SHELL := /bin/bash
+
+# --- what a user may set -------------------------------------------------------------------------
+# CC MPICC OSHCC CFLAGS CPPFLAGS LDFLAGS   as usual; flags are added after the project's own
+# FLAVOR    asan     address and undefined-behaviour sanitizers
+#           mutants  with the deliberate errors that the tests must catch
+# V=1       shows the commands
+# PREFIX DESTDIR BINDIR LIBDIR INCLUDEDIR MANDIR OMPI_COMPONENT   for install: see scripts/install
+
+ifeq ($(origin CC),default)
+CC := gcc
+endif
+MPICC      ?= mpicc
+OSHCC      ?= oshcc
+PKG_CONFIG ?= pkg-config
+PREFIX     ?= /usr/local
+FLAVOR     ?=
+
+VERSION := $(shell sed -nE 's/^.define +ANGARA_VERSION_(MAJOR|MINOR|PATCH) +([0-9]+).*/\2/p' \
+                   userlib/include/angara/angara.h 2>/dev/null | paste -sd.)
+ifeq ($(VERSION),)
+VERSION := 0.1.0
+endif
+
+# --- flavours and flags --------------------------------------------------------------------------
+
+ifeq ($(FLAVOR),)
+B            := build
+FLAVOR_FLAGS :=
+else ifeq ($(FLAVOR),asan)
+B            := build/asan
+FLAVOR_FLAGS := -fsanitize=address,undefined -fno-sanitize-recover=undefined \
+                -fno-omit-frame-pointer -Wno-maybe-uninitialized
+else ifeq ($(FLAVOR),mutants)
+B            := build/mutants
+FLAVOR_FLAGS := -DANGARA_MUTANTS=1
+else
+$(error FLAVOR=$(FLAVOR) is unknown: use asan, mutants or nothing)
+endif
+
+# CFLAGS_COMMON is enough to compile and to link anything; CFLAGS_EXTRA is for a fragment's own
+# target-specific flags.
+CFLAGS_COMMON := -std=gnu11 -O2 -g -Wall -Wextra -Wno-missing-field-initializers -Werror \
+                 -fPIC -fvisibility=hidden -Iuserlib/include $(FLAVOR_FLAGS)
+# A sanitizer's symbols are only there at run time, so -z defs is for the other flavours.
+LDFLAGS_COMMON := $(filter -fsanitize=%,$(FLAVOR_FLAGS))
+ifeq ($(LDFLAGS_COMMON),)
+LDFLAGS_COMMON := -Wl,-z,defs
+endif
+UCX_CFLAGS    := -Ibuild/ucx/include -DHAVE_CONFIG_H
+
+ifeq ($(V),1)
+Q    :=
+SAY  := @:
+else
+Q    := @
+SAY  := @printf '  %-4s %s\n'
+endif
+
+ALL_TARGETS   :=
+TEST_PROGRAMS :=
+
+.PHONY: all
+all: ## build the library, the transport, the Open MPI component, tools and benchmarks
+all: build-all
+
+# --- the parts -----------------------------------------------------------------------------------
+
+-include userlib/build.mk
+-include uct_transport/build.mk
+-include uct_transport/ompi/build.mk
+-include tests/unit/build.mk
+-include tests/conformance/build.mk
+-include tests/uct/build.mk
+-include tests/mpi/build.mk
+-include tests/faults/build.mk
+-include tests/bench/build.mk
+
+.PHONY: build-all tests
+build-all: $(ALL_TARGETS)
+
+tests: ## build the test programs too
+tests: $(ALL_TARGETS) $(TEST_PROGRAMS)
+
+# The library's rule makes this link too.
+$(B)/lib/libangara.so: $(B)/lib/libangara.so.0
+
+# The headers of the installed UCX. No package is installed by a plain `make`.
+build/ucx/VERSION:
+	@scripts/setup --headers
+
+# Changes when the compiler or the flags do, so that no object of other flags is kept.
+FLAGS_NOW := $(CC) $(CFLAGS_COMMON) $(UCX_CFLAGS) $(CPPFLAGS) $(CFLAGS)
+$(B)/.flags: FORCE
+	@mkdir -p $(@D); printf '%s\n' '$(subst ','\'',$(FLAGS_NOW))' | cmp -s - $@ || \
+		printf '%s\n' '$(subst ','\'',$(FLAGS_NOW))' >$@
+.PHONY: FORCE
+FORCE:
+
+$(B)/obj/%.o: %.c $(B)/.flags | build/ucx/VERSION
+	$(SAY) CC $<
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS_COMMON) $(CFLAGS_EXTRA) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+
+-include $(shell find $(B)/obj -name '*.d' 2>/dev/null)
+
+# --- set-up, tests, demo -------------------------------------------------------------------------
+
+# Under a plain `make check`, the builds below use all processors.
+JOBS = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(shell nproc))
+SUB  = $(MAKE) $(JOBS)
+
+.PHONY: setup flavor-asan flavor-mutants check check-fast demo bench
+setup: ## install what is missing (apt) and get the headers of the installed UCX
+	@scripts/setup
+
+flavor-asan: ## build everything with the address and undefined-behaviour sanitizers
+	@$(SUB) FLAVOR=asan tests
+
+flavor-mutants: ## build everything with the deliberate errors that the tests must catch
+	@$(SUB) FLAVOR=mutants tests
+
+check: ## set up, build, and run every test layer; the last line counts
+	@scripts/setup
+	@$(SUB) FLAVOR= tests
+	@$(SUB) FLAVOR=asan tests
+	@$(SUB) FLAVOR=mutants tests
+	@scripts/run_tests
+
+check-fast: ## as check, but only the layers that take seconds
+	@scripts/setup
+	@$(SUB) FLAVOR= tests
+	@scripts/run_tests -l style -l unit -l conformance -l uct
+
+demo: ## set up, build, run the validated demo; tables, CSV and plots go to build/demo
+	@scripts/setup --build
+	@$(SUB) FLAVOR= all
+	@scripts/demo
+
+bench: ## set up, build, compare with UCX's and Open MPI's own transports
+	@scripts/setup --build
+	@$(SUB) FLAVOR= all
+	@scripts/bench
+
+# --- install, distribute, clean ------------------------------------------------------------------
+
+.PHONY: install uninstall dist style format clean help
+# What the installation's component is linked with: where the transport will be.
+INSTALL_LIBDIR    := $(or $(LIBDIR),$(PREFIX)/lib)
+INSTALL_COMPONENT := $(B)/install/mca_hook_angara.so
+
+# Open MPI only takes components from its own folders, so the component is copied there, away from
+# the transport, which it finds by this path. A link would do no better, and Open MPI stops looking
+# for any component when it meets one that points nowhere.
+$(INSTALL_COMPONENT): $(OMPI_HOOK_OBJ) FORCE
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS_COMMON) $(LDFLAGS_COMMON) $(CFLAGS) $(LDFLAGS) -shared \
+		-Wl,-soname,$(@F) -Xlinker -rpath -Xlinker '$(INSTALL_LIBDIR)' -o $@ $(OMPI_HOOK_OBJ) \
+		$(addprefix -L,$(OMPI_LIBDIRS)) -lmpi -lopen-pal -ldl
+
+install: ## install to PREFIX (default /usr/local), staged below DESTDIR
+install: all $(INSTALL_COMPONENT)
+	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' BINDIR='$(BINDIR)' LIBDIR='$(LIBDIR)' \
+		INCLUDEDIR='$(INCLUDEDIR)' MANDIR='$(MANDIR)' OMPI_COMPONENT='$(OMPI_COMPONENT)' \
+		scripts/install --version '$(VERSION)' --build '$(B)'
+
+uninstall: ## remove what install put there
+	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' scripts/install --uninstall
+
+dist: ## make build/angara-VERSION.tar.gz
+	@mkdir -p build
+	@{ git ls-files --cached --others --exclude-standard 2>/dev/null || \
+		find . -path ./build -prune -o -type f -print | sed 's,^./,,'; } | sort | \
+		tar --create --gzip --file build/angara-$(VERSION).tar.gz --owner=0 --group=0 \
+		--numeric-owner --transform 's,^,angara-$(VERSION)/,S' --files-from -
+	@echo 'build/angara-$(VERSION).tar.gz'
+
+style: ## check formatting, scripts, headers and exported symbols
+style: all
+	@scripts/run_tests -l style
+
+format: ## format all C code with clang-format
+	@scripts/style --format
+
+clean: ## remove what was built, but not build/ucx
+	rm -rf $(filter-out build/ucx,$(wildcard build/*))
+
+help: ## list the targets
+	@echo 'Targets:'
+	@sed -nE 's/^([a-z-]+):.* ## (.*)/  \1\t\2/p; s/^([a-z-]+): ## (.*)/  \1\t\2/p' Makefile | \
+		sort -u | awk -F'\t' '{ printf "%-18s %s\n", $$1, $$2 }'
+	@echo
+	@echo 'Variables: FLAVOR=asan|mutants  V=1  CC CFLAGS  PREFIX DESTDIR'

@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# Conformance suite of the NIC model: one cmocka program per chapter, all with the same harness.
+
+CONFORMANCE_TESTS := $(patsubst tests/conformance/%.c,%,$(wildcard tests/conformance/test_*.c))
+CONFORMANCE_BINS  := $(CONFORMANCE_TESTS:%=$(B)/tests/conformance/%)
+
+TEST_PROGRAMS += $(CONFORMANCE_BINS)
+
+$(B)/tests/conformance/%: $(B)/obj/tests/conformance/%.o $(B)/obj/tests/conformance/conf.o \
+                          $(B)/lib/libangara.so.0
+	$(SAY) LD $@
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS_COMMON) $(LDFLAGS_COMMON) $(LDFLAGS) -o $@ $(filter %.o,$^) -L$(B)/lib \
+		-langara -lcmocka -Wl,-rpath,'$$ORIGIN/../../lib'
+
+.SECONDARY: $(CONFORMANCE_TESTS:%=$(B)/obj/tests/conformance/%.o) $(B)/obj/tests/conformance/conf.o

@@ -1,0 +1,548 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Harness of the conformance suite: processes, sockets between them, and the helpers that almost
+ * every test needs. Public API only.
+ */
+#include "conf.h"
+
+#include <cmocka.h>
+
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Rank of this process for messages; the cmocka process has none. */
+static int conf_my_rank = -1;
+
+double conf_now(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
+}
+
+void conf_sleep_ms(unsigned ms)
+{
+    struct timespec ts = {ms / 1000, (long)(ms % 1000) * 1000000};
+
+    while ((nanosleep(&ts, &ts) != 0) && (errno == EINTR)) {
+    }
+}
+
+void conf_fail(const char *file, int line, const char *format, ...)
+{
+    char    text[512];
+    va_list ap;
+
+    va_start(ap, format);
+    vsnprintf(text, sizeof(text), format, ap);
+    va_end(ap);
+    fprintf(stderr, "# rank %d: %s:%d: %s\n", conf_my_rank, file, line, text);
+    fflush(stderr);
+    _exit(1);
+}
+
+void conf_skip(const char *why)
+{
+    fprintf(stderr, "# rank %d: skipped: %s\n", conf_my_rank, why);
+    fflush(stderr);
+    _exit(CONF_SKIP_EXIT);
+}
+
+const char *conf_device(void)
+{
+    const char *device = getenv("ANGARA_TEST_DEVICE");
+
+    return (device != NULL) ? device : "soft";
+}
+
+int conf_chaos(void)
+{
+    const char *chaos = getenv("ANGARA_CHAOS");
+
+    return (chaos != NULL) && (strtoull(chaos, NULL, 0) != 0);
+}
+
+int conf_env_on(const char *name)
+{
+    const char *value = getenv(name);
+
+    return (value == NULL) || (strchr("yY1tT", value[0]) != NULL);
+}
+
+unsigned conf_rounds(unsigned rounds)
+{
+    if (getenv("ANGARA_TEST_QUICK") != NULL) {
+        rounds /= 10;
+    }
+    return (rounds != 0) ? rounds : 1;
+}
+
+uint64_t conf_random(conf_t *t)
+{
+    uint64_t z = (t->rng += 0x9e3779b97f4a7c15ull);
+
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+    return z ^ (z >> 31);
+}
+
+/* Pattern with a period that is no power of two, so that a shifted or repeated block shows. */
+static uint8_t conf_pattern(size_t i, uint64_t seed)
+{
+    return (uint8_t)(seed * 131 + i * 7 + (i >> 8) * 13 + (i >> 16) * 29 + 1);
+}
+
+void conf_fill(void *buffer, size_t length, uint64_t seed)
+{
+    uint8_t *bytes = buffer;
+    size_t   i;
+
+    for (i = 0; i < length; ++i) {
+        bytes[i] = conf_pattern(i, seed);
+    }
+}
+
+int conf_matches(const void *buffer, size_t length, uint64_t seed)
+{
+    const volatile uint8_t *bytes = buffer;
+    size_t                  i;
+
+    for (i = 0; i < length; ++i) {
+        if (bytes[i] != conf_pattern(i, seed)) {
+            fprintf(stderr, "# byte %zu of %zu is %#x, expected %#x\n", i, length, bytes[i],
+                    conf_pattern(i, seed));
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* ---- processes ----------------------------------------------------------------------------- */
+
+static void conf_sockets_create(int pair[CONF_MAX_RANKS][CONF_MAX_RANKS], unsigned nranks)
+{
+    struct timeval timeout = {CONF_TIMEOUT, 0};
+    unsigned       i, j;
+    int            fds[2];
+
+    for (i = 0; i < nranks; ++i) {
+        pair[i][i] = -1;
+        for (j = i + 1; j < nranks; ++j) {
+            assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+            setsockopt(fds[0], SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
+            setsockopt(fds[1], SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
+            pair[i][j] = fds[0];
+            pair[j][i] = fds[1];
+        }
+    }
+}
+
+/* Close what @a keep doesn't use; nranks closes everything. */
+static void conf_sockets_close(int pair[CONF_MAX_RANKS][CONF_MAX_RANKS], unsigned nranks,
+                               unsigned keep)
+{
+    unsigned i, j;
+
+    for (i = 0; i < nranks; ++i) {
+        for (j = 0; j < nranks; ++j) {
+            if ((i != keep) && (i != j)) {
+                close(pair[i][j]);
+            }
+        }
+    }
+}
+
+/*
+ * A wrong size must fail here and not take the machine along: no shared segment larger than a few
+ * GiB, and if memory does run out, the ranks are the first to go.
+ */
+static void conf_rank_bound(void)
+{
+    struct rlimit limit;
+    FILE         *adjust;
+
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0) {
+        if (limit.rlim_cur > CONF_SEGMENT_MAX) {
+            limit.rlim_cur = CONF_SEGMENT_MAX;
+            setrlimit(RLIMIT_FSIZE, &limit);
+        }
+    }
+    adjust = fopen("/proc/self/oom_score_adj", "w");
+    if (adjust != NULL) {
+        fputs("1000", adjust);
+        fclose(adjust);
+    }
+}
+
+static void conf_rank_main(unsigned rank, unsigned nranks,
+                           int pair[CONF_MAX_RANKS][CONF_MAX_RANKS], conf_func_t func,
+                           const void *arg)
+{
+    conf_t   t = {.rank = rank, .nranks = nranks, .arg = arg};
+    unsigned i;
+    pid_t    pid;
+
+    conf_my_rank = (int)rank;
+    signal(SIGPIPE, SIG_IGN);
+    conf_rank_bound();
+    conf_sockets_close(pair, nranks, rank);
+    for (i = 0; i < nranks; ++i) {
+        t.fd[i] = pair[rank][i];
+    }
+    t.rng = 12345 + rank;
+    pid   = getpid();
+    conf_exchange(&t, &pid, t.pid, sizeof(pid));
+    func(&t);
+    for (i = 0; i < nranks; ++i) {
+        if (i != rank) {
+            close(t.fd[i]);
+        }
+    }
+    exit(0); /* not _exit: the leak checker's turn */
+}
+
+static void conf_status_print(unsigned rank, pid_t pid, int status)
+{
+    fprintf(stderr, "# rank %u (pid %d) ended with %s %d\n", rank, (int)pid,
+            WIFEXITED(status) ? "status" : "signal",
+            WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status));
+}
+
+static void conf_ranks_kill(const pid_t *pids, const int *done, unsigned nranks)
+{
+    unsigned i;
+
+    fprintf(stderr, "# killing the ranks that are left\n");
+    for (i = 0; i < nranks; ++i) {
+        if (!done[i]) {
+            kill(pids[i], SIGKILL);
+        }
+    }
+}
+
+/* Wait for all ranks. @return number of ranks that failed; *skipped counts those that skipped. */
+static unsigned conf_ranks_wait(const pid_t *pids, unsigned nranks, unsigned victims,
+                                unsigned *skipped)
+{
+    double   end    = conf_now() + 3 * CONF_TIMEOUT;
+    unsigned failed = 0, left = nranks, i;
+    int      done[CONF_MAX_RANKS] = {0};
+    int      killed = 0;
+    int      status;
+
+    *skipped = 0;
+    while (left > 0) {
+        for (i = 0; i < nranks; ++i) {
+            if (done[i] || (waitpid(pids[i], &status, WNOHANG) != pids[i])) {
+                continue;
+            }
+            done[i] = 1;
+            --left;
+            if (WIFEXITED(status) && (WEXITSTATUS(status) == CONF_SKIP_EXIT)) {
+                ++*skipped;
+            } else if ((victims & (1u << i)) ?
+                               (!WIFSIGNALED(status) || (WTERMSIG(status) != SIGKILL)) :
+                               (!WIFEXITED(status) || (WEXITSTATUS(status) != 0))) {
+                conf_status_print(i, pids[i], status);
+                /* The others have two seconds to notice. */
+                end = (failed++ == 0) ? conf_now() + 2 : end;
+            }
+        }
+        if (!killed && (conf_now() > end)) {
+            conf_ranks_kill(pids, done, nranks);
+            killed = 1;
+        }
+        conf_sleep_ms(1);
+    }
+    return failed;
+}
+
+void conf_run_victims(unsigned nranks, conf_func_t func, const void *arg, unsigned victims)
+{
+    int      pair[CONF_MAX_RANKS][CONF_MAX_RANKS];
+    pid_t    pids[CONF_MAX_RANKS];
+    unsigned skipped, failed, i;
+
+    assert_true(nranks <= CONF_MAX_RANKS);
+    conf_sockets_create(pair, nranks);
+    fflush(stdout);
+    fflush(stderr);
+    for (i = 0; i < nranks; ++i) {
+        pids[i] = fork();
+        assert_true(pids[i] >= 0);
+        if (pids[i] == 0) {
+            conf_rank_main(i, nranks, pair, func, arg);
+        }
+    }
+    conf_sockets_close(pair, nranks, nranks);
+    failed = conf_ranks_wait(pids, nranks, victims, &skipped);
+    assert_int_equal(failed, 0);
+    if (skipped > 0) {
+        skip();
+    }
+}
+
+void conf_run(unsigned nranks, conf_func_t func, const void *arg)
+{
+    conf_run_victims(nranks, func, arg, 0);
+}
+
+/* ---- talk between ranks -------------------------------------------------------------------- */
+
+void conf_send(conf_t *t, unsigned rank, const void *buffer, size_t length)
+{
+    const char *p = buffer;
+    ssize_t     n;
+
+    while (length > 0) {
+        n = write(t->fd[rank], p, length);
+        if (n <= 0) {
+            conf_fail(__FILE__, __LINE__, "rank %u is gone", rank);
+        }
+        p      += n;
+        length -= (size_t)n;
+    }
+}
+
+void conf_recv(conf_t *t, unsigned rank, void *buffer, size_t length)
+{
+    char   *p = buffer;
+    ssize_t n;
+
+    while (length > 0) {
+        n = read(t->fd[rank], p, length);
+        if ((n < 0) && (errno == EINTR)) {
+            continue;
+        }
+        if (n <= 0) {
+            conf_fail(__FILE__, __LINE__, "rank %u is gone or silent (%s)", rank,
+                      (n == 0) ? "end of file" : strerror(errno));
+        }
+        p      += n;
+        length -= (size_t)n;
+    }
+}
+
+void conf_exchange(conf_t *t, const void *mine, void *all, size_t length)
+{
+    unsigned i;
+
+    for (i = 0; i < t->nranks; ++i) {
+        if (i != t->rank) {
+            conf_send(t, i, mine, length);
+        }
+    }
+    for (i = 0; i < t->nranks; ++i) {
+        if (i != t->rank) {
+            conf_recv(t, i, (char *)all + i * length, length);
+        } else {
+            memcpy((char *)all + i * length, mine, length);
+        }
+    }
+}
+
+void conf_barrier(conf_t *t)
+{
+    char mine = 'b', all[CONF_MAX_RANKS];
+
+    conf_exchange(t, &mine, all, 1);
+}
+
+/* ---- library ------------------------------------------------------------------------------- */
+
+void conf_open_params(conf_t *t, const angara_pe_params_t *params)
+{
+    angara_address_t mine;
+    size_t           size;
+    unsigned         i;
+
+    CHECK_OK(angara_open(conf_device(), &t->dom));
+    CHECK_OK(angara_query(t->dom, &t->attr));
+    CHECK_OK(angara_pe_create(t->dom, params, &t->pe));
+    t->window = angara_pe_window(t->pe, &size);
+    CHECK(t->window != NULL);
+    CHECK(size >= CONF_WINDOW);
+    CHECK_OK(angara_pe_window_commit(t->pe, 0, CONF_WINDOW));
+    angara_pe_address(t->pe, &mine);
+    conf_exchange(t, &mine, t->addr, sizeof(mine));
+    for (i = 0; i < t->nranks; ++i) {
+        CHECK_OK(angara_peer_connect(t->pe, &t->addr[i], &t->peer[i]));
+    }
+    CHECK_OK(angara_marker_slot_get(t->pe, &t->slot));
+    t->value = *t->slot;
+    conf_barrier(t);
+}
+
+void conf_open(conf_t *t)
+{
+    angara_pe_params_t params = {.size = sizeof(params), .window_size = CONF_WINDOW};
+
+    conf_open_params(t, &params);
+}
+
+void conf_close_alone(conf_t *t)
+{
+    unsigned i;
+
+    angara_marker_slot_put(t->pe, t->slot);
+    for (i = 0; i < t->nranks; ++i) {
+        if (t->peer[i] != NULL) {
+            angara_peer_disconnect(t->peer[i]);
+        }
+    }
+    angara_pe_destroy(t->pe);
+    CHECK_OK(angara_close(t->dom));
+}
+
+void conf_close(conf_t *t)
+{
+    conf_barrier(t);
+    conf_close_alone(t);
+}
+
+void conf_mem_init(conf_t *t, conf_mem_t *mem, int shared, size_t length, unsigned access)
+{
+    void *addr;
+
+    mem->shared = shared;
+    mem->length = length;
+    if (shared) {
+        CHECK_OK(angara_mem_alloc(t->dom, &mem->length, access, &addr, &mem->mr));
+        CHECK(mem->length >= length);
+        mem->length = length;
+    } else {
+        addr = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        CHECK(addr != MAP_FAILED);
+        CHECK_OK(angara_mr_register(t->dom, addr, length, access, &mem->mr));
+    }
+    mem->addr = addr;
+    mem->key  = angara_mr_key(mem->mr);
+    CHECK(mem->key != 0);
+}
+
+void conf_mem_cleanup(conf_mem_t *mem)
+{
+    if (mem->shared) {
+        CHECK_OK(angara_mem_free(mem->mr));
+    } else {
+        CHECK_OK(angara_mr_deregister(mem->mr));
+        munmap(mem->addr, mem->length);
+    }
+}
+
+void conf_mem_exchange(conf_t *t, const conf_mem_t *mem, uint64_t *keys)
+{
+    conf_exchange(t, &mem->key, keys, sizeof(mem->key));
+}
+
+conf_timer_t conf_timer(void)
+{
+    conf_timer_t timer = {0, 0};
+
+    return timer;
+}
+
+void conf_relax(conf_t *t, conf_timer_t *timer, const char *file, int line, const char *what)
+{
+    angara_pe_progress(t->pe);
+    if ((++timer->turns % 256) != 0) {
+        return;
+    }
+    /* The clock is looked at rarely, so that waits stay tight; the CPUs are shared. */
+    sched_yield();
+    if (timer->end == 0) {
+        timer->end = conf_now() + CONF_TIMEOUT;
+    } else if (conf_now() > timer->end) {
+        conf_fail(file, line, "%d s are up: %s", CONF_TIMEOUT, what);
+    }
+}
+
+void conf_marker(conf_t *t, unsigned rank)
+{
+    uint64_t value = ++t->value;
+
+    POST_OK(t, angara_marker(t->peer[rank], t->slot, value));
+    CONF_WAIT(t, angara_marker_arrived(t->slot, value));
+}
+
+angara_status_t conf_settle(conf_t *t, unsigned rank)
+{
+    uint64_t        value  = ++t->value;
+    angara_status_t status = CONF_POST(t, angara_marker(t->peer[rank], t->slot, value));
+    angara_event_t  event;
+
+    if (status == ANGARA_OK) {
+        CONF_WAIT(t, angara_marker_arrived(t->slot, value) ||
+                             (angara_peer_status(t->peer[rank]) != ANGARA_OK));
+    }
+    status = angara_peer_status(t->peer[rank]);
+    if (status != ANGARA_OK) {
+        CHECK_STATUS(status, ANGARA_ERR_PAIR);
+        CHECK(conf_event(t, &event, CONF_TIMEOUT));
+        CHECK_EQ(event.type, ANGARA_EVENT_FAULT);
+        CHECK_OK(angara_peer_reset(t->peer[rank]));
+    }
+    return status;
+}
+
+int conf_event(conf_t *t, angara_event_t *event, double seconds)
+{
+    double          end = conf_now() + seconds;
+    angara_status_t status;
+
+    for (;;) {
+        angara_pe_progress(t->pe);
+        status = angara_pe_event_poll(t->pe, event);
+        if (status == ANGARA_OK) {
+            return 1;
+        }
+        CHECK_STATUS(status, ANGARA_ERR_NO_RESOURCE);
+        if (conf_now() > end) {
+            return 0;
+        }
+        sched_yield();
+    }
+}
+
+void conf_expect_fault(conf_t *t, unsigned rank, angara_status_t posted, angara_status_t expected,
+                       uint64_t key)
+{
+    uint64_t        value = ++t->value;
+    angara_status_t status;
+    angara_event_t  event;
+
+    /* A provider may report by the event alone. */
+    if (posted != ANGARA_OK) {
+        CHECK_STATUS(posted, expected);
+    }
+    /* The marker behind the fault: refused, or posted and never arrives. */
+    status = CONF_POST(t, angara_marker(t->peer[rank], t->slot, value));
+    if (posted != ANGARA_OK) {
+        CHECK_STATUS(status, ANGARA_ERR_PAIR);
+    } else if (status != ANGARA_OK) {
+        CHECK_STATUS(status, ANGARA_ERR_PAIR);
+    }
+    CHECK(conf_event(t, &event, CONF_TIMEOUT));
+    CHECK_EQ(event.type, ANGARA_EVENT_FAULT);
+    CHECK_STATUS((angara_status_t)event.status, expected);
+    CHECK(event.peer == t->peer[rank]);
+    CHECK_EQ(event.key, key);
+    CHECK_STATUS(angara_peer_status(t->peer[rank]), ANGARA_ERR_PAIR);
+    CHECK(!angara_marker_arrived(t->slot, value));
+    CHECK_STATUS(angara_marker(t->peer[rank], t->slot, ++t->value), ANGARA_ERR_PAIR);
+    CHECK_OK(angara_peer_reset(t->peer[rank]));
+    CHECK_OK(angara_peer_status(t->peer[rank]));
+    CHECK(!angara_marker_arrived(t->slot, value));
+    /* The pair works again, and nothing of before the reset comes through. */
+    conf_marker(t, rank);
+    CHECK(!conf_event(t, &event, 0));
+}

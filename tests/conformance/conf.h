@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Harness of the conformance suite. A test is a function that runs in N fresh processes ("ranks"),
+ * forked before any of them has touched the library and connected to each other by sockets. The
+ * process that runs cmocka never opens the library itself, so tests can't disturb each other.
+ *
+ * The suite uses the public API only, so that it can be run over every provider. What varies comes
+ * from the environment: ANGARA_TEST_DEVICE (device to open, default "soft"), ANGARA_TEST_QUICK
+ * (fewer rounds, for valgrind) and the library's own ANGARA_* variables.
+ */
+#ifndef ANGARA_TESTS_CONF_H
+#define ANGARA_TESTS_CONF_H
+
+#include <angara/angara.h>
+#include <angara/angara_fast.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/types.h>
+
+#define CONF_MAX_RANKS 4
+#define CONF_TIMEOUT   30  /* seconds that any single wait may take */
+#define CONF_SKIP_EXIT 77  /* exit status of a rank that can't run the test here */
+#define CONF_WINDOW    (1u << 20)
+#define CONF_SEGMENT_MAX (2ul << 30) /* RLIMIT_FSIZE of the ranks */
+
+typedef struct conf {
+    unsigned              rank;                  /* 0 to nranks - 1 */
+    unsigned              nranks;
+    const void           *arg;                   /* of conf_run() */
+    int                   fd[CONF_MAX_RANKS];    /* socket to each other rank */
+    pid_t                 pid[CONF_MAX_RANKS];
+    uint64_t              rng;
+    /* set up by conf_open() */
+    angara_domain_h       dom;
+    angara_pe_h           pe;
+    angara_attr_t         attr;
+    char                 *window;                /* own window, CONF_WINDOW bytes committed */
+    angara_address_t      addr[CONF_MAX_RANKS];
+    angara_peer_h         peer[CONF_MAX_RANKS];  /* to each rank, the own one included */
+    angara_marker_slot_t *slot;                  /* used by conf_marker() */
+    uint64_t              value;
+} conf_t;
+
+typedef void (*conf_func_t)(conf_t *t);
+
+/** Region of a rank, and how the others name it. */
+typedef struct {
+    char        *addr;
+    size_t       length;
+    angara_mr_h  mr;
+    uint64_t     key;
+    int          shared; /* from angara_mem_alloc() */
+} conf_mem_t;
+
+/** Run @a func in @a nranks processes; fails (or skips) the current cmocka test as they did. */
+void conf_run(unsigned nranks, conf_func_t func, const void *arg);
+/** As conf_run(); the ranks of the bit mask @a victims must end by SIGKILL. */
+void conf_run_victims(unsigned nranks, conf_func_t func, const void *arg, unsigned victims);
+
+/** Open domain, PE and slot, exchange addresses, connect to all ranks, barrier. */
+void conf_open(conf_t *t);
+void conf_open_params(conf_t *t, const angara_pe_params_t *params);
+/** Undo conf_open(); a barrier first, so that nobody's target goes away early. */
+void conf_close(conf_t *t);
+/** The parts of conf_close() behind the barrier, for tests in which a rank has died. */
+void conf_close_alone(conf_t *t);
+
+/* Talk between ranks, outside the library. */
+void   conf_barrier(conf_t *t);
+void   conf_send(conf_t *t, unsigned rank, const void *buffer, size_t length);
+void   conf_recv(conf_t *t, unsigned rank, void *buffer, size_t length);
+/** Everybody's @a length bytes into all[rank]; each rank ends with the same table. */
+void   conf_exchange(conf_t *t, const void *mine, void *all, size_t length);
+
+/* Memory of a test. */
+void conf_mem_init(conf_t *t, conf_mem_t *mem, int shared, size_t length, unsigned access);
+void conf_mem_cleanup(conf_mem_t *mem);
+/** All ranks exchange their region's key. */
+void conf_mem_exchange(conf_t *t, const conf_mem_t *mem, uint64_t *keys);
+
+/** Post a marker to @a rank and wait for it. */
+void conf_marker(conf_t *t, unsigned rank);
+/**
+ * Wait until all that was posted to @a rank is performed or has faulted; then consume the faults'
+ * events and reset the pair. @return what the pair's status was.
+ */
+angara_status_t conf_settle(conf_t *t, unsigned rank);
+
+/* Patterns: byte i of a buffer filled with a seed. */
+void conf_fill(void *buffer, size_t length, uint64_t seed);
+int  conf_matches(const void *buffer, size_t length, uint64_t seed);
+
+uint64_t conf_random(conf_t *t);
+/** Rounds to run: @a rounds, a tenth of it in quick mode. */
+unsigned conf_rounds(unsigned rounds);
+int      conf_chaos(void);
+double   conf_now(void);
+void     conf_sleep_ms(unsigned ms);
+
+/** A boolean ANGARA_ variable that is on by default. */
+int conf_env_on(const char *name);
+
+/** Device that the suite opens. */
+const char *conf_device(void);
+
+/**
+ * Check that an operation of the own PE faulted with @a expected: @a posted is what its call
+ * returned. Consumes the event, checks that a later marker doesn't arrive, and resets the pair.
+ */
+void conf_expect_fault(conf_t *t, unsigned rank, angara_status_t posted, angara_status_t expected,
+                       uint64_t key);
+
+/** Poll for an event with progress, at most @a seconds. @return 1 if there was one. */
+int conf_event(conf_t *t, angara_event_t *event, double seconds);
+
+/** Report a failure and end this rank. */
+void conf_fail(const char *file, int line, const char *format, ...)
+    __attribute__((noreturn, format(printf, 3, 4)));
+void conf_skip(const char *why) __attribute__((noreturn));
+
+/* One turn of a wait loop: progress, now and then a yield, failure after CONF_TIMEOUT. */
+typedef struct {
+    double   end;
+    unsigned turns;
+} conf_timer_t;
+conf_timer_t conf_timer(void);
+void         conf_relax(conf_t *t, conf_timer_t *timer, const char *file, int line, const char *what);
+
+#define CHECK(_cond) \
+    do { \
+        if (!(_cond)) { \
+            conf_fail(__FILE__, __LINE__, "%s", #_cond); \
+        } \
+    } while (0)
+
+#define CHECK_STATUS(_expr, _expected) \
+    do { \
+        angara_status_t _status = (_expr); \
+        if (_status != (_expected)) { \
+            conf_fail(__FILE__, __LINE__, "%s: %s, expected %s", #_expr, angara_strerror(_status), \
+                      angara_strerror(_expected)); \
+        } \
+    } while (0)
+
+#define CHECK_OK(_expr) CHECK_STATUS(_expr, ANGARA_OK)
+
+#define CHECK_EQ(_a, _b) \
+    do { \
+        uint64_t _va = (uint64_t)(_a), _vb = (uint64_t)(_b); \
+        if (_va != _vb) { \
+            conf_fail(__FILE__, __LINE__, "%s is %#llx, %s is %#llx", #_a, \
+                      (unsigned long long)_va, #_b, (unsigned long long)_vb); \
+        } \
+    } while (0)
+
+#define CHECK_DATA(_buffer, _length, _seed) \
+    do { \
+        if (!conf_matches(_buffer, _length, _seed)) { \
+            conf_fail(__FILE__, __LINE__, "%zu bytes of %s differ from pattern %llu", \
+                      (size_t)(_length), #_buffer, (unsigned long long)(_seed)); \
+        } \
+    } while (0)
+
+/* Wait with progress until the condition holds. */
+#define CONF_WAIT(_t, _cond) \
+    do { \
+        conf_timer_t _timer = conf_timer(); \
+        while (!(_cond)) { \
+            conf_relax(_t, &_timer, __FILE__, __LINE__, #_cond); \
+        } \
+    } while (0)
+
+/*
+ * Status of a posting call, repeated with progress while there are no resources: its arguments must
+ * not have side effects.
+ */
+#define CONF_POST(_t, _expr) \
+    __extension__({ \
+        conf_timer_t    _timer = conf_timer(); \
+        angara_status_t _post; \
+        while ((_post = (_expr)) == ANGARA_ERR_NO_RESOURCE) { \
+            conf_relax(_t, &_timer, __FILE__, __LINE__, #_expr); \
+        } \
+        _post; \
+    })
+
+#define POST_OK(_t, _expr) \
+    do { \
+        angara_status_t _posted = CONF_POST(_t, _expr); \
+        if (_posted != ANGARA_OK) { \
+            conf_fail(__FILE__, __LINE__, "%s: %s", #_expr, angara_strerror(_posted)); \
+        } \
+    } while (0)
+
+#endif

@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Programs that fork with the library open: the child gets errors from the parent's objects, may
+ * open its own, and leaves the parent's alone; exec leaves no descriptor behind.
+ */
+#include "conf.h"
+
+#include <cmocka.h>
+
+#include <dirent.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define SIZE 65536u
+
+typedef struct {
+    conf_mem_t mem, buf;
+    uint64_t   keys[CONF_MAX_RANKS];
+} regions_t;
+
+static void regions_init(conf_t *t, regions_t *r, int shared)
+{
+    conf_mem_init(t, &r->mem, shared, SIZE, ANGARA_ACCESS_ALL);
+    conf_mem_init(t, &r->buf, 0, SIZE, ANGARA_ACCESS_LOCAL_WRITE);
+    conf_mem_exchange(t, &r->mem, r->keys);
+}
+
+static void regions_cleanup(conf_t *t, regions_t *r)
+{
+    conf_barrier(t);
+    conf_mem_cleanup(&r->buf);
+    conf_mem_cleanup(&r->mem);
+}
+
+/* Traffic of all kinds from rank 0 to rank 1 and back, checked at both ends. */
+static void traffic(conf_t *t, regions_t *r, unsigned seed)
+{
+    unsigned       other = 1 - t->rank;
+    angara_event_t event;
+
+    conf_fill(r->buf.addr, 30000, seed + t->rank);
+    POST_OK(t, angara_put_flag(t->peer[other], 8, r->buf.addr, 1000, 0, seed));
+    POST_OK(t, angara_offload_put(t->peer[other], r->buf.mr, r->buf.addr, r->keys[other], 64, 30000));
+    POST_OK(t, angara_atomic(t->peer[other], ANGARA_ATOMIC_ADD, 8, 1, 0, r->keys[other], 0, NULL,
+                             NULL));
+    POST_OK(t, angara_notify(t->peer[other], &seed, sizeof(seed)));
+    conf_marker(t, other);
+    conf_barrier(t);
+    CHECK_DATA(t->window + 8, 1000, seed + other);
+    CHECK_DATA(r->mem.addr + 64, 30000, seed + other);
+    CHECK(conf_event(t, &event, CONF_TIMEOUT));
+    CHECK_EQ(event.type, ANGARA_EVENT_NOTIFY);
+    CHECK(memcmp(event.data, &seed, sizeof(seed)) == 0);
+    conf_barrier(t);
+}
+
+static void wait_child(pid_t pid)
+{
+    int status;
+
+    CHECK(pid > 0);
+    CHECK(waitpid(pid, &status, 0) == pid);
+    if (!WIFEXITED(status) || (WEXITSTATUS(status) != 0)) {
+        conf_fail(__FILE__, __LINE__, "the forked child ended with %#x", status);
+    }
+}
+
+/* All calls that return a status, on the parent's objects. */
+static void child_calls(conf_t *t, regions_t *r)
+{
+    angara_event_t        event;
+    angara_attr_t         attr;
+    angara_mr_h           mr;
+    angara_pe_h           pe;
+    angara_peer_h         peer;
+    angara_marker_slot_t *slot;
+    size_t                length = 4096;
+    void                 *addr;
+    int                   fd;
+
+    CHECK_STATUS(angara_query(t->dom, &attr), ANGARA_ERR_FORKED);
+    CHECK_STATUS(angara_mr_register(t->dom, &attr, 1, 0, &mr), ANGARA_ERR_FORKED);
+    CHECK_STATUS(angara_mem_alloc(t->dom, &length, 0, &addr, &mr), ANGARA_ERR_FORKED);
+    CHECK_STATUS(angara_pe_create(t->dom, NULL, &pe), ANGARA_ERR_FORKED);
+    CHECK_STATUS(angara_pe_window_commit(t->pe, 0, 4096), ANGARA_ERR_FORKED);
+    CHECK_STATUS(angara_pe_event_poll(t->pe, &event), ANGARA_ERR_FORKED);
+    CHECK_STATUS(angara_pe_event_fd(t->pe, &fd), ANGARA_ERR_FORKED);
+    CHECK_STATUS(angara_pe_event_arm(t->pe), ANGARA_ERR_FORKED);
+    CHECK_STATUS(angara_peer_connect(t->pe, &t->addr[0], &peer), ANGARA_ERR_FORKED);
+    CHECK_STATUS(angara_peer_status(t->peer[1]), ANGARA_ERR_FORKED);
+    CHECK_STATUS(angara_peer_reset(t->peer[1]), ANGARA_ERR_FORKED);
+    CHECK_STATUS(angara_put(t->peer[1], 0, "x", 1), ANGARA_ERR_FORKED);
+    CHECK_STATUS(angara_put_flag(t->peer[1], 0, "x", 1, 8, 1), ANGARA_ERR_FORKED);
+    CHECK_STATUS(angara_offload_put(t->peer[1], r->buf.mr, r->buf.addr, r->keys[1], 0, 1),
+                 ANGARA_ERR_FORKED);
+    CHECK_STATUS(angara_offload_put_inline(t->peer[1], "x", r->keys[1], 0, 1), ANGARA_ERR_FORKED);
+    CHECK_STATUS(angara_offload_get(t->peer[1], r->buf.mr, r->buf.addr, r->keys[1], 0, 1),
+                 ANGARA_ERR_FORKED);
+    CHECK_STATUS(angara_atomic(t->peer[1], ANGARA_ATOMIC_ADD, 8, 1, 0, r->keys[1], 0, NULL, NULL),
+                 ANGARA_ERR_FORKED);
+    CHECK_STATUS(angara_notify(t->peer[1], "x", 1), ANGARA_ERR_FORKED);
+    CHECK_STATUS(angara_marker_slot_get(t->pe, &slot), ANGARA_ERR_FORKED);
+    CHECK_STATUS(angara_marker(t->peer[1], t->slot, 1u << 30), ANGARA_ERR_FORKED);
+    CHECK_STATUS(angara_marker_self(t->pe, t->slot, 1u << 30), ANGARA_ERR_FORKED);
+    CHECK(!angara_is_reachable(t->dom, &t->addr[1]));
+    CHECK_EQ(angara_pe_progress(t->pe), 0);
+    /* Calls without a status do nothing. */
+    angara_wake(t->peer[1]);
+    angara_pe_event_disarm(t->pe);
+    angara_marker_slot_put(t->pe, t->slot);
+    angara_peer_disconnect(t->peer[1]);
+    angara_pe_destroy(t->pe);
+    CHECK_STATUS(angara_mr_deregister(r->buf.mr), ANGARA_ERR_FORKED);
+    CHECK_STATUS(angara_close(t->dom), ANGARA_ERR_FORKED);
+}
+
+/* The child tries everything and exits through exit handlers; the parent goes on as if nothing was. */
+static void child_exits(conf_t *t)
+{
+    regions_t r;
+    unsigned  n;
+    pid_t     pid;
+
+    conf_open(t);
+    regions_init(t, &r, *(const int *)t->arg);
+    traffic(t, &r, 1);
+    for (n = 0; n < 3; ++n) {
+        if (t->rank == 0) {
+            pid = fork();
+            if (pid == 0) {
+                child_calls(t, &r);
+                exit(0);
+            }
+            traffic(t, &r, 100 + n); /* while the child lives */
+            wait_child(pid);
+        } else {
+            traffic(t, &r, 100 + n);
+        }
+        traffic(t, &r, 200 + n);
+    }
+    regions_cleanup(t, &r);
+    conf_close(t);
+}
+
+/* The child opens its own objects; it and its parent talk to each other and to rank 1. */
+static void child_opens(conf_t *t)
+{
+    angara_pe_params_t params = {.size = sizeof(params), .window_size = CONF_WINDOW};
+    regions_t          r;
+    pid_t              pid;
+    int                sent[2];
+    uint64_t          *word;
+
+    conf_open(t);
+    regions_init(t, &r, *(const int *)t->arg);
+    traffic(t, &r, 1);
+    if (t->rank == 0) {
+        CHECK(pipe(sent) == 0);
+        pid = fork();
+        if (pid == 0) {
+            conf_t     own = {.rank = 0};
+            conf_mem_t buf;
+            unsigned   i;
+
+            CHECK_OK(angara_open(conf_device(), &own.dom));
+            CHECK_OK(angara_pe_create(own.dom, &params, &own.pe));
+            CHECK_OK(angara_marker_slot_get(own.pe, &own.slot));
+            own.value = *own.slot;
+            conf_mem_init(&own, &buf, 0, SIZE, ANGARA_ACCESS_LOCAL_WRITE);
+            for (i = 0; i < 2; ++i) {
+                CHECK_OK(angara_peer_connect(own.pe, &t->addr[i], &own.peer[i]));
+                conf_fill(buf.addr, 40000, 50 + i);
+                POST_OK(&own, angara_put_flag(own.peer[i], 8192, buf.addr, 1000, 4096, 50 + i));
+                POST_OK(&own, angara_offload_put(own.peer[i], buf.mr, buf.addr, r.keys[i], 1024,
+                                                 40000));
+                POST_OK(&own, angara_atomic(own.peer[i], ANGARA_ATOMIC_ADD, 4, 7, 0, r.keys[i], 8,
+                                            buf.mr, buf.addr + 50000));
+                POST_OK(&own, angara_offload_get(own.peer[i], buf.mr, buf.addr + 8, r.keys[i], 1024,
+                                                 40000));
+                conf_marker(&own, i);
+                CHECK_DATA(buf.addr + 8, 40000, 50 + i);
+            }
+            CHECK(write(sent[1], "x", 1) == 1);
+            for (i = 0; i < 2; ++i) {
+                angara_peer_disconnect(own.peer[i]);
+            }
+            conf_mem_cleanup(&buf);
+            angara_marker_slot_put(own.pe, own.slot);
+            angara_pe_destroy(own.pe);
+            CHECK_OK(angara_close(own.dom));
+            exit(0);
+        }
+        wait_child(pid);
+        close(sent[0]);
+        close(sent[1]);
+    }
+    conf_barrier(t);
+    word = (uint64_t *)(void *)(t->window + 4096);
+    CHECK_EQ(*word, 50 + t->rank);
+    CHECK_DATA(t->window + 8192, 1000, 50 + t->rank);
+    CHECK_DATA(r.mem.addr + 1024, 40000, 50 + t->rank);
+    CHECK_EQ(*(uint32_t *)(void *)(r.mem.addr + 8), 7);
+    conf_barrier(t);
+    traffic(t, &r, 9);
+    regions_cleanup(t, &r);
+    conf_close(t);
+}
+
+/* exec in a child: no descriptor of the library survives in the new program. */
+static void exec_closes(conf_t *t)
+{
+    static const char script[] = "for f in /proc/self/fd/*; do readlink $f; done | "
+                                 "grep -E 'memfd|eventpoll|pidfd|eventfd' && exit 1; exit 0";
+    regions_t         r;
+    pid_t             pid;
+    int               fd;
+
+    conf_open(t);
+    regions_init(t, &r, 1);
+    CHECK_OK(angara_pe_event_fd(t->pe, &fd));
+    traffic(t, &r, 1);
+    if (t->rank == 0) {
+        pid = fork();
+        if (pid == 0) {
+            execl("/bin/sh", "sh", "-c", script, (char *)NULL);
+            _exit(2);
+        }
+        wait_child(pid);
+    }
+    conf_barrier(t);
+    traffic(t, &r, 2);
+    regions_cleanup(t, &r);
+    conf_close(t);
+}
+
+/* vfork and exec, as system() and posix_spawn do it, many times under traffic. */
+static void spawn_under_traffic(conf_t *t)
+{
+    unsigned  rounds = conf_rounds(20), n;
+    regions_t r;
+
+    conf_open(t);
+    regions_init(t, &r, 0);
+    for (n = 0; n < rounds; ++n) {
+        if (t->rank == 0) {
+            CHECK(system("exit 0") == 0);
+        }
+        traffic(t, &r, n + 1);
+    }
+    regions_cleanup(t, &r);
+    conf_close(t);
+}
+
+/* Descriptors and mappings: 50 lives of everything end with as many as before. */
+static unsigned count_descriptors(void)
+{
+    unsigned count = 0;
+    DIR     *dir   = opendir("/proc/self/fd");
+
+    CHECK(dir != NULL);
+    while (readdir(dir) != NULL) {
+        ++count;
+    }
+    closedir(dir);
+    return count;
+}
+
+static unsigned count_mappings(void)
+{
+    unsigned count = 0;
+    char     line[512];
+    FILE    *maps = fopen("/proc/self/maps", "r");
+
+    CHECK(maps != NULL);
+    while (fgets(line, sizeof(line), maps) != NULL) {
+        count += strstr(line, "memfd:") != NULL;
+    }
+    fclose(maps);
+    return count;
+}
+
+static void lives(conf_t *t)
+{
+    unsigned  rounds = 3 + conf_rounds(20), n, descriptors = 0;
+    regions_t r;
+
+    for (n = 0; n < rounds; ++n) {
+        conf_open(t);
+        regions_init(t, &r, (int)(n & 1));
+        traffic(t, &r, n + 1);
+        regions_cleanup(t, &r);
+        conf_close(t);
+        CHECK_EQ(count_mappings(), 0);
+        if (n == 2) { /* what a process keeps once is not a leak */
+            descriptors = count_descriptors();
+        }
+    }
+    CHECK_EQ(count_descriptors(), descriptors);
+}
+
+static void test_child_exits(void **state)
+{
+    int shared = 0;
+
+    (void)state;
+    conf_run(2, child_exits, &shared);
+}
+
+static void test_child_opens_private(void **state)
+{
+    int shared = 0;
+
+    (void)state;
+    conf_run(2, child_opens, &shared);
+}
+
+static void test_child_opens_shared(void **state)
+{
+    int shared = 1;
+
+    (void)state;
+    conf_run(2, child_opens, &shared);
+}
+
+static void test_exec_closes(void **state)
+{
+    (void)state;
+    conf_run(2, exec_closes, NULL);
+}
+
+static void test_spawn_under_traffic(void **state)
+{
+    (void)state;
+    conf_run(2, spawn_under_traffic, NULL);
+}
+
+static void test_lives(void **state)
+{
+    (void)state;
+    conf_run(2, lives, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_child_exits),        cmocka_unit_test(test_child_opens_private),
+        cmocka_unit_test(test_child_opens_shared), cmocka_unit_test(test_exec_closes),
+        cmocka_unit_test(test_spawn_under_traffic), cmocka_unit_test(test_lives),
+    };
+
+    return cmocka_run_group_tests_name("fork", tests, NULL, NULL);
+}

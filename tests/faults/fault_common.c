@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* See fault_common.h. */
+#define _GNU_SOURCE
+#include "fault_common.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+
+int (*fault_end_hook)(int status);
+
+void fault_end(int status, const char *fmt, ...)
+{
+    int (*hook)(int) = fault_end_hook;
+    va_list args;
+
+    printf("%s[%d]: ", program_invocation_short_name, (int)getpid());
+    va_start(args, fmt);
+    vprintf(fmt, args);
+    va_end(args);
+    printf("\n");
+    fflush(stdout);
+    fault_end_hook = NULL;
+    _exit(hook != NULL ? hook(status) : status);
+}
+
+static void late(int signal)
+{
+    static const char text[] = "hangs: ended by the watchdog\n";
+
+    (void)signal;
+    if (write(STDOUT_FILENO, text, sizeof(text) - 1) < 0) {
+        _exit(FAULT_HARNESS);
+    }
+    _exit(FAULT_LATE);
+}
+
+void fault_watchdog(unsigned seconds)
+{
+    signal(SIGALRM, late);
+    alarm(seconds);
+}
+
+double fault_seconds(void)
+{
+    struct timespec time;
+
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
+void fault_sleep_ms(unsigned ms)
+{
+    struct timespec time = {ms / 1000, (long)(ms % 1000) * 1000000};
+
+    while (nanosleep(&time, &time) != 0 && errno == EINTR) {
+    }
+}
+
+static void die(int signal)
+{
+    (void)signal;
+    kill(getpid(), SIGKILL);
+}
+
+void fault_kill_self_after(unsigned us)
+{
+    struct itimerval timer = {{0, 0}, {us / 1000000, us % 1000000}};
+
+    if (us == 0) {
+        die(0);
+    }
+    /* Not SIGALRM: the watchdog has that. CPU time would stand still in a sleeping victim. */
+    signal(SIGALRM, die);
+    alarm(0);
+    setitimer(ITIMER_REAL, &timer, NULL);
+}
+
+static uint8_t pattern(size_t place, uint64_t key)
+{
+    uint64_t value = (place / 8 + 1) * 0x9e3779b97f4a7c15ull + key * 0xbf58476d1ce4e5b9ull;
+
+    return (uint8_t)((value ^ value >> 29) >> (place % 8 * 7));
+}
+
+void fault_fill(void *data, size_t length, uint64_t key)
+{
+    uint8_t *bytes = data;
+
+    for (size_t i = 0; i < length; ++i) {
+        bytes[i] = pattern(i, key);
+    }
+}
+
+long fault_verify(const void *data, size_t length, uint64_t key)
+{
+    const uint8_t *bytes = data;
+
+    for (size_t i = 0; i < length; ++i) {
+        if (bytes[i] != pattern(i, key)) {
+            return (long)i;
+        }
+    }
+    return -1;
+}
+
+unsigned fault_count_fds(void)
+{
+    DIR     *dir   = opendir("/proc/self/fd");
+    unsigned count = 0;
+
+    if (dir == NULL) {
+        return 0;
+    }
+    while (readdir(dir) != NULL) {
+        count++;
+    }
+    closedir(dir);
+    return count - 3; /* ".", "..", and the one that reads the folder */
+}
+
+unsigned fault_count_maps(void)
+{
+    FILE    *file  = fopen("/proc/self/maps", "r");
+    unsigned count = 0;
+    int      byte;
+
+    while (file != NULL && (byte = getc(file)) != EOF) {
+        count += byte == '\n';
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+    return count;
+}
+
+unsigned long fault_resident_kib(void)
+{
+    FILE         *file = fopen("/proc/self/statm", "r");
+    unsigned long size, resident = 0;
+
+    if (file != NULL) {
+        if (fscanf(file, "%lu %lu", &size, &resident) != 2) {
+            resident = 0;
+        }
+        fclose(file);
+    }
+    return resident * ((unsigned long)sysconf(_SC_PAGESIZE) / 1024);
+}

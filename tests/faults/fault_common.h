@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What the programs of the fault tests share: exit statuses, time, a watchdog, data that depends on
+ * its place, and what the kernel says about the own process. Nothing here knows the library.
+ */
+#ifndef ANGARA_TESTS_FAULT_COMMON_H
+#define ANGARA_TESTS_FAULT_COMMON_H
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/** Exit statuses: the scripts tell refusal from wrong data by them. */
+enum {
+    FAULT_OK      = 0,
+    FAULT_WRONG   = 10, /* wrong data, a false alarm, a leak: always a failure */
+    FAULT_REFUSED = 11, /* the library returned an error */
+    FAULT_HARNESS = 12, /* the test itself couldn't do its work */
+    FAULT_GONE    = 13, /* the other process ended early */
+    FAULT_LATE    = 14  /* an operation didn't end in time */
+};
+
+/** Called by fault_end() with the status before the process ends; gives the status to end with. */
+extern int (*fault_end_hook)(int status);
+
+/** Print "NAME[PID]: text" to stdout and end with @a status. */
+void fault_end(int status, const char *fmt, ...) __attribute__((format(printf, 2, 3), noreturn));
+
+/** End with FAULT_LATE and a text after @a seconds, wherever the program hangs. */
+void fault_watchdog(unsigned seconds);
+
+/** CLOCK_MONOTONIC. */
+double fault_seconds(void);
+
+void fault_sleep_ms(unsigned ms);
+
+/** Kill this process as if from outside, @a us microseconds from now, asynchronously. */
+void fault_kill_self_after(unsigned us);
+
+/** Bytes that depend on @a key and on their place. */
+void fault_fill(void *data, size_t length, uint64_t key);
+
+/** @return the first wrong offset, or -1 if all is what fault_fill() wrote. */
+long fault_verify(const void *data, size_t length, uint64_t key);
+
+/** Number of open descriptors of this process. */
+unsigned fault_count_fds(void);
+
+/** Resident memory of this process, KiB. */
+unsigned long fault_resident_kib(void);
+
+/** Number of mappings of this process. */
+unsigned fault_count_maps(void);
+
+#endif

@@ -1,0 +1,96 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# A rank of an MPI job is killed in the middle of traffic of each kind. The others notice it by
+# themselves within a bounded time, say which process it was, and the job ends; nothing is left.
+# FAULT_KILLS sets how often each kind is tried (3), FAULT_SEED the moments.
+
+set -euo pipefail
+cd -- "$(dirname -- "$(realpath -- "$0")")/../.."
+# shellcheck source=tests/faults/tap.sh
+. tests/faults/tap.sh
+
+program=$faults/fault_mpi
+kills=${FAULT_KILLS:-3}
+RANDOM=${FAULT_SEED:-$((SECONDS + $$))}
+echo "# FAULT_SEED=${FAULT_SEED:-$((SECONDS + $$))}"
+
+# How long a job may go on after the death. It is kept from mpirun for longer than that, so a job
+# that ends in time has noticed by itself.
+bound=6
+hidden=12
+death='pid [0-9]+ \(PE [0-9]+ of node [0-9]+\) died'
+
+ended_in_time()
+{
+    local spent=$((SECONDS - started))
+    [[ $spent -le $bound ]] || why "the job took $spent s"
+}
+
+# died RANKS: each survivor that says something says who died, and at least one does.
+died() { only_messages "$death" 1 $(($1 - 1)); }
+
+# killed NAME RANKS [mpirun's options --] PROGRAM-OPTIONS...
+killed()
+{
+    local name=$1 ranks=$2 options=() i after
+    shift 2
+    while [[ $1 != --mode ]]; do
+        options+=("$1")
+        shift
+    done
+    for ((i = 0; i < kills; i++)); do
+        after=$((RANDOM * (i + 1) % 60000))
+        [[ $i != 0 ]] || after=$((RANDOM % 500))
+        started=$SECONDS
+        mpi 30 "$ranks" "${options[@]}" tests/faults/linger "$hidden" "$program" --seconds 10 \
+            --harm kill --after "$after" "$@"
+        ok "$name, killed after $after us" all_of ended_in_time -- rc_job_error -- \
+            died "$ranks" -- no_line stderr 'wrong data|sum of' -- nothing_left
+    done
+}
+
+# The job ended with an error: one rank's abort (128 + SIGABRT) or mpirun's own.
+rc_job_error()
+{
+    [[ $rc != 0 && $rc != 124 ]] || why "the job's status is $rc"
+}
+
+killed 'eager messages' 2 --mode msg --size 8 --window 64
+killed 'segmented messages' 2 --mode msg --size 10000 --window 32
+killed 'rendezvous by get' 2 -x UCX_RNDV_SCHEME=get_zcopy --mode msg --size 500000 --window 4
+killed 'rendezvous by put' 2 -x UCX_RNDV_SCHEME=put_zcopy --mode msg --size 500000 --window 4
+killed 'one-sided put' 2 --mode put --size 50000 --window 8
+killed 'one-sided get from private memory' 2 --mode get --size 50000 --window 8 --created
+killed 'atomics on private memory' 2 --mode acc --created
+killed 'without process_vm' 2 -x ANGARA_SOFT_CMA=n --mode msg --size 500000 --window 4
+killed 'without loopback' 2 -x ANGARA_SOFT_LOOPBACK=n --mode get --size 50000 --window 8
+kills=1
+killed 'four ranks' 4 --mode alltoall --size 2000
+killed 'tiny rings' 2 -x UCX_ANGARA_RING_SLOTS=16 --mode msg --size 100 --window 64
+killed 'chaos' 2 -x ANGARA_CHAOS=11 --mode msg --size 300 --window 8
+
+# --- the settings --------------------------------------------------------------------------------
+
+started=$SECONDS
+mpi 30 2 -x UCX_ANGARA_DEAD_PEER=error tests/faults/linger 2 "$program" --seconds 10 --harm kill \
+    --after 20000
+ok 'UCX_ANGARA_DEAD_PEER=error says it and goes on' all_of ended_in_time -- rc_is 137 -- \
+    only_messages "$death" 1 1 -- nothing_left
+started=$SECONDS
+mpi 30 2 -x UCX_ANGARA_DEAD_PEER=ignore tests/faults/linger 2 "$program" --seconds 10 --harm kill \
+    --after 20000
+ok 'UCX_ANGARA_DEAD_PEER=ignore is quiet' all_of ended_in_time -- rc_is 137 -- \
+    only_messages . 0 0 -- nothing_left
+
+# --- other ends, with mpirun looking on --------------------------------------------------------------
+
+for harm in kill exit abort segv; do
+    started=$SECONDS
+    mpi 30 3 "$program" --seconds 10 --harm "$harm" --after 20000
+    ok "a rank ends by $harm: the job ends" all_of ended_in_time -- rc_job_error -- \
+        only_messages "$death|has left while it was still needed" 0 2 -- \
+        no_line stderr 'wrong data' -- nothing_left
+done
+
+finish

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=bash
+#
+# Sourced by the scripts that run MPI programs: where things are, a temporary folder that goes
+# away, and what the transport's counters say.
+
+: "${B:=build}"
+export B
+
+if ((EUID == 0)); then
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+fi
+# Leaks in Open MPI and UCX are not ours to find; UCX handles SIGSEGV itself.
+export ASAN_OPTIONS=detect_leaks=0:handle_segv=0:${ASAN_OPTIONS:-}
+
+work=$(mktemp -d "${TMPDIR:-/tmp}/angara-mpi.XXXXXX")
+trap 'rm -rf -- "$work"' EXIT
+trap 'exit 143' TERM INT
+
+# stats_sum NAME: the sum of a counter over all processes that wrote $work/stats.*
+stats_sum()
+{
+    cat "$work"/stats.* 2>/dev/null | awk -v name="$1" '$1 == name { sum += $2 } END { print sum + 0 }'
+}
+
+stats_files()
+{
+    find "$work" -name 'stats.*' | wc -l
+}
+
+# Prints a file as TAP comments.
+as_comments()
+{
+    sed 's/^/# /' "$1"
+}

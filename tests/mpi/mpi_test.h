@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What the MPI test programs share: TAP output from rank 0, checked data patterns, guarded
+ * buffers, and a watchdog. A test is a function that every rank runs; it fails if a check fails
+ * on any rank.
+ */
+#ifndef ANGARA_TESTS_MPI_TEST_H
+#define ANGARA_TESTS_MPI_TEST_H
+
+#include <mpi.h>
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/** State and options of a test program. */
+typedef struct {
+    int      rank; /* in MPI_COMM_WORLD */
+    int      size;
+    MPI_Comm control;  /* for this framework's own messages */
+    size_t   max_size; /* largest message, -m */
+    int      iters;    /* repetitions where a test has them, -i */
+    unsigned timeout;  /* seconds per test, -t */
+    uint64_t seed;     /* -S */
+    size_t  *sizes;    /* message sizes up to max_size, -s */
+    int      num_sizes;
+} mt_state_t;
+
+extern mt_state_t mt;
+
+/** A buffer whose surroundings are watched. */
+typedef struct {
+    unsigned char *data; /* length bytes */
+    size_t         length;
+    unsigned char *base;
+} mt_buf_t;
+
+typedef void (*mt_func_t)(void);
+
+/**
+ * MPI_Init_thread() and options.
+ *
+ * @param description  of the program, for -h.
+ * @param defaults  iters, max_size and timeout if not 0 replace the general defaults.
+ */
+void mt_start(int *argc, char ***argv, int thread_level, const char *description,
+              mt_state_t defaults);
+
+/** Print the plan and call MPI_Finalize(). @return exit status for main(). */
+int mt_finish(void);
+
+/** Run one test; it is skipped with fewer than @a min_ranks ranks. */
+void mt_run(const char *name, int min_ranks, mt_func_t func);
+
+/** Report one test of all ranks as skipped. */
+void mt_skip(const char *name, const char *reason);
+
+/** Count a failure of the running test on this rank, and print the first ones. Thread-safe. */
+void mt_fail(const char *file, int line, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/** Whether a check of the running test has failed on this rank. */
+bool mt_failed(void);
+
+#define MT_CHECK(_condition, ...)                     \
+    do {                                              \
+        if (!(_condition)) {                          \
+            mt_fail(__FILE__, __LINE__, __VA_ARGS__); \
+        }                                             \
+    } while (0)
+
+/** malloc() that doesn't fail. */
+void *mt_alloc(size_t length);
+
+/** A buffer of @a length bytes, @a shift bytes (0..15) off alignment. */
+mt_buf_t mt_buf_alloc(size_t length, unsigned shift);
+void     mt_buf_free(mt_buf_t *buf);
+
+/** Bytes that depend on @a key and on their place. */
+void mt_fill(void *data, size_t length, uint64_t key);
+
+/** Check what mt_fill() wrote. @return whether all is well. */
+bool mt_verify(const void *data, size_t length, uint64_t key, const char *what);
+
+/** As mt_verify() for a whole buffer, and check that nothing was written around it. */
+bool mt_buf_verify(const mt_buf_t *buf, uint64_t key, const char *what);
+
+/** A key for the message number @a seq from @a src to @a dst. */
+uint64_t mt_key(int src, int dst, int tag, uint64_t seq);
+
+/** A pseudo-random number; *state is the seed and changes. */
+uint64_t mt_rand(uint64_t *state);
+
+/** Check the source, tag and length that a receive reports. */
+void mt_check_status(MPI_Status *status, int source, int tag, size_t length);
+
+/** Partner of this rank when ranks work in pairs; MPI_PROC_NULL for an odd one out. */
+int mt_pair_peer(void);
+
+/** Give other ranks the processor: for loops that poll. */
+void mt_relax(void);
+
+#endif

@@ -1,0 +1,272 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# What Open MPI selects with the component hook/angara in place: TAP. select_probe prints which
+# components a job uses and what is left in its environment.
+#
+# shellcheck disable=SC2317 # most functions are called by name
+
+set -euo pipefail
+
+here=$(dirname -- "$(realpath -- "$0")")
+# shellcheck source=tests/mpi/common.sh
+source "$here/common.sh"
+
+readonly asked="UCX_TLS=angara,self"
+probe=$(realpath -- "$B/tests/mpi/select_probe")
+readonly probe
+
+number=0
+failed=0
+status=0
+
+verdict() # NAME COMMAND...
+{
+    local name=$1
+    shift
+    number=$((number + 1))
+    if "$@"; then
+        echo "ok $number - $name"
+    else
+        echo "not ok $number - $name"
+        as_comments "$work/out"
+        as_comments "$work/err"
+        failed=1
+    fi
+}
+
+# Runs a command in a clean environment; what it prints is in $work/out and $work/err.
+run()
+{
+    rm -f "$work"/stats.*
+    status=0
+    timeout 60 env HOME="$work/home" UCX_ANGARA_STATS="$work/stats.%p" "$@" \
+        >"$work/out" 2>"$work/err" </dev/null || status=$?
+}
+
+launch() # VARIABLES... -- MPIRUN ARGUMENTS...
+{
+    local variables=()
+    while [[ $1 != -- ]]; do
+        variables+=("$1")
+        shift
+    done
+    shift
+    run "${variables[@]}" mpirun --oversubscribe --bind-to none -np 2 "$@"
+}
+
+# --- expectations ----------------------------------------------------------------------------------
+
+uses() # FRAMEWORK COMPONENT
+{
+    grep -qE "^$1 (.* )?$2( |\$)" "$work/out"
+}
+
+is_right()
+{
+    ((status == 0)) && grep -qx 'data right' "$work/out"
+}
+
+env_is_clean()
+{
+    ! grep -qE '^(child-)?env ' "$work/out"
+}
+
+is_angara()
+{
+    is_right && uses pml ucx && uses osc ucx && env_is_clean && (($(stats_sum eager_tx) > 0))
+}
+
+is_angara_without_osc()
+{
+    is_right && uses pml ucx && ! uses osc ucx
+}
+
+# The user's choice of ob1: nothing of ours may have touched the job.
+is_ob1()
+{
+    is_right && uses pml ob1 && ! uses osc ucx && (($(stats_files) == 0))
+}
+
+is_silent()
+{
+    [[ ! -s $work/err ]]
+}
+
+is_ob1_silent()
+{
+    is_ob1 && is_silent
+}
+
+is_ob1_clean_silent()
+{
+    is_ob1 && is_silent && env_is_clean
+}
+
+warned_once() # TEXT
+{
+    (($(grep -c "$1" "$work/err") == 1))
+}
+
+has_lines() # COUNT PATTERN
+{
+    (($(grep -cE "$2" "$work/out") == $1))
+}
+
+# 124: it hung until it was killed
+has_failed()
+{
+    ((status != 0 && status != 124))
+}
+
+has_ended_silently()
+{
+    ((status == 0)) && is_silent
+}
+
+# --- the transport is asked for --------------------------------------------------------------------
+
+test_asked()
+{
+    launch -- -x "$asked" "$probe"
+    verdict "mpirun -x UCX_TLS=angara,self selects UCX and the transport" is_angara
+    verdict "nothing is printed" is_silent
+    launch "$asked" -- "$probe"
+    verdict "UCX_TLS in the environment" is_angara
+    launch 'UCX_TLS=self,\angara' -- "$probe"
+    verdict "the strict form of the name" is_angara
+    launch "MPI_UCX_TLS=angara,self" "UCX_TLS=tcp" -- "$probe"
+    verdict "MPI_UCX_TLS takes the place of UCX_TLS" is_angara
+    launch "$asked" -- "$probe" -t
+    verdict "MPI_T_init_thread before MPI_Init" is_angara
+    launch "$asked" -- --mca pml ucx "$probe"
+    verdict "--mca pml ucx needs no further variables" uses pml ucx
+    run "$asked" "$probe"
+    verdict "a program started without mpirun" is_angara
+    launch -- --mca hook_angara_enable 1 -x "$asked" "$probe"
+    verdict "hook_angara_enable=1" is_angara
+    launch -- --mca opal_common_ucx_tls angara --mca hook_angara_verbose 1 "$probe"
+    verdict "Open MPI's own transport list asks too" grep -q 'loaded .*libuct_angara' "$work/err"
+}
+
+# --- the user decides ------------------------------------------------------------------------------
+
+test_user_wins()
+{
+    launch "$asked" -- --mca pml ob1 "$probe"
+    verdict "--mca pml ob1 wins" is_ob1_silent
+    launch "$asked" OMPI_MCA_pml=ob1 -- "$probe"
+    verdict "OMPI_MCA_pml=ob1 wins" is_ob1_silent
+    launch "$asked" OMPI_MCA_pml='^ucx' -- "$probe"
+    verdict "OMPI_MCA_pml=^ucx wins, though it is the distribution's value" is_ob1_silent
+    launch "$asked" -- --mca osc '^ucx' "$probe"
+    verdict "--mca osc ^ucx wins" is_angara_without_osc
+
+    mkdir -p "$work/home/.openmpi"
+    echo 'pml = ob1' >"$work/home/.openmpi/mca-params.conf"
+    launch "$asked" -- "$probe"
+    verdict "the user's mca-params.conf wins: ob1" is_ob1_clean_silent
+    echo 'pml = ^ucx' >"$work/home/.openmpi/mca-params.conf"
+    launch "$asked" -- "$probe"
+    verdict "the user's mca-params.conf wins: ^ucx" is_ob1_clean_silent
+    rm -r "$work/home/.openmpi"
+
+    echo 'pml = ob1' >"$work/file.conf"
+    launch "$asked" OMPI_MCA_mca_base_param_files="$work/file.conf" -- "$probe"
+    # It replaces the system's file, and with it the exclusion of osc/ucx.
+    verdict "a file named by mca_base_param_files wins" uses pml ob1
+    launch "$asked" -- --am "$work/file.conf" "$probe"
+    verdict "a file given by --am wins" is_ob1_clean_silent
+    echo '-mca pml ob1' >"$work/tune.conf"
+    launch "$asked" -- --tune "$work/tune.conf" "$probe"
+    verdict "a file given by --tune wins" is_ob1_silent
+
+    launch "$asked" -- --mca opal_common_ucx_tls rc_verbs "$probe"
+    verdict "an explicit opal_common_ucx_tls stays" uses pml ob1
+    launch "$asked" -- --mca hook_angara_enable 0 "$probe"
+    verdict "hook_angara_enable=0" is_ob1_clean_silent
+    launch "$asked" -- --mca hook '^angara' "$probe"
+    verdict "--mca hook ^angara" is_ob1_clean_silent
+}
+
+# --- nobody asked ----------------------------------------------------------------------------------
+
+as_without_us()
+{
+    cmp -s "$work/out" "$work/out.before" && cmp -s "$work/err" "$work/err.before" &&
+        is_ob1_clean_silent
+}
+
+test_not_asked()
+{
+    local tls
+    if [[ -e /dev/angara0 ]]; then
+        number=$((number + 1))
+        echo "ok $number - jobs that did not ask # SKIP this machine has a NIC"
+        return
+    fi
+    launch -- --mca hook '^angara' "$probe"
+    cp "$work/out" "$work/out.before"
+    cp "$work/err" "$work/err.before"
+    launch -- "$probe"
+    verdict "without UCX_TLS all is as without the component" as_without_us
+    for tls in tcp,self all ^tcp ^angara angara:aux,tcp angaraX,self; do
+        launch "UCX_TLS=$tls" -- "$probe"
+        verdict "UCX_TLS=$tls does not ask" as_without_us
+    done
+    launch "MPI_UCX_TLS=tcp" "$asked" -- "$probe"
+    verdict "MPI_UCX_TLS excludes what UCX_TLS names" as_without_us
+}
+
+# --- what may go wrong -----------------------------------------------------------------------------
+
+test_fallback()
+{
+    launch "$asked" ANGARA_TEST_UCX_VERSION=1.14.0 -- "$probe"
+    verdict "another UCX version: Open MPI's default is used" is_ob1
+    verdict "another UCX version: the message names it" grep -q '1\.14\.0' "$work/err"
+    verdict "another UCX version: the environment is clean" env_is_clean
+
+    launch "$asked" ANGARA_UCT_PLUGIN=/nonexistent/libuct_angara.so -- "$probe"
+    verdict "no transport library: Open MPI's default is used" is_ob1
+    verdict "no transport library: one message" warned_once '/nonexistent/libuct_angara.so'
+
+    echo 'no library' >"$work/broken.so"
+    launch "$asked" -- --mca hook_angara_plugin "$work/broken.so" "$probe"
+    verdict "a broken transport library: Open MPI's default is used" is_ob1
+
+    run mpirun --oversubscribe --bind-to none -np 1 "$probe" : -np 1 -x "$asked" "$probe"
+    verdict "only one rank has the transport: the job ends" has_failed
+    verdict "only one rank has the transport: the message says so" \
+        grep -q 'mpirun -x UCX_TLS' "$work/err"
+}
+
+# --- Open MPI's tools ------------------------------------------------------------------------------
+
+same_params()
+{
+    ompi_info --param pml all --level 9 >"$work/out.before"
+    env "$asked" ompi_info --param pml all --level 9 >"$work/out"
+    cmp -s "$work/out" "$work/out.before"
+}
+
+test_tools()
+{
+    run "$asked" ompi_info
+    verdict "ompi_info shows the component" grep -q 'MCA hook: angara (MCA' "$work/out"
+    run "$asked" ompi_info --param hook angara --level 9
+    verdict "ompi_info shows its parameters" \
+        has_lines 4 'parameter "hook_angara_(enable|plugin|verbose)|informational "hook_angara_version'
+    verdict "ompi_info is not changed otherwise" same_params
+    run "$asked" mpirun --oversubscribe -np 2 true
+    verdict "mpirun of a program without MPI" has_ended_silently
+}
+
+mkdir -p "$work/home"
+test_asked
+test_user_wins
+test_not_asked
+test_fallback
+test_tools
+echo "1..$number"
+exit "$failed"

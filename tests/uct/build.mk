@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# Tests of the transport at UCT level: one cmocka program per subject, all with the same harness. They
+# link UCX only: the transport is loaded at run time, as users load it.
+
+UCT_TESTS     := $(patsubst tests/uct/%.c,%,$(sort $(wildcard tests/uct/test_*.c)))
+UCT_TEST_BINS := $(UCT_TESTS:%=$(B)/tests/uct/%)
+UCT_TEST_HARNESS := ut_ranks ut_uct ut_inside
+UCT_TEST_OBJS := $(UCT_TESTS:%=$(B)/obj/tests/uct/%.o) $(UCT_TEST_HARNESS:%=$(B)/obj/tests/uct/%.o)
+
+TEST_PROGRAMS += $(UCT_TEST_BINS)
+
+# The wire format and the counters are in the transport's own headers; UCX's are system headers.
+$(UCT_TEST_OBJS): CFLAGS_EXTRA += -Iuct_transport $(subst -I,-isystem ,$(UCX_CFLAGS))
+$(UCT_TEST_OBJS): | build/ucx/VERSION
+
+$(B)/tests/uct/%: $(B)/obj/tests/uct/%.o $(UCT_TEST_HARNESS:%=$(B)/obj/tests/uct/%.o) \
+                  $(B)/lib/libangara.so $(B)/lib/libuct_angara.so
+	$(SAY) LD $@
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS_COMMON) $(LDFLAGS_COMMON) $(LDFLAGS) -o $@ $(filter %.o,$^) -L$(B)/lib \
+		-langara -luct -lucs -lcmocka -ldl -Wl,-rpath,'$$ORIGIN/../../lib'
+
+.SECONDARY: $(UCT_TEST_OBJS)

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What the tests need to know of the transport's inside: its counters, and the wire format for those
+ * that play a hostile peer. Only ut_inside.c and test_hostile.c include the transport's headers.
+ */
+#ifndef ANGARA_TESTS_UT_INSIDE_H
+#define ANGARA_TESTS_UT_INSIDE_H
+
+#include "ut.h"
+
+typedef struct {
+    uint64_t scans;     /* scans of the ready array */
+    uint64_t markers;   /* completion markers posted */
+    uint64_t slow;      /* slow work that each turn of progress looks at, now */
+    uint64_t hot;       /* rings polled directly, now */
+    uint64_t open;      /* rings open, now */
+    size_t   slot_size; /* bytes of a ring slot */
+    size_t   slots;     /* of a ring */
+} ut_inside_t;
+
+/* Look into an interface of the transport under test. */
+void ut_inside(uct_iface_h iface, ut_inside_t *inside);
+
+#endif

@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# Unit tests of libangara's parts. They see its private headers, so they link its objects instead of
+# the shared library; UNIT_WRAP_name lists what the linker replaces for a test (ld --wrap).
+
+UNIT_TESTS := $(patsubst tests/unit/%.c,%,$(wildcard tests/unit/test_*.c))
+UNIT_BINS  := $(UNIT_TESTS:%=$(B)/tests/unit/%)
+
+TEST_PROGRAMS += $(UNIT_BINS)
+
+UNIT_WRAP_test_failures := malloc calloc realloc free mmap memfd_create ftruncate fallocate \
+	open fcntl fstat pipe2 epoll_create1 epoll_ctl pthread_create getrandom syscall \
+	process_vm_readv process_vm_writev
+
+$(B)/obj/tests/unit/%.o: CFLAGS_EXTRA += -Iuserlib -Iuserlib/provider/soft
+
+$(B)/tests/unit/%: $(B)/obj/tests/unit/%.o $(LIBANGARA_OBJS)
+	$(SAY) LD $@
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS_COMMON) $(LDFLAGS_COMMON) $(CFLAGS) $(LDFLAGS) -o $@ $^ \
+		$(UNIT_WRAP_$(*F):%=-Wl,--wrap=%) -lcmocka -lpthread
+
+.SECONDARY: $(UNIT_TESTS:%=$(B)/obj/tests/unit/%.o)

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What other processes, other versions and other machines see: sizes, offsets and numbers that may
+ * only change together with a version number.
+ */
+#include "engine/desc.h"
+#include "soft.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+static void test_address(void **state)
+{
+    (void)state;
+    assert_int_equal(sizeof(angara_address_t), 56);
+    assert_int_equal(offsetof(angara_address_t, version), 2);
+    assert_int_equal(offsetof(angara_address_t, provider), 3);
+    assert_int_equal(offsetof(angara_address_t, node), 4);
+    assert_int_equal(offsetof(angara_address_t, index), 8);
+    assert_int_equal(offsetof(angara_address_t, generation), 12);
+    assert_int_equal(offsetof(angara_address_t, loc), 16);
+    assert_int_equal(ANGARA_ADDRESS_MAGIC, 0xa46a);
+    assert_int_equal(ANGARA_WIRE_VERSION, 1);
+}
+
+static void test_public(void **state)
+{
+    (void)state;
+    assert_int_equal(ANGARA_NOTIFY_MAX, 64);
+    assert_int_equal(sizeof(angara_event_t), 96);
+    assert_int_equal(ANGARA_ERR_FORKED, -15);
+    assert_int_equal(ANGARA_ERR_INVALID, -1);
+    assert_int_equal(ANGARA_EVENT_OVERFLOW, 5);
+    assert_int_equal(ANGARA_ATOMIC_LAST, 6);
+    assert_int_equal(sizeof(angara_pe_params_t), 24);
+    assert_int_equal(offsetof(angara_pe_params_t, size), 0);
+    assert_int_equal(sizeof(struct angara_peer_fast), 32);
+}
+
+static void test_descriptor(void **state)
+{
+    (void)state;
+    assert_int_equal(sizeof(ang_desc_t), 128);
+    assert_int_equal(offsetof(ang_desc_t, pair), 4);
+    assert_int_equal(offsetof(ang_desc_t, lkey), 8);
+    assert_int_equal(offsetof(ang_desc_t, rkey), 24);
+    assert_int_equal(offsetof(ang_desc_t, length), 40);
+    assert_int_equal(offsetof(ang_desc_t, operand), 48);
+    assert_int_equal(offsetof(ang_desc_t, data), 88);
+    assert_int_equal(ANG_OP_PUT, 1);
+    assert_int_equal(ANG_OP_MARKER_SELF, 6);
+}
+
+/* Shared by processes of one SOFT_LAYOUT. */
+static void test_soft_layout(void **state)
+{
+    (void)state;
+    assert_int_equal(SOFT_LAYOUT, 1);
+    assert_int_equal(sizeof(soft_mr_entry_t), 64);
+    assert_int_equal(sizeof(soft_hazard_t), 64);
+    assert_int_equal(sizeof(soft_reply_t), 64);
+    assert_int_equal(sizeof(soft_record_t), 128);
+    assert_int_equal(sizeof(soft_request_t), SOFT_RECORD_MAX);
+    assert_int_equal(offsetof(soft_domain_seg_t, hazards) % 64, 0);
+    assert_int_equal(offsetof(soft_domain_seg_t, entries) % 64, 0);
+    assert_int_equal(offsetof(soft_pe_seg_t, armed) % 64, 0);
+    assert_int_equal(offsetof(soft_pe_seg_t, replies) % 64, 0);
+    /* A flag that is polled shares its line with nothing that others write. */
+    assert_true(offsetof(soft_pe_seg_t, helper_asleep) >= offsetof(soft_pe_seg_t, armed) + 64);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_address),
+        cmocka_unit_test(test_public),
+        cmocka_unit_test(test_descriptor),
+        cmocka_unit_test(test_soft_layout),
+    };
+
+    return cmocka_run_group_tests_name("abi", tests, NULL, NULL);
+}

@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# Open MPI's component hook/angara. It is compiled against Open MPI's private headers, which
+# libopenmpi-dev installs, and never linked to the transport that it loads.
+
+OMPI_HOOK     := $(B)/lib/openmpi/mca_hook_angara.so
+OMPI_HOOK_SRC := $(wildcard uct_transport/ompi/*.c)
+OMPI_HOOK_OBJ := $(OMPI_HOOK_SRC:%.c=$(B)/obj/%.o)
+
+OMPI_INCDIRS := $(shell $(MPICC) --showme:incdirs 2>/dev/null)
+OMPI_LIBDIRS := $(shell $(MPICC) --showme:libdirs 2>/dev/null)
+
+# Its headers are not ours to make warning-free.
+$(OMPI_HOOK_OBJ): CFLAGS_EXTRA += $(addprefix -isystem ,$(OMPI_INCDIRS))
+
+$(OMPI_HOOK): $(OMPI_HOOK_OBJ)
+	$(SAY) LD $@
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS_COMMON) $(LDFLAGS_COMMON) $(CFLAGS) $(LDFLAGS) -shared \
+		-Wl,-soname,$(@F) -o $@ $^ $(addprefix -L,$(OMPI_LIBDIRS)) -lmpi -lopen-pal -ldl
+
+ALL_TARGETS += $(OMPI_HOOK)

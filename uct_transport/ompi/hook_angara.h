@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What the files of Open MPI's hook/angara component share. The component loads the Angara
+ * transport into UCX and undoes the distribution's exclusion of UCX where the transport was asked
+ * for. It never changes a choice that the user or the administrator made.
+ */
+#ifndef ANGARA_HOOK_ANGARA_H
+#define ANGARA_HOOK_ANGARA_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#define HOOK_ANGARA_TL_NAME "angara"
+#define HOOK_ANGARA_DEVICE  "/dev/angara0"
+
+/** Why the component acts, or that it doesn't. */
+typedef enum {
+    HOOK_ANGARA_REQUEST_NONE,   /* nobody asked */
+    HOOK_ANGARA_REQUEST_DENIED, /* the transport list excludes it, or the parameter does */
+    HOOK_ANGARA_REQUEST_PARAM,  /* hook_angara_enable */
+    HOOK_ANGARA_REQUEST_TLS,    /* a transport list names it */
+    HOOK_ANGARA_REQUEST_NIC     /* there is a device and nothing excludes the transport */
+} hook_angara_request_t;
+
+/** What became of the variables that decide about UCX. */
+typedef enum {
+    HOOK_ANGARA_UCX_ALLOWED, /* Open MPI may select pml/ucx */
+    HOOK_ANGARA_UCX_REFUSED  /* a choice of the user excludes it: nothing was set */
+} hook_angara_ucx_t;
+
+/* hook_angara_component.c */
+extern int hook_angara_output;
+
+/** A message that is only seen with hook_angara_verbose at @a level or above. */
+void hook_angara_verbose(int level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/** A message for the user, printed by one process of each node. */
+void hook_angara_warn(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+/* hook_angara_request.c */
+
+/**
+ * Is the transport asked for in this process?
+ *
+ * @param enable  hook_angara_enable: -1 decide from the environment, 0 never, 1 always.
+ * @param openmpi_tls  value of Open MPI's own transport list if somebody set it, else NULL.
+ * @param is_openshmem whether OpenSHMEM's variables count as well.
+ */
+hook_angara_request_t hook_angara_request_get(int enable, const char *openmpi_tls,
+                                              bool is_openshmem);
+
+const char *hook_angara_request_str(hook_angara_request_t request);
+
+/* hook_angara_vars.c */
+
+/** The value of opal_common_ucx_tls if it is not the default, to be freed; else NULL. */
+char *hook_angara_vars_ucx_tls(void);
+
+/** Let Open MPI select UCX with our transport, where only the distribution's default stops it. */
+hook_angara_ucx_t hook_angara_vars_set(bool is_openshmem);
+
+/**
+ * If osc/ucx was let in by hook_angara_vars_set(), withdraw it from the choice. For a job in which
+ * pml/ucx turned out to be unusable; called when MPI_Init is through.
+ */
+void hook_angara_vars_withdraw_osc(void);
+
+/** Take back what hook_angara_vars_set() put into the environment. May be called repeatedly. */
+void hook_angara_vars_restore(void);
+
+/* hook_angara_am_files.c */
+
+/** The value that a file given by --am has for a variable, to be freed; NULL if there is none. */
+char *hook_angara_am_files_lookup(const char *name);
+
+/* hook_angara_plugin.c */
+
+/**
+ * Load libuct_angara.so and check that UCX has the transport afterwards.
+ *
+ * @param path  file to load; NULL or "" to look next to this component, then where the dynamic
+ *              linker looks.
+ * @param reason  text for the user if the result is false.
+ */
+bool hook_angara_plugin_load(const char *path, char *reason, size_t reason_size);
+
+#endif

@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Open MPI component hook/angara: makes a plain mpirun use UCX with the Angara transport where
+ * the transport was asked for. README.md says how it decides.
+ *
+ * Registering only declares parameters, so that ompi_info shows them without side effects. The
+ * work is done when an MPI process opens the component, which Open MPI does before it looks at
+ * any of the frameworks concerned. A component that has nothing to do asks to be dropped.
+ */
+#define _GNU_SOURCE
+#include "hook_angara.h"
+
+#include "ompi_config.h"
+#include "ompi/mca/hook/hook.h"
+#include "ompi/mca/pml/base/base.h"
+#include "opal/constants.h"
+#include "opal/mca/base/mca_base_var.h"
+#include "opal/util/output.h"
+
+#include <angara/angara.h>
+
+#include <dlfcn.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MESSAGE_SIZE                         2048
+
+#define VERSION_STR_(_major, _minor, _patch) #_major "." #_minor "." #_patch
+#define VERSION_STR(_major, _minor, _patch)  VERSION_STR_(_major, _minor, _patch)
+
+static int  hook_angara_register(void);
+static int  hook_angara_open(void);
+static int  hook_angara_close(void);
+static void hook_angara_init_bottom(int argc, char **argv, int requested, int *provided);
+static void hook_angara_init_error(int argc, char **argv, int requested, int *provided);
+
+/* Open MPI finds the component by this name. */
+__attribute__((visibility("default")))
+ompi_hook_base_component_1_0_0_t mca_hook_angara_component = {
+    .hookm_version = {OMPI_HOOK_BASE_VERSION_1_0_0, .mca_component_name = "angara",
+                      MCA_BASE_MAKE_VERSION(component, ANGARA_VERSION_MAJOR, ANGARA_VERSION_MINOR,
+                                            ANGARA_VERSION_PATCH),
+                      .mca_open_component            = hook_angara_open,
+                      .mca_close_component           = hook_angara_close,
+                      .mca_register_component_params = hook_angara_register},
+    /* Nothing here outlives a checkpoint. */
+    .hookm_data = {.param_field = MCA_BASE_METADATA_PARAM_CHECKPOINT},
+
+    .hookm_mpi_init_bottom = hook_angara_init_bottom,
+    .hookm_mpi_init_error  = hook_angara_init_error};
+
+int hook_angara_output = -1;
+
+static int   hook_angara_param_enable;
+static int   hook_angara_param_verbose;
+static char *hook_angara_param_plugin;
+static char *hook_angara_param_version;
+
+/* What this process did, for the explanation of a failing MPI_Init: why the transport is missing
+ * although it was asked for (empty: it isn't missing), and whether UCX was allowed. */
+static char hook_angara_missing[1024];
+static bool hook_angara_ucx_allowed;
+
+void hook_angara_verbose(int level, const char *fmt, ...)
+{
+    char    message[MESSAGE_SIZE];
+    va_list ap;
+
+    if (level > hook_angara_param_verbose) {
+        return;
+    }
+    va_start(ap, fmt);
+    vsnprintf(message, sizeof(message), fmt, ap);
+    va_end(ap);
+    opal_output(hook_angara_output, "hook/angara: %s", message);
+}
+
+void hook_angara_warn(const char *fmt, ...)
+{
+    const char *local_rank = getenv("OMPI_COMM_WORLD_LOCAL_RANK");
+    char        message[MESSAGE_SIZE];
+    va_list     ap;
+
+    if ((local_rank != NULL) && strcmp(local_rank, "0") && (hook_angara_param_verbose == 0)) {
+        return;
+    }
+    va_start(ap, fmt);
+    vsnprintf(message, sizeof(message), fmt, ap);
+    va_end(ap);
+    opal_output(0, "angara: %s", message);
+}
+
+static int hook_angara_register(void)
+{
+    const mca_base_component_t *component = &mca_hook_angara_component.hookm_version;
+
+    hook_angara_param_enable = -1;
+    (void)mca_base_component_var_register(
+        component, "enable",
+        "Whether to load the Angara transport into UCX and to let Open MPI select UCX: auto "
+        "(if UCX_TLS names angara, or a device is present and UCX_TLS does not exclude it), "
+        "true, or false",
+        MCA_BASE_VAR_TYPE_INT, &mca_base_var_enum_auto_bool, 0, 0, OPAL_INFO_LVL_2,
+        MCA_BASE_VAR_SCOPE_ALL_EQ, &hook_angara_param_enable);
+
+    hook_angara_param_plugin = NULL;
+    (void)mca_base_component_var_register(
+        component, "plugin",
+        "File of the transport. Without it, and without the environment variable "
+        "ANGARA_UCT_PLUGIN: libuct_angara.so in the folder above this component's, then "
+        "where the dynamic linker looks",
+        MCA_BASE_VAR_TYPE_STRING, NULL, 0, 0, OPAL_INFO_LVL_5, MCA_BASE_VAR_SCOPE_LOCAL,
+        &hook_angara_param_plugin);
+
+    hook_angara_param_verbose = 0;
+    (void)mca_base_component_var_register(
+        component, "verbose",
+        "Verbosity: 0 problems only, 1 decisions, 2 variables that are set, 5 where the "
+        "values of variables come from",
+        MCA_BASE_VAR_TYPE_INT, NULL, 0, 0, OPAL_INFO_LVL_3, MCA_BASE_VAR_SCOPE_LOCAL,
+        &hook_angara_param_verbose);
+
+    hook_angara_param_version = VERSION_STR(ANGARA_VERSION_MAJOR, ANGARA_VERSION_MINOR,
+                                            ANGARA_VERSION_PATCH);
+    (void)mca_base_component_var_register(
+        component, "version", "Version of the Angara software that this component is part of",
+        MCA_BASE_VAR_TYPE_VERSION_STRING, NULL, 0, MCA_BASE_VAR_FLAG_DEFAULT_ONLY, OPAL_INFO_LVL_4,
+        MCA_BASE_VAR_SCOPE_CONSTANT, &hook_angara_param_version);
+    return OPAL_SUCCESS;
+}
+
+/* OpenSHMEM's library is linked to programs that use it, and to no other. */
+static bool is_openshmem(void)
+{
+    return dlsym(RTLD_DEFAULT, "oshmem_shmem_init") != NULL;
+}
+
+static int hook_angara_open(void)
+{
+    bool                  shmem = is_openshmem();
+    const char           *path  = hook_angara_param_plugin;
+    hook_angara_request_t request;
+    char                 *tls;
+
+    if (hook_angara_param_verbose > 0) {
+        hook_angara_output = opal_output_open(NULL);
+    }
+
+    tls     = hook_angara_vars_ucx_tls();
+    request = hook_angara_request_get(hook_angara_param_enable, tls, shmem);
+    free(tls);
+    hook_angara_verbose(1, "%s", hook_angara_request_str(request));
+    if ((request == HOOK_ANGARA_REQUEST_NONE) || (request == HOOK_ANGARA_REQUEST_DENIED)) {
+        return OPAL_ERR_NOT_AVAILABLE;
+    }
+
+    if ((path == NULL) || (*path == '\0')) {
+        path = getenv("ANGARA_UCT_PLUGIN");
+    }
+    if (!hook_angara_plugin_load(path, hook_angara_missing, sizeof(hook_angara_missing))) {
+        hook_angara_warn("the transport was asked for (%s), but %s. Open MPI makes its default "
+                         "choice instead.",
+                         hook_angara_request_str(request), hook_angara_missing);
+        return OPAL_SUCCESS;
+    }
+
+    hook_angara_missing[0]  = '\0';
+    hook_angara_ucx_allowed = hook_angara_vars_set(shmem) == HOOK_ANGARA_UCX_ALLOWED;
+    return OPAL_SUCCESS;
+}
+
+static int hook_angara_close(void)
+{
+    hook_angara_vars_restore();
+    if (hook_angara_output >= 0) {
+        opal_output_close(hook_angara_output);
+        hook_angara_output = -1;
+    }
+    return OPAL_SUCCESS;
+}
+
+static void hook_angara_init_bottom(int argc, char **argv, int requested, int *provided)
+{
+    (void)argc;
+    (void)argv;
+    (void)requested;
+    (void)provided;
+
+    if (strcmp(mca_pml_base_selected_component.pmlm_version.mca_component_name, "ucx") != 0) {
+        hook_angara_vars_withdraw_osc();
+    }
+    hook_angara_vars_restore();
+}
+
+/*
+ * Ranks with and without the transport choose different components, and Open MPI's own messages
+ * about that don't say why.
+ */
+static void hook_angara_init_error(int argc, char **argv, int requested, int *provided)
+{
+    (void)argc;
+    (void)argv;
+    (void)requested;
+    (void)provided;
+
+    if (hook_angara_missing[0] != '\0') {
+        opal_output(0,
+                    "angara: this process runs without the transport, because %s. If others of "
+                    "the job have it, that is why MPI_Init failed: every node needs the "
+                    "same installation.",
+                    hook_angara_missing);
+    } else if (hook_angara_ucx_allowed) {
+        opal_output(0,
+                    "angara: MPI_Init failed in a process that has the transport. If a message "
+                    "above says that processes selected different pml components, or that the "
+                    "address of a UCX worker was not found, others of the job lack it: check that "
+                    "`ompi_info --param hook angara` shows the component on every node, and that "
+                    "UCX_TLS reaches all of them (mpirun -x UCX_TLS).");
+    }
+    hook_angara_vars_restore();
+}

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Finds and loads libuct_angara.so, whose constructor registers the transport with UCX, and asks
+ * UCX whether it did. Touches the dynamic linker's state only.
+ */
+#define _GNU_SOURCE
+#include "hook_angara.h"
+
+#include <uct/api/uct.h>
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define PLUGIN_FILE "libuct_angara.so"
+
+typedef ucs_status_t (*query_components_func_t)(uct_component_h **components_p,
+                                                unsigned         *num_components_p);
+typedef void (*release_component_list_func_t)(uct_component_h *components);
+typedef ucs_status_t (*component_query_func_t)(uct_component_h       component,
+                                               uct_component_attr_t *component_attr);
+
+/* The transport is installed in the folder above this component's. */
+static bool plugin_path_beside(char *path, size_t size)
+{
+    char    real[PATH_MAX];
+    char   *slash;
+    Dl_info info;
+    int     i, length;
+
+    if ((dladdr(&plugin_path_beside, &info) == 0) || (info.dli_fname == NULL) ||
+        (realpath(info.dli_fname, real) == NULL)) {
+        return false;
+    }
+    for (i = 0; i < 2; ++i) {
+        slash = strrchr(real, '/');
+        if (slash == NULL) {
+            return false;
+        }
+        *slash = '\0';
+    }
+    length = snprintf(path, size, "%s/" PLUGIN_FILE, real);
+    return (length > 0) && ((size_t)length < size) && (access(path, F_OK) == 0);
+}
+
+/*
+ * The transport doesn't register itself when the UCX at run time is not the one it was built for,
+ * so having loaded it proves nothing. UCX's functions are taken from the libraries that the
+ * transport itself is linked to.
+ */
+static bool plugin_is_registered(void *handle)
+{
+    query_components_func_t query_components = (query_components_func_t)dlsym(
+        handle, "uct_query_components");
+    release_component_list_func_t release_component_list = (release_component_list_func_t)dlsym(
+        handle, "uct_release_component_list");
+    component_query_func_t component_query = (component_query_func_t)dlsym(handle,
+                                                                           "uct_component_query");
+    uct_component_attr_t   attr            = {.field_mask = UCT_COMPONENT_ATTR_FIELD_NAME};
+    uct_component_h       *components;
+    unsigned               i, num_components;
+    bool                   is_found = false;
+
+    if ((query_components == NULL) || (release_component_list == NULL) ||
+        (component_query == NULL) || (query_components(&components, &num_components) != UCS_OK)) {
+        return false;
+    }
+    for (i = 0; (i < num_components) && !is_found; ++i) {
+        is_found = (component_query(components[i], &attr) == UCS_OK) &&
+                   !strcmp(attr.name, HOOK_ANGARA_TL_NAME);
+    }
+    release_component_list(components);
+    return is_found;
+}
+
+bool hook_angara_plugin_load(const char *path, char *reason, size_t reason_size)
+{
+    char        beside[PATH_MAX];
+    const char *error;
+    void       *handle;
+
+    if ((path == NULL) || (*path == '\0')) {
+        path = plugin_path_beside(beside, sizeof(beside)) ? beside : PLUGIN_FILE;
+    }
+
+    /* UCX keeps pointers into the transport until the process ends, while this component is
+     * unloaded in MPI_Finalize: it must not take the transport along. */
+    handle = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    if (handle == NULL) {
+        error = dlerror();
+        snprintf(reason, reason_size, "it can't be loaded: %s", (error != NULL) ? error : path);
+        return false;
+    }
+    if (!plugin_is_registered(handle)) {
+        snprintf(reason, reason_size, "%s did not register with the UCX of this process", path);
+        dlclose(handle);
+        return false;
+    }
+
+    hook_angara_verbose(1, "loaded %s", path);
+    dlclose(handle);
+    return true;
+}

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Whether this job asked for the Angara transport: reads UCX's transport lists the way UCX does.
+ * Touches nothing but the environment, and that only for reading.
+ */
+#include "hook_angara.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef enum {
+    TL_LIST_UNSET,  /* no such list */
+    TL_LIST_NAMES,  /* names the transport */
+    TL_LIST_ALLOWS, /* doesn't name it and doesn't exclude it: "all", "^tcp" */
+    TL_LIST_EXCLUDES
+} tl_list_t;
+
+/*
+ * One element of a list: "angara", or "\angara" where UCX is told not to look for an alias of that
+ * name. "angara:aux" allows the transport for wire-up only, which moves no data.
+ */
+static bool tl_element_matches(const char *element, size_t length)
+{
+    if ((length > 0) && (*element == '\\')) {
+        ++element;
+        --length;
+    }
+    return (length == strlen(HOOK_ANGARA_TL_NAME)) &&
+           !strncmp(element, HOOK_ANGARA_TL_NAME, length);
+}
+
+static bool tl_element_is(const char *element, size_t length, const char *word)
+{
+    return (length == strlen(word)) && !strncmp(element, word, length);
+}
+
+static tl_list_t tl_list_parse(const char *list)
+{
+    bool        negate, is_first = true;
+    const char *element;
+    size_t      length;
+
+    if (list == NULL) {
+        return TL_LIST_UNSET;
+    }
+
+    negate = *list == '^';
+    for (element = list + negate; *element != '\0'; element += length) {
+        element += strspn(element, ",");
+        length = strcspn(element, ",");
+        if (tl_element_matches(element, length)) {
+            return negate ? TL_LIST_EXCLUDES : TL_LIST_NAMES;
+        }
+        /* "all" counts for UCX in the first place only; "any" is Open MPI's word for it */
+        if (is_first && !negate &&
+            (tl_element_is(element, length, "all") || tl_element_is(element, length, "any"))) {
+            return TL_LIST_ALLOWS;
+        }
+        is_first = false;
+    }
+
+    return negate ? TL_LIST_ALLOWS : TL_LIST_EXCLUDES;
+}
+
+/* A list in the application's own name space takes the place of the general one. */
+static tl_list_t tl_list_env(const char *specific, const char *general)
+{
+    const char *value = getenv(specific);
+
+    return tl_list_parse((value != NULL) ? value : getenv(general));
+}
+
+hook_angara_request_t hook_angara_request_get(int enable, const char *openmpi_tls,
+                                              bool is_openshmem)
+{
+    tl_list_t mpi, openshmem, openmpi;
+
+    if (enable >= 0) {
+        return enable ? HOOK_ANGARA_REQUEST_PARAM : HOOK_ANGARA_REQUEST_DENIED;
+    }
+
+    mpi       = tl_list_env("MPI_UCX_TLS", "UCX_TLS");
+    openshmem = is_openshmem ? tl_list_env("OSHMEM_UCX_TLS", "UCX_TLS") : TL_LIST_EXCLUDES;
+    openmpi   = tl_list_parse(openmpi_tls);
+
+    if ((mpi == TL_LIST_NAMES) || (openshmem == TL_LIST_NAMES)) {
+        return HOOK_ANGARA_REQUEST_TLS;
+    }
+    if ((mpi == TL_LIST_EXCLUDES) && (openshmem == TL_LIST_EXCLUDES)) {
+        return HOOK_ANGARA_REQUEST_DENIED;
+    }
+    /* Open MPI's list says only which transports make UCX worth having: it can ask for ours if
+     * UCX is free to use it, but what it leaves out is not forbidden. */
+    if (openmpi == TL_LIST_NAMES) {
+        return HOOK_ANGARA_REQUEST_TLS;
+    }
+    if (access(HOOK_ANGARA_DEVICE, R_OK | W_OK) == 0) {
+        return HOOK_ANGARA_REQUEST_NIC;
+    }
+    return HOOK_ANGARA_REQUEST_NONE;
+}
+
+const char *hook_angara_request_str(hook_angara_request_t request)
+{
+    switch (request) {
+    case HOOK_ANGARA_REQUEST_NONE:
+        return "nothing asks for the transport";
+    case HOOK_ANGARA_REQUEST_DENIED:
+        return "the transport is excluded";
+    case HOOK_ANGARA_REQUEST_PARAM:
+        return "hook_angara_enable is set";
+    case HOOK_ANGARA_REQUEST_TLS:
+        return "the transport list names it";
+    case HOOK_ANGARA_REQUEST_NIC:
+        return HOOK_ANGARA_DEVICE " is present";
+    }
+    return "unknown";
+}

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Component: what UCX sees first. Registers the transport when the library is loaded, but only with
+ * the UCX that it was built for: UCX has no stable internal interface, so that another version would
+ * crash later.
+ */
+#include "uct_angara_iface.h"
+
+#include <ucp/api/ucp.h>
+
+#include <stdlib.h>
+
+static ucs_status_t uct_angara_query_md_resources(uct_component_t *component,
+                                                  uct_md_resource_desc_t **resources_p,
+                                                  unsigned *num_resources_p)
+{
+    uct_md_resource_desc_t *resource;
+    angara_attr_t attr;
+    angara_domain_h dom;
+    angara_status_t status;
+
+    (void)component;
+    status = angara_open(NULL, &dom);
+    if (status != ANGARA_OK) {
+        ucs_debug("angara: no device: %s", angara_strerror(status));
+        return uct_md_query_empty_md_resource(resources_p, num_resources_p);
+    }
+
+    status = angara_query(dom, &attr);
+    angara_close(dom);
+    if (status != ANGARA_OK) {
+        return uct_md_query_empty_md_resource(resources_p, num_resources_p);
+    }
+
+    resource = ucs_malloc(sizeof(*resource), "angara_md_resource");
+    if (resource == NULL) {
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    ucs_snprintf_zero(resource->md_name, sizeof(resource->md_name), "%.*s",
+                      (int)sizeof(resource->md_name) - 1, attr.device);
+    *resources_p     = resource;
+    *num_resources_p = 1;
+    return UCS_OK;
+}
+
+uct_component_t uct_angara_component = {
+    .query_md_resources = uct_angara_query_md_resources,
+    .md_open            = uct_angara_md_open,
+    .cm_open            = (uct_component_cm_open_func_t)ucs_empty_function_return_unsupported,
+    .rkey_unpack        = uct_angara_rkey_unpack,
+    .rkey_ptr           = (uct_component_rkey_ptr_func_t)ucs_empty_function_return_unsupported,
+    .rkey_release       = uct_angara_rkey_release,
+    .name               = UCT_ANGARA_NAME,
+    .md_config          = {
+        .name           = "Angara memory domain",
+        .prefix         = "ANGARA_",
+        .table          = uct_angara_md_config_table,
+        .size           = sizeof(uct_angara_md_config_t),
+    },
+    .cm_config          = UCS_CONFIG_EMPTY_GLOBAL_LIST_ENTRY,
+    .tl_list            = UCT_COMPONENT_TL_LIST_INITIALIZER(&uct_angara_component),
+    .flags              = 0,
+    .md_vfs_init        = (uct_component_md_vfs_init_func_t)ucs_empty_function
+};
+
+static ucs_status_t uct_angara_query_tl_devices(uct_md_h tl_md,
+                                                uct_tl_device_resource_t **tl_devices_p,
+                                                unsigned *num_tl_devices_p)
+{
+    uct_angara_md_t *md = ucs_derived_of(tl_md, uct_angara_md_t);
+
+    return uct_single_device_resource(tl_md, md->attr.device, UCT_DEVICE_TYPE_NET,
+                                      UCS_SYS_DEVICE_ID_UNKNOWN, tl_devices_p, num_tl_devices_p);
+}
+
+UCT_TL_DEFINE_ENTRY(&uct_angara_component, angara, uct_angara_query_tl_devices,
+                    uct_angara_iface_t, "ANGARA_", uct_angara_iface_config_table,
+                    uct_angara_iface_config_t)
+
+/* @return non-zero if the UCX of this process is the one that the transport was built for. */
+static int uct_angara_version_fits(void)
+{
+    const char *pretended = getenv("ANGARA_TEST_UCX_VERSION");
+    unsigned major, minor, release;
+
+    if (pretended != NULL) {
+        if (sscanf(pretended, "%u.%u", &major, &minor) != 2) {
+            fprintf(stderr, "angara: ANGARA_TEST_UCX_VERSION=%s is not a version\n", pretended);
+            return 0;
+        }
+    } else {
+        ucp_get_version(&major, &minor, &release);
+    }
+
+    if ((major == UCT_ANGARA_UCX_MAJOR) && (minor == UCT_ANGARA_UCX_MINOR)) {
+        return 1;
+    }
+
+    fprintf(stderr,
+            "angara: the transport was built for UCX %u.%u, but UCX %s runs here: it stays off. "
+            "Build it against the headers of that version.\n",
+            UCT_ANGARA_UCX_MAJOR, UCT_ANGARA_UCX_MINOR,
+            (pretended != NULL) ? pretended : ucp_get_version_string());
+    return 0;
+}
+
+static int uct_angara_is_registered = 0;
+
+UCS_F_CTOR static void uct_angara_register(void)
+{
+    if (uct_angara_version_fits()) {
+        uct_component_register(&uct_angara_component);
+        uct_tl_register(&uct_angara_component, &UCT_TL_NAME(angara));
+        uct_angara_is_registered = 1;
+    }
+}
+
+UCS_F_DTOR static void uct_angara_unregister(void)
+{
+    if (uct_angara_is_registered) {
+        uct_tl_unregister(&UCT_TL_NAME(angara));
+        uct_component_unregister(&uct_angara_component);
+    }
+}

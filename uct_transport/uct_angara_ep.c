@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Endpoint: creation, destruction, pending requests, keepalive.
+ */
+#include "uct_angara_ep.h"
+
+static UCS_CLASS_INIT_FUNC(uct_angara_ep_t, const uct_ep_params_t *params)
+{
+    uct_angara_iface_t *iface = ucs_derived_of(params->iface, uct_angara_iface_t);
+    angara_address_t address;
+    ucs_status_t status;
+
+    UCT_EP_PARAMS_CHECK_DEV_IFACE_ADDRS(params);
+    UCS_CLASS_CALL_SUPER_INIT(uct_base_ep_t, &iface->super);
+
+    memcpy(&address, params->iface_addr, sizeof(address));
+    status = uct_angara_peer_get(iface, &address, &self->peer);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    self->is_notified = 0;
+    ucs_arbiter_group_init(&self->arb_group);
+    ucs_list_add_tail(&self->peer->eps, &self->list);
+    self->peer->we_closed = 0;
+    return UCS_OK;
+}
+
+static UCS_CLASS_CLEANUP_FUNC(uct_angara_ep_t)
+{
+    uct_angara_ep_pending_purge(&self->super.super, NULL, NULL);
+    ucs_arbiter_group_cleanup(&self->arb_group);
+    ucs_list_del(&self->list);
+    uct_angara_peer_drop_ep(self->peer);
+}
+
+UCS_CLASS_DEFINE(uct_angara_ep_t, uct_base_ep_t)
+UCS_CLASS_DEFINE_NEW_FUNC(uct_angara_ep_t, uct_ep_t, const uct_ep_params_t*);
+UCS_CLASS_DEFINE_DELETE_FUNC(uct_angara_ep_t, uct_ep_t);
+
+/* ---- pending requests ---------------------------------------------------------------------- */
+
+static void uct_angara_ep_count_pending(uct_angara_peer_t *peer, int diff)
+{
+    peer->npending      += diff;
+    peer->iface->slow   += diff;
+    uct_angara_peer_update(peer);
+}
+
+ucs_status_t uct_angara_ep_pending_add(uct_ep_h tl_ep, uct_pending_req_t *req, unsigned flags)
+{
+    uct_angara_ep_t *ep     = ucs_derived_of(tl_ep, uct_angara_ep_t);
+    uct_angara_peer_t *peer = ep->peer;
+
+    (void)flags;
+    UCS_STATIC_ASSERT(sizeof(uct_pending_req_priv_arb_t) <= UCT_PENDING_REQ_PRIV_LEN);
+
+    /* Always taken: the next turn of progress tries it. Telling the caller to try again could make
+     * it loop, since what was missing is known only to the operation. */
+    uct_pending_req_arb_group_push(&ep->arb_group, req);
+    ucs_arbiter_group_schedule(&peer->iface->arbiter, &ep->arb_group);
+    ++peer->iface->stats.pending;
+    UCT_TL_EP_STAT_PEND(&ep->super);
+    uct_angara_ep_count_pending(peer, 1);
+    return UCS_OK;
+}
+
+static ucs_arbiter_cb_result_t
+uct_angara_ep_purge_cb(ucs_arbiter_t *arbiter, ucs_arbiter_group_t *group,
+                       ucs_arbiter_elem_t *elem, void *arg)
+{
+    uct_angara_ep_t *ep       = ucs_container_of(group, uct_angara_ep_t, arb_group);
+    uct_purge_cb_args_t *args = arg;
+    uct_pending_req_t *req    = ucs_container_of(elem, uct_pending_req_t, priv);
+
+    (void)arbiter;
+    uct_angara_ep_count_pending(ep->peer, -1);
+    if (args->cb != NULL) {
+        args->cb(req, args->arg);
+    } else {
+        ucs_debug("ep %p: pending request %p is dropped", ep, req);
+    }
+    return UCS_ARBITER_CB_RESULT_REMOVE_ELEM;
+}
+
+void uct_angara_ep_pending_purge(uct_ep_h tl_ep, uct_pending_purge_callback_t cb, void *arg)
+{
+    uct_angara_ep_t *ep      = ucs_derived_of(tl_ep, uct_angara_ep_t);
+    uct_purge_cb_args_t args = {cb, arg};
+
+    ucs_arbiter_group_purge(&ep->peer->iface->arbiter, &ep->arb_group, uct_angara_ep_purge_cb,
+                            &args);
+}
+
+static ucs_arbiter_cb_result_t
+uct_angara_ep_dispatch_cb(ucs_arbiter_t *arbiter, ucs_arbiter_group_t *group,
+                          ucs_arbiter_elem_t *elem, void *arg)
+{
+    uct_angara_ep_t *ep     = ucs_container_of(group, uct_angara_ep_t, arb_group);
+    uct_pending_req_t *req  = ucs_container_of(elem, uct_pending_req_t, priv);
+    uct_angara_peer_t *peer = ep->peer;
+    unsigned *count         = arg;
+    ucs_status_t status;
+
+    (void)arbiter;
+    if (ucs_unlikely(peer->status != UCS_OK)) {
+        /* for the owner to purge; until then it must not cost progress */
+        return UCS_ARBITER_CB_RESULT_RESCHED_GROUP;
+    }
+
+    ++peer->dispatching;
+    uct_angara_peer_update(peer);
+    status = req->func(req);
+    --peer->dispatching;
+    if (status == UCS_OK) {
+        uct_angara_ep_count_pending(peer, -1);
+    } else {
+        uct_angara_peer_update(peer);
+    }
+
+    if (status == UCS_OK) {
+        ++*count;
+        return UCS_ARBITER_CB_RESULT_REMOVE_ELEM;
+    } else if (status == UCS_INPROGRESS) {
+        ++*count;
+        return UCS_ARBITER_CB_RESULT_NEXT_GROUP;
+    }
+
+    return UCS_ARBITER_CB_RESULT_RESCHED_GROUP;
+}
+
+unsigned uct_angara_iface_dispatch_pending(uct_angara_iface_t *iface)
+{
+    unsigned count = 0;
+
+    ucs_arbiter_dispatch(&iface->arbiter, 1, uct_angara_ep_dispatch_cb, &count);
+    return count;
+}
+
+/* ---- keepalive ----------------------------------------------------------------------------- */
+
+ucs_status_t uct_angara_ep_check(uct_ep_h tl_ep, unsigned flags, uct_completion_t *comp)
+{
+    uct_angara_peer_t *peer = uct_angara_ep_peer(tl_ep);
+    angara_status_t status;
+
+    UCT_EP_KEEPALIVE_CHECK_PARAM(flags, comp);
+
+    /* whoever asks looks after the answer */
+    peer->iface->is_error_aware = 1;
+    status                      = angara_peer_status(peer->ap);
+    if (ucs_unlikely((status != ANGARA_OK) || (peer->status != UCS_OK))) {
+        if (peer->status == UCS_OK) {
+            uct_angara_peer_error(peer, status, "keepalive");
+        }
+        uct_angara_peer_unblock_rma(peer); /* it is missed */
+    }
+    return UCS_OK;
+}

@@ -1,0 +1,411 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Put and get. Data moves by offload operations; what is complete is decided by markers
+ * (uct_angara_marker.c). Touches the peer's channel and the interface's bounce buffers.
+ */
+#include "uct_angara_ep.h"
+
+#include <uct/base/uct_iov.inl>
+
+static UCS_F_ALWAYS_INLINE uint64_t uct_angara_rma_offset(uint64_t remote_addr, uct_rkey_t rkey)
+{
+    /* below the base it wraps to a huge number, which the library refuses */
+    return remote_addr - ((const uct_angara_rkey_t*)rkey)->base;
+}
+
+static UCS_F_ALWAYS_INLINE uint64_t uct_angara_rma_key(uct_rkey_t rkey)
+{
+    return ((const uct_angara_rkey_t*)rkey)->key;
+}
+
+/* What a posted operation's status means for the caller. */
+static UCS_F_ALWAYS_INLINE ucs_status_t
+uct_angara_rma_posted(uct_angara_peer_t *peer, angara_status_t status, const char *what)
+{
+    if (ucs_unlikely(status < 0)) {
+        return uct_angara_peer_error(peer, status, what);
+    }
+
+    peer->rma_dirty = 1;
+    return UCS_OK;
+}
+
+/* ---- put ----------------------------------------------------------------------------------- */
+
+ucs_status_t uct_angara_ep_put_short(uct_ep_h tl_ep, const void *buffer, unsigned length,
+                                     uint64_t remote_addr, uct_rkey_t rkey)
+{
+    uct_angara_peer_t *peer = uct_angara_ep_peer(tl_ep);
+    angara_status_t angara_status;
+    ucs_status_t status;
+
+    UCT_CHECK_LENGTH(length, 0, uct_angara_iface_md(peer->iface)->attr.inline_max, "put_short");
+    UCT_SKIP_ZERO_LENGTH(length);
+
+    status = uct_angara_peer_check_rma(peer);
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
+    }
+
+    angara_status = angara_offload_put_inline(peer->ap, buffer, uct_angara_rma_key(rkey),
+                                              uct_angara_rma_offset(remote_addr, rkey), length);
+    status        = uct_angara_rma_posted(peer, angara_status, "put");
+    if (ucs_likely(status == UCS_OK)) {
+        ++peer->iface->stats.put_short;
+        UCT_TL_EP_STAT_OP(&ucs_derived_of(tl_ep, uct_angara_ep_t)->super, PUT, SHORT, length);
+    }
+    return status;
+}
+
+static void uct_angara_op_done(uct_angara_iface_t *iface, uct_angara_op_t *op,
+                               ucs_status_t status)
+{
+    uct_angara_op_finish(iface, op, status);
+}
+
+ssize_t uct_angara_ep_put_bcopy(uct_ep_h tl_ep, uct_pack_callback_t pack_cb, void *arg,
+                                uint64_t remote_addr, uct_rkey_t rkey)
+{
+    uct_angara_peer_t *peer   = uct_angara_ep_peer(tl_ep);
+    uct_angara_iface_t *iface = peer->iface;
+    angara_status_t angara_status;
+    uct_angara_op_t *op;
+    ucs_status_t status;
+    uint64_t value;
+    size_t length;
+    void *buffer;
+
+    status = uct_angara_peer_check_rma(peer);
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
+    }
+
+    status = uct_angara_bounce_get(&iface->bounce, &buffer);
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
+    }
+
+    op = uct_angara_op_get(peer, uct_angara_op_done, NULL);
+    if (ucs_unlikely(op == NULL)) {
+        uct_angara_bounce_put(&iface->bounce, buffer);
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    op->bounce = buffer;
+    length     = pack_cb(buffer, arg);
+    if (ucs_likely(length > 0)) {
+        angara_status = angara_offload_put(peer->ap, iface->bounce.mr, buffer,
+                                           uct_angara_rma_key(rkey),
+                                           uct_angara_rma_offset(remote_addr, rkey), length);
+        status        = uct_angara_rma_posted(peer, angara_status, "put");
+    }
+
+    if (ucs_likely((status == UCS_OK) && (length > 0) &&
+                   (uct_angara_peer_try_complete(peer, &value) == UCS_INPROGRESS))) {
+        uct_angara_peer_enqueue(peer, op, value); /* the buffer is in use until then */
+    } else {
+        uct_angara_op_finish(iface, op, UCS_OK);
+        if (ucs_unlikely(status != UCS_OK)) {
+            return status;
+        }
+    }
+
+    ++iface->stats.put_bcopy;
+    UCT_TL_EP_STAT_OP(&ucs_derived_of(tl_ep, uct_angara_ep_t)->super, PUT, BCOPY, length);
+    return length;
+}
+
+static UCS_F_ALWAYS_INLINE ucs_status_t
+uct_angara_rma_post_iov(uct_angara_peer_t *peer, int is_get, const uct_iov_t *iov, size_t iovcnt,
+                        uint64_t remote_addr, uct_rkey_t rkey, size_t *total_p)
+{
+    uint64_t offset = uct_angara_rma_offset(remote_addr, rkey);
+    uint64_t key    = uct_angara_rma_key(rkey);
+    size_t total    = 0;
+    angara_status_t angara_status;
+    uct_angara_mem_t *mem;
+    ucs_status_t status;
+    size_t length, i;
+
+    for (i = 0; i < iovcnt; ++i) {
+        length = uct_iov_get_length(&iov[i]);
+        if (length == 0) {
+            continue;
+        }
+
+        mem           = iov[i].memh;
+        angara_status = is_get ? angara_offload_get(peer->ap, mem->mr, iov[i].buffer, key,
+                                                    offset + total, length) :
+                                 angara_offload_put(peer->ap, mem->mr, iov[i].buffer, key,
+                                                    offset + total, length);
+        /* Without resource in the middle the caller tries all again: the same bytes move twice to
+         * the same place before the marker. */
+        status = uct_angara_rma_posted(peer, angara_status, is_get ? "get" : "put");
+        if (ucs_unlikely(status != UCS_OK)) {
+            return status;
+        }
+        total += length;
+    }
+
+    *total_p = total;
+    return UCS_OK;
+}
+
+/* The cheaper marker of UCX_ANGARA_SELF_MARKER: the sources have been read, nothing more. */
+static ucs_status_t uct_angara_put_complete_self(uct_angara_peer_t *peer, uct_completion_t *comp)
+{
+    uct_angara_op_t *op;
+    ucs_status_t status;
+    uint64_t value;
+
+    status = uct_angara_self_try_complete(peer->iface, &value);
+    if ((status != UCS_INPROGRESS) || (comp == NULL)) {
+        return status;
+    }
+
+    op = uct_angara_op_get(peer, uct_angara_op_done, comp);
+    if (op == NULL) {
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    uct_angara_self_enqueue(peer->iface, op, value);
+    return UCS_INPROGRESS;
+}
+
+/* Complete the caller's zero-copy operation now or queue it for its marker. */
+static UCS_F_ALWAYS_INLINE ucs_status_t
+uct_angara_rma_complete(uct_angara_peer_t *peer, uct_angara_op_t *op)
+{
+    uint64_t value;
+
+    if (ucs_likely(uct_angara_peer_try_complete(peer, &value) == UCS_OK)) {
+        ucs_mpool_put_inline(op);
+        return UCS_OK;
+    }
+
+    uct_angara_peer_enqueue(peer, op, value);
+    return UCS_INPROGRESS;
+}
+
+ucs_status_t uct_angara_ep_put_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov, size_t iovcnt,
+                                     uint64_t remote_addr, uct_rkey_t rkey,
+                                     uct_completion_t *comp)
+{
+    uct_angara_peer_t *peer = uct_angara_ep_peer(tl_ep);
+    uct_angara_op_t *op;
+    ucs_status_t status;
+    size_t length;
+
+    UCT_CHECK_IOV_SIZE(iovcnt, peer->iface->config.max_iov, "put_zcopy");
+
+    status = uct_angara_peer_check_rma(peer);
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
+    }
+
+    op = uct_angara_op_get(peer, uct_angara_op_done, comp);
+    if (ucs_unlikely(op == NULL)) {
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    if (UCT_ANGARA_MUTANT(marker_before_data)) {
+        uct_angara_peer_post_marker(peer);
+    }
+
+    status = uct_angara_rma_post_iov(peer, 0, iov, iovcnt, remote_addr, rkey, &length);
+    if (ucs_unlikely(status != UCS_OK)) {
+        ucs_mpool_put_inline(op);
+        return status;
+    }
+
+    ++peer->iface->stats.put_zcopy;
+    UCT_TL_EP_STAT_OP(&ucs_derived_of(tl_ep, uct_angara_ep_t)->super, PUT, ZCOPY, length);
+    if (ucs_unlikely(length == 0)) {
+        ucs_mpool_put_inline(op);
+        return UCS_OK;
+    }
+
+    if (UCT_ANGARA_MUTANT(marker_before_data) && (peer->channel.slot != NULL)) {
+        uct_angara_peer_enqueue(peer, op, peer->channel.posted);
+        return UCS_INPROGRESS;
+    }
+
+    if (peer->iface->config.self_marker || UCT_ANGARA_MUTANT(self_marker_put)) {
+        ucs_mpool_put_inline(op);
+        return uct_angara_put_complete_self(peer, comp);
+    }
+
+    return uct_angara_rma_complete(peer, op);
+}
+
+/* ---- get ----------------------------------------------------------------------------------- */
+
+ucs_status_t uct_angara_ep_get_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov, size_t iovcnt,
+                                     uint64_t remote_addr, uct_rkey_t rkey,
+                                     uct_completion_t *comp)
+{
+    uct_angara_peer_t *peer = uct_angara_ep_peer(tl_ep);
+    uct_angara_op_t *op;
+    ucs_status_t status;
+    size_t length;
+
+    UCT_CHECK_IOV_SIZE(iovcnt, peer->iface->config.max_iov, "get_zcopy");
+
+    status = uct_angara_peer_check_rma(peer);
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
+    }
+
+    op = uct_angara_op_get(peer, uct_angara_op_done, comp);
+    if (ucs_unlikely(op == NULL)) {
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    if (UCT_ANGARA_MUTANT(marker_before_data)) {
+        uct_angara_peer_post_marker(peer);
+    }
+
+    status = uct_angara_rma_post_iov(peer, 1, iov, iovcnt, remote_addr, rkey, &length);
+    if (ucs_unlikely(status != UCS_OK)) {
+        ucs_mpool_put_inline(op);
+        return status;
+    }
+
+    ++peer->iface->stats.get_zcopy;
+    UCT_TL_EP_STAT_OP(&ucs_derived_of(tl_ep, uct_angara_ep_t)->super, GET, ZCOPY, length);
+    if (ucs_unlikely(length == 0)) {
+        ucs_mpool_put_inline(op);
+        return UCS_OK;
+    }
+
+    if (UCT_ANGARA_MUTANT(marker_before_data) && (peer->channel.slot != NULL)) {
+        uct_angara_peer_enqueue(peer, op, peer->channel.posted);
+        return UCS_INPROGRESS;
+    }
+
+    return uct_angara_rma_complete(peer, op);
+}
+
+static void uct_angara_get_bcopy_done(uct_angara_iface_t *iface, uct_angara_op_t *op,
+                                      ucs_status_t status)
+{
+    if (ucs_likely(status == UCS_OK)) {
+        op->unpack.cb(op->unpack.arg, op->bounce, op->unpack.length);
+    }
+    uct_angara_op_finish(iface, op, status);
+}
+
+ucs_status_t uct_angara_ep_get_bcopy(uct_ep_h tl_ep, uct_unpack_callback_t unpack_cb, void *arg,
+                                     size_t length, uint64_t remote_addr, uct_rkey_t rkey,
+                                     uct_completion_t *comp)
+{
+    uct_angara_peer_t *peer   = uct_angara_ep_peer(tl_ep);
+    uct_angara_iface_t *iface = peer->iface;
+    angara_status_t angara_status;
+    uct_angara_op_t *op;
+    ucs_status_t status;
+    uint64_t value;
+    void *buffer;
+
+    UCT_CHECK_LENGTH(length, 0, iface->bounce.size, "get_bcopy");
+    if (ucs_unlikely(length == 0)) {
+        unpack_cb(arg, NULL, 0);
+        return UCS_OK;
+    }
+
+    status = uct_angara_peer_check_rma(peer);
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
+    }
+
+    status = uct_angara_bounce_get(&iface->bounce, &buffer);
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
+    }
+
+    op = uct_angara_op_get(peer, uct_angara_get_bcopy_done, comp);
+    if (ucs_unlikely(op == NULL)) {
+        uct_angara_bounce_put(&iface->bounce, buffer);
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    op->bounce        = buffer;
+    op->unpack.cb     = unpack_cb;
+    op->unpack.arg    = arg;
+    op->unpack.length = length;
+    angara_status     = angara_offload_get(peer->ap, iface->bounce.mr, buffer,
+                                           uct_angara_rma_key(rkey),
+                                           uct_angara_rma_offset(remote_addr, rkey), length);
+    status            = uct_angara_rma_posted(peer, angara_status, "get");
+    if (ucs_unlikely(status != UCS_OK)) {
+        op->comp = NULL;
+        uct_angara_op_finish(iface, op, UCS_OK);
+        return status;
+    }
+
+    ++iface->stats.get_bcopy;
+    UCT_TL_EP_STAT_OP(&ucs_derived_of(tl_ep, uct_angara_ep_t)->super, GET, BCOPY, length);
+    if (ucs_likely(uct_angara_peer_try_complete(peer, &value) == UCS_OK)) {
+        unpack_cb(arg, buffer, length);
+        op->comp = NULL; /* told by the return value */
+        uct_angara_op_finish(iface, op, UCS_OK);
+        return UCS_OK;
+    }
+
+    uct_angara_peer_enqueue(peer, op, value);
+    return UCS_INPROGRESS;
+}
+
+/** Blocking get: waits here for the data. */
+typedef struct uct_angara_get_wait {
+    uct_completion_t comp;
+    void             *buffer;
+} uct_angara_get_wait_t;
+
+static void uct_angara_get_short_unpack(void *arg, const void *data, size_t length)
+{
+    memcpy(((uct_angara_get_wait_t*)arg)->buffer, data, length);
+}
+
+static void uct_angara_get_short_done(uct_completion_t *comp)
+{
+    (void)comp; /* the count says it */
+}
+
+ucs_status_t uct_angara_ep_get_short(uct_ep_h tl_ep, void *buffer, unsigned length,
+                                     uint64_t remote_addr, uct_rkey_t rkey)
+{
+    uct_angara_peer_t *peer    = uct_angara_ep_peer(tl_ep);
+    uct_angara_get_wait_t wait = {
+        .comp   = {.func = uct_angara_get_short_done, .count = 1, .status = UCS_OK},
+        .buffer = buffer
+    };
+    ucs_status_t status;
+
+    UCT_CHECK_LENGTH(length, 0, uct_angara_iface_md(peer->iface)->attr.inline_max, "get_short");
+
+    /* Waiting below must not complete other requests of the user: be the first in the queue. */
+    if (ucs_unlikely(!ucs_queue_is_empty(&peer->channel.ops))) {
+        return UCS_ERR_NO_RESOURCE;
+    }
+
+    status = uct_angara_ep_get_bcopy(tl_ep, uct_angara_get_short_unpack, &wait, length,
+                                     remote_addr, rkey, &wait.comp);
+    if (status == UCS_INPROGRESS) {
+        do {
+            uct_angara_iface_push(peer->iface);
+            uct_angara_peer_progress_markers(peer);
+            if (angara_peer_status(peer->ap) != ANGARA_OK) {
+                uct_angara_peer_error(peer, angara_peer_status(peer->ap), "get");
+                uct_angara_peer_fail_ops(peer, peer->status);
+            }
+        } while (wait.comp.count > 0);
+        status = wait.comp.status;
+    }
+
+    if (ucs_likely(status == UCS_OK)) {
+        --peer->iface->stats.get_bcopy;
+        ++peer->iface->stats.get_short;
+    }
+    return status;
+}

@@ -1,0 +1,618 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * angara_perf: latency, bandwidth and rate of the library's operations between two processes of this
+ * machine. Options, the two processes, and the report; the measurements are in perf_tests.c.
+ */
+#define _GNU_SOURCE
+#include "perf.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <getopt.h>
+#include <jansson.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define EXIT_USAGE 2
+
+static const char *perf_name = "angara_perf";
+
+void perf_fail(const char *format, ...)
+{
+    va_list ap;
+
+    fprintf(stderr, "%s: ", perf_name);
+    va_start(ap, format);
+    vfprintf(stderr, format, ap);
+    va_end(ap);
+    fprintf(stderr, "\n");
+    exit(EXIT_FAILURE);
+}
+
+/* ---- two processes ------------------------------------------------------------------------- */
+
+static void talk(perf_t *p, const void *mine, void *theirs, size_t length)
+{
+    if ((send(p->sock, mine, length, MSG_NOSIGNAL) != (ssize_t)length) ||
+        (recv(p->sock, theirs, length, MSG_WAITALL) != (ssize_t)length)) {
+        /* Its own message says why; ours would only hide it. */
+        exit(EXIT_FAILURE);
+    }
+}
+
+void perf_barrier(perf_t *p)
+{
+    char mine = 'b', theirs;
+
+    talk(p, &mine, &theirs, 1);
+}
+
+void perf_look(perf_t *p)
+{
+    angara_status_t status;
+    char            byte;
+
+    if (recv(p->sock, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0) {
+        exit(EXIT_FAILURE); /* the other process has ended with a message */
+    }
+    status = angara_peer_status(p->peer);
+    if (status != ANGARA_OK) {
+        perf_fail("%s: %s", angara_peer_name(p->peer), angara_strerror(status));
+    }
+}
+
+static void check(angara_status_t status, const char *what)
+{
+    if (status != ANGARA_OK) {
+        perf_fail("%s failed: %s", what, angara_strerror(status));
+    }
+}
+
+/* CPUs that share a core with @a cpu. */
+static void siblings(int cpu, cpu_set_t *set)
+{
+    char  path[96], text[256], *at;
+    FILE *file;
+    long  first, last;
+
+    CPU_ZERO(set);
+    CPU_SET(cpu, set);
+    snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", cpu);
+    file = fopen(path, "r");
+    if (file == NULL) {
+        return;
+    }
+    if (fgets(text, sizeof(text), file) != NULL) {
+        for (at = text; isdigit((unsigned char)*at);) {
+            first = last = strtol(at, &at, 10);
+            if (*at == '-') {
+                last = strtol(at + 1, &at, 10);
+            }
+            for (; (first <= last) && (first < CPU_SETSIZE); ++first) {
+                CPU_SET((size_t)first, set);
+            }
+            at += (*at == ',');
+        }
+    }
+    fclose(file);
+}
+
+/* Two cores by default: the first CPU that is allowed, and the first one that isn't of its core. */
+static void choose_cpus(perf_options_t *opt)
+{
+    cpu_set_t allowed, core;
+    int       cpu, fallback = -1;
+
+    if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) {
+        return;
+    }
+    CPU_ZERO(&core);
+    for (cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+        if (!CPU_ISSET(cpu, &allowed)) {
+            continue;
+        }
+        if (opt->cpus[0] < 0) {
+            opt->cpus[0] = cpu;
+            siblings(cpu, &core);
+        } else if (!CPU_ISSET(cpu, &core)) {
+            opt->cpus[1] = cpu;
+            return;
+        } else if (fallback < 0) {
+            fallback = cpu;
+        }
+    }
+    opt->cpus[1] = (fallback >= 0) ? fallback : opt->cpus[0];
+    fprintf(stderr, "%s: only one core is allowed here, numbers will say little\n", perf_name);
+}
+
+static void pin(int cpu)
+{
+    cpu_set_t set;
+
+    if (cpu < 0) {
+        return;
+    }
+    CPU_ZERO(&set);
+    CPU_SET(cpu, &set);
+    if (sched_setaffinity(0, sizeof(set), &set) != 0) {
+        perf_fail("can't run on CPU %d: %s", cpu, strerror(errno));
+    }
+}
+
+typedef struct {
+    angara_address_t address;
+    uint64_t         key;
+} introduction_t;
+
+static void memory_init(perf_t *p, size_t size)
+{
+    size_t length = size;
+    void  *addr;
+
+    p->mem_size = size;
+    p->buf      = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    p->scratch  = malloc(size);
+    if ((p->buf == MAP_FAILED) || (p->scratch == NULL)) {
+        perf_fail("no memory for buffers of %zu bytes", size);
+    }
+    memset(p->buf, 1, size);
+    check(angara_mr_register(p->dom, p->buf, size, ANGARA_ACCESS_LOCAL_WRITE, &p->buf_mr),
+          "registering the local buffer");
+    if (p->opt->shared) {
+        check(angara_mem_alloc(p->dom, &length, ANGARA_ACCESS_ALL, &addr, &p->mr),
+              "allocating shared memory");
+    } else {
+        addr = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (addr == MAP_FAILED) {
+            perf_fail("no memory for a region of %zu bytes", size);
+        }
+        check(angara_mr_register(p->dom, addr, size, ANGARA_ACCESS_ALL, &p->mr),
+              "registering the region");
+    }
+    p->mem = addr;
+    memset(p->mem, 1, size);
+}
+
+static void perf_init(perf_t *p, size_t largest, size_t largest_put)
+{
+    angara_pe_params_t params = {.size = sizeof(params)};
+    introduction_t     mine, theirs;
+    size_t             window = PERF_DATA + 3 * (largest_put + 128) + PERF_RING;
+
+    pin(p->opt->cpus[p->rank]);
+    check(angara_open(p->opt->device, &p->dom), "opening the device");
+    check(angara_query(p->dom, &p->attr), "query");
+    params.window_size = (window + 4095) & ~(size_t)4095;
+    check(angara_pe_create(p->dom, &params, &p->pe), "creating a PE");
+    check(angara_pe_window_commit(p->pe, 0, params.window_size), "committing the window");
+    p->window = angara_pe_window(p->pe, &window);
+    memory_init(p, (largest < (1u << 20)) ? 1u << 20 : (largest + 4095) & ~(size_t)4095);
+    memset(&mine, 0, sizeof(mine));
+    angara_pe_address(p->pe, &mine.address);
+    mine.key = angara_mr_key(p->mr);
+    talk(p, &mine, &theirs, sizeof(mine));
+    p->rkey = theirs.key;
+    check(angara_peer_connect(p->pe, &theirs.address, &p->peer), "connecting");
+    check(angara_marker_slot_get(p->pe, &p->slot), "taking a marker slot");
+    p->value = *p->slot;
+    perf_barrier(p);
+}
+
+static void perf_cleanup(perf_t *p)
+{
+    perf_barrier(p);
+    angara_marker_slot_put(p->pe, p->slot);
+    angara_peer_disconnect(p->peer);
+    angara_pe_destroy(p->pe);
+    if (p->opt->shared) {
+        check(angara_mem_free(p->mr), "freeing shared memory");
+    } else {
+        check(angara_mr_deregister(p->mr), "deregistering the region");
+        munmap(p->mem, p->mem_size);
+    }
+    check(angara_mr_deregister(p->buf_mr), "deregistering the buffer");
+    munmap(p->buf, p->mem_size);
+    free(p->scratch);
+    check(angara_close(p->dom), "closing the device");
+}
+
+/* ---- running and reporting ----------------------------------------------------------------- */
+
+static int compare_doubles(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+static double convert(perf_unit_t unit, double seconds, size_t size, unsigned iterations)
+{
+    double each = seconds / iterations;
+
+    switch (unit) {
+    case PERF_HALF_NS:
+        return each * 1e9 / 2;
+    case PERF_MBS:
+        return (double)size / each / 1e6;
+    case PERF_MOPS:
+        return 1e-6 / each;
+    default:
+        return each * 1e9;
+    }
+}
+
+static void measure(perf_t *p, const perf_test_t *test, size_t size, perf_result_t *result)
+{
+    /* Large operations need fewer repeats: at most 512 MiB in all, at least two a batch. */
+    unsigned long most = (512ul << 20) / (size + 1) + 2 * PERF_BATCHES;
+    unsigned      n    = (p->opt->iterations < most) ? p->opt->iterations : (unsigned)most;
+    unsigned      warm = (p->opt->warm_up < n) ? p->opt->warm_up : n;
+    double        values[PERF_BATCHES];
+    unsigned      i;
+
+    n = (n + PERF_BATCHES - 1) / PERF_BATCHES;
+    if (warm > 0) {
+        test->batch(p, size, warm);
+    }
+    for (i = 0; i < PERF_BATCHES; ++i) {
+        values[i] = convert(test->unit, test->batch(p, size, n), size, n);
+    }
+    qsort(values, PERF_BATCHES, sizeof(values[0]), compare_doubles);
+    result->min        = values[0];
+    result->median     = (values[PERF_BATCHES / 2 - 1] + values[PERF_BATCHES / 2]) / 2;
+    result->max        = values[PERF_BATCHES - 1];
+    result->iterations = n * PERF_BATCHES;
+}
+
+static void report(const perf_t *p, const perf_test_t *test, size_t size,
+                   const perf_result_t *result, json_t *list)
+{
+    const char *unit = perf_unit_name(test->unit);
+
+    if (p->rank != 0) {
+        return;
+    }
+    if (list == NULL) {
+        printf("%s %zu %.*f %s\n", test->name, size, (test->unit == PERF_MOPS) ? 3 : 1,
+               result->median, unit);
+        fflush(stdout);
+        return;
+    }
+    json_array_append_new(list, json_pack("{s:s, s:I, s:f, s:f, s:f, s:s, s:i}", "test", test->name,
+                                          "size", (json_int_t)size, "value", result->median, "min",
+                                          result->min, "max", result->max, "unit", unit,
+                                          "iterations", (int)result->iterations));
+}
+
+/* Sizes of a test: the powers of two between both ends, and both ends. */
+static size_t next_size(size_t size, size_t last)
+{
+    size_t next = 1;
+
+    while (next <= size) {
+        next *= 2;
+    }
+    return ((next > last) && (size < last)) ? last : next;
+}
+
+static void size_range(const perf_t *p, const perf_test_t *test, size_t *min, size_t *max)
+{
+    const perf_options_t *opt   = p->opt;
+    size_t                limit = (test->limit != 0) ? test->limit : PERF_SIZE_MAX;
+
+    *min = (opt->size_max != 0) ? opt->size_min : test->default_min;
+    *max = (opt->size_max != 0) ? opt->size_max : test->default_max;
+    if (test->batch == NULL) {
+        return;
+    }
+    if (test->window && (p->attr.put_max < limit)) {
+        limit = p->attr.put_max;
+    } else if (!test->window && (p->attr.offload_max < limit)) {
+        limit = p->attr.offload_max;
+    }
+    *max = (*max < limit) ? *max : limit;
+    if ((test->unit == PERF_MBS) && (*min == 0)) {
+        *min = 1;
+    }
+}
+
+static void run_test(perf_t *p, const perf_test_t *test, json_t *list)
+{
+    size_t        min, max, size;
+    perf_result_t result;
+
+    size_range(p, test, &min, &max);
+    if (test->limit == 1) { /* has no size */
+        measure(p, test, 0, &result);
+        report(p, test, 0, &result, list);
+        return;
+    }
+    for (size = min; size <= max; size = next_size(size, max)) {
+        if (strncmp(test->name, "atomic", 6) == 0) {
+            size = (size <= 4) ? 4 : 8;
+        }
+        measure(p, test, size, &result);
+        report(p, test, size, &result, list);
+    }
+}
+
+static json_t *describe(const perf_t *p)
+{
+    const perf_options_t *opt = p->opt;
+
+    return json_pack("{s:s, s:s, s:s, s:i, s:b, s:[i, i], s:s, s:b}", "version", angara_version(),
+                     "provider", p->attr.provider, "device", p->attr.device, "node",
+                     (int)p->attr.node, "loopback", (p->attr.caps & ANGARA_CAP_LOOPBACK) != 0, "cpus",
+                     opt->cpus[0], opt->cpus[1], "memory", opt->shared ? "shared" : "private",
+                     "check", opt->check);
+}
+
+static void perf_run(perf_t *p, const unsigned char *selected)
+{
+    json_t  *list = NULL, *all;
+    unsigned i;
+    size_t   largest = 0, largest_put = 0, min, max;
+
+    for (i = 0; i < perf_num_tests; ++i) {
+        if (selected[i]) {
+            min     = (p->opt->size_max != 0) ? p->opt->size_min : perf_tests[i].default_min;
+            max     = (p->opt->size_max != 0) ? p->opt->size_max : perf_tests[i].default_max;
+            max     = (min > max) ? min : max;
+            largest = (max > largest) ? max : largest;
+            if (perf_tests[i].window && (max > largest_put)) {
+                largest_put = max;
+            }
+        }
+    }
+    perf_init(p, largest, largest_put);
+    if (p->opt->json) {
+        list = json_array();
+    }
+    for (i = 0; i < perf_num_tests; ++i) {
+        if (selected[i]) {
+            run_test(p, &perf_tests[i], list);
+        }
+    }
+    if ((p->rank == 0) && (list != NULL)) {
+        all = describe(p);
+        json_object_set(all, "results", list);
+        json_dumpf(all, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
+        printf("\n");
+        json_decref(all);
+    }
+    json_decref(list);
+    perf_cleanup(p);
+}
+
+static int run_both(const perf_options_t *opt, const unsigned char *selected)
+{
+    perf_t p = {.opt = opt};
+    int    socks[2], status = 0;
+    pid_t  child;
+
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, socks) != 0) {
+        perf_fail("socketpair: %s", strerror(errno));
+    }
+    fflush(stdout);
+    child = fork(); /* before the library is open: each process opens its own */
+    if (child < 0) {
+        perf_fail("fork: %s", strerror(errno));
+    }
+    p.rank = (child == 0);
+    p.sock = socks[p.rank];
+    close(socks[1 - p.rank]);
+    perf_run(&p, selected);
+    close(p.sock);
+    if (child == 0) {
+        return EXIT_SUCCESS;
+    }
+    if ((waitpid(child, &status, 0) != child) || !WIFEXITED(status) || (WEXITSTATUS(status) != 0)) {
+        return EXIT_FAILURE;
+    }
+    return EXIT_SUCCESS;
+}
+
+/* ---- options ------------------------------------------------------------------------------- */
+
+static void usage(FILE *out)
+{
+    unsigned i;
+
+    fprintf(out,
+            "Usage: %s [OPTION]... [TEST]...\n"
+            "Measure the operations of libangara between two processes of this machine.\n\n"
+            "  -a, --all               all tests (also when none is named)\n"
+            "  -s, --size=SIZE[:MAX]   size in bytes, or the powers of two in a range; K, M, G allowed\n"
+            "  -n, --iterations=N      operations measured per size (100000; fewer if large)\n"
+            "  -w, --warm-up=N         operations before (10000)\n"
+            "  -m, --memory=KIND       of the target: shared (default) or private\n"
+            "  -c, --check             validate the data\n"
+            "      --cpu=A,B           CPUs of the two processes, or none (default: two cores)\n"
+            "  -d, --device=NAME       device (default: ANGARA_DEVICE)\n"
+            "  -j, --json              results as JSON\n"
+            "  -l, --list              list the tests\n"
+            "  -V, --version           version of the library\n"
+            "  -h, --help              this text\n\nTests:\n",
+            perf_name);
+    for (i = 0; i < perf_num_tests; ++i) {
+        fprintf(out, "  %-16s %s [%s]\n", perf_tests[i].name, perf_tests[i].help,
+                perf_unit_name(perf_tests[i].unit));
+    }
+}
+
+static void bad_usage(const char *format, ...) __attribute__((noreturn, format(printf, 1, 2)));
+
+static void bad_usage(const char *format, ...)
+{
+    va_list ap;
+
+    fprintf(stderr, "%s: ", perf_name);
+    va_start(ap, format);
+    vfprintf(stderr, format, ap);
+    va_end(ap);
+    fprintf(stderr, "\nTry '%s --help'.\n", perf_name);
+    exit(EXIT_USAGE);
+}
+
+/* @return the character behind the number, NULL if there is none or it is too large. */
+static const char *parse_size(const char *text, size_t *size)
+{
+    static const char  units[] = "KMG";
+    unsigned long long value;
+    const char        *unit;
+    char              *end;
+
+    if (!isdigit((unsigned char)text[0])) {
+        return NULL;
+    }
+    errno = 0;
+    value = strtoull(text, &end, 10);
+    unit  = (*end != '\0') ? strchr(units, toupper((unsigned char)*end)) : NULL;
+    if (unit != NULL) {
+        ++end;
+    }
+    if ((errno != 0) || (value > PERF_SIZE_MAX)) {
+        return NULL;
+    }
+    value <<= (unit != NULL) ? 10 * (unit - units + 1) : 0;
+    *size   = value;
+    return (value <= PERF_SIZE_MAX) ? end : NULL;
+}
+
+static void parse_sizes(const char *text, perf_options_t *opt)
+{
+    const char *end = parse_size(text, &opt->size_min);
+
+    opt->size_max = opt->size_min;
+    if ((end != NULL) && (*end == ':')) {
+        end = parse_size(end + 1, &opt->size_max);
+    }
+    if ((end == NULL) || (*end != '\0') || (opt->size_max < opt->size_min) || (opt->size_max == 0)) {
+        bad_usage("'%s' is no size or range of sizes up to %lu bytes", text, PERF_SIZE_MAX);
+    }
+}
+
+static unsigned parse_count(const char *text, unsigned min, const char *what)
+{
+    char         *end;
+    unsigned long value;
+
+    errno = 0;
+    value = strtoul(text, &end, 10);
+    if (!isdigit((unsigned char)text[0]) || (*end != '\0') || (errno != 0) || (value < min) ||
+        (value > 1000000000ul)) {
+        bad_usage("'%s' is no number of %s from %u to 1000000000", text, what, min);
+    }
+    return (unsigned)value;
+}
+
+static void parse_cpus(const char *text, perf_options_t *opt)
+{
+    char extra;
+
+    if (strcmp(text, "none") == 0) {
+        opt->cpus[0] = opt->cpus[1] = -1;
+        return;
+    }
+    if ((sscanf(text, "%d,%d%c", &opt->cpus[0], &opt->cpus[1], &extra) != 2) ||
+        (opt->cpus[0] < 0) || (opt->cpus[1] < 0) || (opt->cpus[0] >= CPU_SETSIZE) ||
+        (opt->cpus[1] >= CPU_SETSIZE)) {
+        bad_usage("'%s' isn't two CPU numbers such as 0,1, nor none", text);
+    }
+}
+
+static void select_tests(int argc, char **argv, int all, unsigned char *selected)
+{
+    unsigned i;
+    int      arg;
+
+    memset(selected, all || (argc == 0), perf_num_tests);
+    for (arg = 0; arg < argc; ++arg) {
+        for (i = 0; (i < perf_num_tests) && (strcmp(perf_tests[i].name, argv[arg]) != 0); ++i) {
+        }
+        if (i == perf_num_tests) {
+            bad_usage("there is no test '%s', see --list", argv[arg]);
+        }
+        selected[i] = 1;
+    }
+}
+
+int main(int argc, char **argv)
+{
+    enum { OPT_CPU = 256 };
+    static const struct option options[] = {
+        {"all", no_argument, NULL, 'a'},           {"size", required_argument, NULL, 's'},
+        {"iterations", required_argument, NULL, 'n'}, {"warm-up", required_argument, NULL, 'w'},
+        {"memory", required_argument, NULL, 'm'},  {"check", no_argument, NULL, 'c'},
+        {"cpu", required_argument, NULL, OPT_CPU}, {"device", required_argument, NULL, 'd'},
+        {"json", no_argument, NULL, 'j'},          {"list", no_argument, NULL, 'l'},
+        {"version", no_argument, NULL, 'V'},       {"help", no_argument, NULL, 'h'},
+        {NULL, 0, NULL, 0},
+    };
+    perf_options_t opt = {.iterations = 100000, .warm_up = 10000, .shared = 1, .cpus = {-1, -1}};
+    unsigned char  selected[64];
+    int            c, all = 0, pinned = 1;
+    unsigned       i;
+
+    while ((c = getopt_long(argc, argv, "as:n:w:m:cd:jlVh", options, NULL)) != -1) {
+        switch (c) {
+        case 'a':
+            all = 1;
+            break;
+        case 's':
+            parse_sizes(optarg, &opt);
+            break;
+        case 'n':
+            opt.iterations = parse_count(optarg, 1, "iterations");
+            break;
+        case 'w':
+            opt.warm_up = parse_count(optarg, 0, "warm-up operations");
+            break;
+        case 'm':
+            if ((strcmp(optarg, "shared") != 0) && (strcmp(optarg, "private") != 0)) {
+                bad_usage("memory is shared or private, not '%s'", optarg);
+            }
+            opt.shared = (optarg[0] == 's');
+            break;
+        case 'c':
+            opt.check = 1;
+            break;
+        case OPT_CPU:
+            parse_cpus(optarg, &opt);
+            pinned = 0;
+            break;
+        case 'd':
+            opt.device = optarg;
+            break;
+        case 'j':
+            opt.json = 1;
+            break;
+        case 'l':
+            for (i = 0; i < perf_num_tests; ++i) {
+                printf("%s\n", perf_tests[i].name);
+            }
+            return EXIT_SUCCESS;
+        case 'V':
+            printf("%s %s\n", perf_name, angara_version());
+            return EXIT_SUCCESS;
+        case 'h':
+            usage(stdout);
+            return EXIT_SUCCESS;
+        default:
+            fprintf(stderr, "Try '%s --help'.\n", perf_name);
+            return EXIT_USAGE;
+        }
+    }
+    select_tests(argc - optind, argv + optind, all, selected);
+    if (pinned) {
+        choose_cpus(&opt);
+    }
+    return run_both(&opt, selected);
+}

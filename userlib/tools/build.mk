@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# angara_info and angara_perf. Included by userlib/build.mk.
+
+TOOLS_JANSSON := $(shell $(PKG_CONFIG) --libs jansson 2>/dev/null || echo -ljansson)
+
+ANGARA_INFO_OBJS := $(patsubst %.c,$(B)/obj/%.o,userlib/tools/angara_info.c userlib/tools/info_checks.c)
+ANGARA_PERF_OBJS := $(patsubst %.c,$(B)/obj/%.o,userlib/tools/angara_perf.c userlib/tools/perf_tests.c)
+
+ALL_TARGETS += $(B)/bin/angara_info $(B)/bin/angara_perf
+
+$(B)/bin/angara_info: $(ANGARA_INFO_OBJS)
+$(B)/bin/angara_perf: $(ANGARA_PERF_OBJS)
+
+# The tools find the library next to themselves, installed or not.
+$(B)/bin/angara_info $(B)/bin/angara_perf: $(B)/lib/libangara.so.0
+	$(SAY) LD $@
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS_COMMON) $(LDFLAGS_COMMON) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) -L$(B)/lib \
+		-langara $(TOOLS_JANSSON) -Wl,-rpath,'$$ORIGIN/../lib'

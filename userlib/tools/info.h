@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Private to angara_info: what it found out, as data; printing is angara_info.c. */
+#ifndef ANGARA_TOOLS_INFO_H
+#define ANGARA_TOOLS_INFO_H
+
+#include <angara/angara.h>
+
+typedef enum {
+    INFO_OK,      /* as it should be */
+    INFO_NOTE,    /* works, but slower or with less than it could */
+    INFO_MISSING, /* something can't be used */
+    INFO_ERROR    /* nothing works until it is cured */
+} info_state_t;
+
+/* One thing looked at. */
+typedef struct {
+    const char  *name;
+    info_state_t state;
+    char         value[256]; /* what was found */
+    char         fix[512];   /* what to do about it, empty if nothing */
+} info_check_t;
+
+#define INFO_CHECKS_MAX 24
+
+/* Look at everything around the library. @return number of checks filled in. */
+unsigned info_checks(info_check_t *checks);
+
+const char *info_state_name(info_state_t state);
+
+#endif

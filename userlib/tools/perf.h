@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Private to angara_perf: the two processes that measure (rank 0 reports, rank 1 answers) and the
+ * tests that they run. Public library calls only.
+ */
+#ifndef ANGARA_TOOLS_PERF_H
+#define ANGARA_TOOLS_PERF_H
+
+#include <angara/angara.h>
+#include <angara/angara_fast.h>
+
+#define PERF_BATCHES   10u             /* a result is the median of so many batches */
+#define PERF_DATA      128u            /* window: flags, credits in front; then data */
+#define PERF_RING      (4u << 20)      /* bytes of window that a stream of puts goes through */
+#define PERF_RING_MAX  256u            /* slots of it */
+#define PERF_DEPTH     32u             /* offload operations under one marker */
+#define PERF_SIZE_MAX  (256ul << 20)
+
+typedef struct {
+    const char *device;
+    size_t      size_min, size_max; /* 0: the test's own sizes */
+    unsigned    iterations;
+    unsigned    warm_up;
+    int         shared; /* memory of offload operations and atomics */
+    int         check;
+    int         json;
+    int         cpus[2]; /* -1: not pinned */
+} perf_options_t;
+
+typedef struct {
+    const perf_options_t *opt;
+    unsigned              rank;
+    int                   sock; /* to the other process */
+    angara_domain_h       dom;
+    angara_attr_t         attr;
+    angara_pe_h           pe;
+    angara_peer_h         peer;
+    char                 *window;
+    char                 *scratch; /* for windows without plain stores */
+    angara_marker_slot_t *slot;
+    uint64_t              value;    /* last one posted to the slot */
+    uint64_t              sequence; /* flags and tickets, never repeated */
+    char                 *mem;      /* own region, target of the other's operations */
+    size_t                mem_size;
+    angara_mr_h           mr;
+    uint64_t              rkey; /* the other's */
+    char                 *buf;  /* local end of operations */
+    angara_mr_h           buf_mr;
+} perf_t;
+
+typedef struct {
+    double   median, min, max; /* over batches */
+    unsigned iterations;
+} perf_result_t;
+
+/* Time of one batch in seconds, measured by rank 0; both ranks call it with the same arguments. */
+typedef double (*perf_batch_func_t)(perf_t *p, size_t size, unsigned iterations);
+
+typedef enum { PERF_NS, PERF_HALF_NS, PERF_MBS, PERF_MOPS } perf_unit_t;
+
+typedef struct {
+    const char       *name;
+    const char       *help;
+    perf_unit_t       unit;
+    size_t            default_min, default_max;
+    size_t            limit; /* largest size; 0: what the device or the memory allows */
+    int               window; /* limited by put_max */
+    perf_batch_func_t batch;
+} perf_test_t;
+
+extern const perf_test_t perf_tests[];
+extern const unsigned    perf_num_tests;
+
+const char *perf_unit_name(perf_unit_t unit);
+
+/* End this process with a message; the other notices. */
+void perf_fail(const char *format, ...) __attribute__((noreturn, format(printf, 1, 2)));
+void perf_barrier(perf_t *p);
+/* End with a message if the peer is gone; called now and then from wait loops. */
+void perf_look(perf_t *p);
+
+#endif
