@@ -17,7 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #define MR_COMMIT 1024 /* entries whose memory is allocated at once */
@@ -53,8 +52,8 @@ angara_status_t soft_domain_open(const char *device, angara_domain_h *dom_p)
     if (status != ANGARA_OK) {
         goto err_segment;
     }
-    if (getrandom(&dom->random, sizeof(dom->random), 0) != sizeof(dom->random)) {
-        status = ANGARA_ERR_SYSTEM;
+    status = soft_random(&dom->random, sizeof(dom->random));
+    if (status != ANGARA_OK) {
         goto err_segment;
     }
     pthread_mutex_init(&dom->lock, NULL);

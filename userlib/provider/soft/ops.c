@@ -115,8 +115,10 @@ static angara_status_t cma_error(soft_peer_t *peer)
     case EFAULT: /* the region's memory was unmapped, there or here */
         return ANGARA_ERR_BOUNDS;
     case EPERM:
-        peer->cma = 0; /* the rules changed under way: the helper does it next time */
-        return ANGARA_ERR_RIGHTS;
+    case ENOSYS: /* the rules changed under way: the helper does it from now on */
+        peer->cma = 0;
+        soft_warn_no_cma(peer, errno);
+        return peer->pair.engine->chaos == NULL ? ANGARA_INPROGRESS : ANGARA_ERR_SYSTEM;
     case ENOMEM:
         return ANGARA_ERR_NO_MEMORY;
     default:
@@ -178,13 +180,15 @@ static angara_status_t backend_copy(ang_pair_t *pair, const ang_ref_t *dst, cons
         *done = length;
         return ANGARA_OK;
     }
-    if (dst->kind == REF_CMA) {
-        return cma_copy(peer, dst->addr, src->addr, length, 0, done);
+    if ((dst->kind == REF_CMA || src->kind == REF_CMA) && peer->cma) {
+        angara_status_t status =
+            dst->kind == REF_CMA ? cma_copy(peer, dst->addr, src->addr, length, 0, done)
+                                 : cma_copy(peer, src->addr, dst->addr, length, 1, done);
+        if (status != ANGARA_INPROGRESS) {
+            return status;
+        }
     }
-    if (src->kind == REF_CMA) {
-        return cma_copy(peer, src->addr, dst->addr, length, 1, done);
-    }
-    if (dst->kind == REF_AGENT) {
+    if (dst->kind != ANG_REF_HOST) {
         return soft_agent_copy_out(peer, dst->key, dst->offset, (void *)(uintptr_t)src->addr, length,
                                    done);
     }

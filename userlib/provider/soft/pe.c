@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -100,9 +99,9 @@ static angara_status_t make_address(soft_pe_t *pe)
     address->node     = (uint32_t)ang_config.node;
     address->index    = next_index(self.pid);
     do {
-        if (getrandom(&address->generation, sizeof(address->generation), 0) !=
-            sizeof(address->generation)) {
-            return ANGARA_ERR_SYSTEM;
+        status = soft_random(&address->generation, sizeof(address->generation));
+        if (status != ANGARA_OK) {
+            return status;
         }
     } while (address->generation == 0);
     address->loc[0] = (uint64_t)pe->segment.fd << 32 | (uint32_t)self.pid;
@@ -114,8 +113,8 @@ static angara_status_t make_address(soft_pe_t *pe)
     return ANGARA_OK;
 }
 
-/* A word that peers read by process_vm_readv to see whether ptrace rules permit it. */
-static uint64_t soft_probe_word = SOFT_MAGIC_PE;
+/* A word that peers read and write back by process_vm_* to see whether ptrace rules permit it. */
+static volatile uint64_t soft_probe_word = SOFT_MAGIC_PE;
 
 static void fill_segment(soft_pe_t *pe, size_t window_size)
 {

@@ -67,24 +67,25 @@ angara_status_t soft_is_reachable(angara_domain_h dom, const angara_address_t *a
 
 /* ---- connecting ------------------------------------------------------------------------------ */
 
-static void warn_no_cma(const soft_peer_t *peer, int error)
+void soft_warn_no_cma(const soft_peer_t *peer, int error)
 {
     static int warned;
 
     if (!__atomic_exchange_n(&warned, 1, __ATOMIC_RELAXED)) {
-        ang_warn("process_vm_readv on %s is refused (%s): the peer's helper thread copies instead, which "
+        ang_warn("process_vm_readv or process_vm_writev on %s is refused (%s): the peer's helper thread copies instead, which "
                  "is slower. Check kernel.yama.ptrace_scope (0 permits it), the container's seccomp profile "
                  "and that all ranks run as one user",
                  peer->base.name, strerror(error));
     }
 }
 
-/* Do ptrace rules permit process_vm_* on the peer? Read a word that is known. */
+/* Do ptrace rules permit process_vm_* on the peer? Read a word that is known, and write it back. */
 static int probe_cma(soft_peer_t *peer)
 {
     uint64_t     word   = 0;
     struct iovec local  = {&word, sizeof(word)};
     struct iovec remote = {(void *)(uintptr_t)peer->remote.seg->probe, sizeof(word)};
+    pid_t        pid    = peer->remote.pid;
 
     if (peer->remote.same_process) {
         return 1;
@@ -92,13 +93,15 @@ static int probe_cma(soft_peer_t *peer)
     if (!ang_config.cma) {
         return 0;
     }
-    if (process_vm_readv(peer->remote.pid, &local, 1, &remote, 1, 0) != (ssize_t)sizeof(word)) {
+    if (process_vm_readv(pid, &local, 1, &remote, 1, 0) != (ssize_t)sizeof(word) ||
+        word != SOFT_MAGIC_PE ||
+        process_vm_writev(pid, &local, 1, &remote, 1, 0) != (ssize_t)sizeof(word)) {
         if (errno != ESRCH) {
-            warn_no_cma(peer, errno);
+            soft_warn_no_cma(peer, errno);
         }
         return 0;
     }
-    return word == SOFT_MAGIC_PE;
+    return 1;
 }
 
 static soft_peer_t *find_peer(soft_pe_t *pe, const angara_address_t *address)

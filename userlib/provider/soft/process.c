@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -143,6 +144,15 @@ static uint64_t hash(const char *text)
         value = (value ^ (uint8_t)*text) * 0x100000001b3ull;
     }
     return value;
+}
+
+angara_status_t soft_random(void *bytes, size_t size)
+{
+    if (getrandom(bytes, size, 0) != (ssize_t)size) {
+        ang_error("getrandom failed: %s", strerror(errno));
+        return ANGARA_ERR_SYSTEM;
+    }
+    return ANGARA_OK;
 }
 
 static int register_membarrier(void)

@@ -168,6 +168,8 @@ uint64_t soft_memory_available(void);
 uint64_t soft_owner(void);
 /* Is the process of that word alive? */
 int soft_owner_alive(uint64_t owner);
+/* Random bytes of the kernel's. */
+angara_status_t soft_random(void *bytes, size_t size);
 /* Make all CPUs that run registered processes execute a full barrier. */
 void soft_membarrier(void);
 
@@ -349,6 +351,8 @@ void            soft_peer_disconnect(angara_peer_h peer);
 angara_status_t soft_peer_status(angara_peer_h peer);
 angara_status_t soft_peer_reset(angara_peer_h peer);
 void            soft_peer_destroy(soft_peer_t *peer);
+/* Say once that process_vm_* is refused, and what to do. */
+void            soft_warn_no_cma(const soft_peer_t *peer, int error);
 /* Look for peers that died; raise PEER_DOWN for them. */
 unsigned        soft_peers_check(soft_pe_t *pe);
 
