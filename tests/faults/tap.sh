@@ -115,18 +115,19 @@ no_line() { ! grep -E -- "$2" "$out/$1" || why "$1 has a line with $2"; }
 messages()
 {
     local count
-    count=$(grep -E "$angara_line" "$out/stderr" | grep -Ec -- "$1" || true)
+    count=$(cat "$out/stdout" "$out/stderr" | grep -E "$angara_line" | grep -Ec -- "$1" || true)
     [[ $count -ge $2 && $count -le $3 ]] || why "$count messages with $1 instead of $2 to $3"
 }
 
-# Lines by which this stack speaks: the library's own, and UCX's log with our files in it.
-readonly angara_line='^angara\[[0-9]+\] (error|warning)|uct_angara_[a-z]+\.c:[0-9]+|\] angara: '
+# Lines by which this stack speaks: the library's own and the Open MPI component's on stderr, and
+# those of UCX's log that come from our files, on stdout.
+readonly angara_line='^angara(\[[0-9]+\] (error|warning))?: |uct_angara_[a-z]+\.c:[0-9]+|\] angara: '
 
 # only_messages REGEX MIN MAX: as messages, and there are no others.
 only_messages()
 {
     messages "$@" || return 1
-    ! grep -E "$angara_line" "$out/stderr" | grep -Ev -- "$1" | sed 's/^/#   other: /' |
+    ! cat "$out/stdout" "$out/stderr" | grep -E "$angara_line" | grep -Ev -- "$1" | sed 's/^/#   other: /' |
         grep . || return 1
 }
 

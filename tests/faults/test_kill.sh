@@ -24,6 +24,7 @@ death='pid [0-9]+ \(PE [0-9]+ of node [0-9]+\) died'
 ended_in_time()
 {
     local spent=$((SECONDS - started))
+    echo "# $spent s"
     [[ $spent -le $bound ]] || why "the job took $spent s"
 }
 

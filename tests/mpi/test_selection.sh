@@ -74,7 +74,15 @@ env_is_clean()
 
 is_angara()
 {
-    is_right && uses pml ucx && uses osc ucx && env_is_clean && (($(stats_sum eager_tx) > 0))
+    is_right && uses pml ucx && uses osc ucx && env_is_clean &&
+        (($(stats_sum eager_tx) > 0)) &&
+        (($(stats_sum put_short) + $(stats_sum put_bcopy) + $(stats_sum put_zcopy) > 0))
+}
+
+# One process talks to itself by UCX's own means.
+is_angara_alone()
+{
+    is_right && uses pml ucx && uses osc ucx && env_is_clean && (($(stats_files) == 1))
 }
 
 is_angara_without_osc()
@@ -142,7 +150,7 @@ test_asked()
     launch "$asked" -- --mca pml ucx "$probe"
     verdict "--mca pml ucx needs no further variables" uses pml ucx
     run "$asked" "$probe"
-    verdict "a program started without mpirun" is_angara
+    verdict "a program started without mpirun" is_angara_alone
     launch -- --mca hook_angara_enable 1 -x "$asked" "$probe"
     verdict "hook_angara_enable=1" is_angara
     launch -- --mca opal_common_ucx_tls angara --mca hook_angara_verbose 1 "$probe"

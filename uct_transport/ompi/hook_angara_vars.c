@@ -25,12 +25,15 @@
 
 /* The same lists without ucx. An empty list can't be told from an unset one everywhere, so where
  * nothing remains excluded a name stands that no component has. */
-#define PML_VALUE "^nosuch"
-#define OSC_VALUE "^pt2pt"
+#define PML_VALUE    "^nosuch"
+#define OSC_VALUE    "^pt2pt"
+
+#define OSC_PRIORITY "200"
 
 typedef enum {
     VAR_PML,
     VAR_OSC,
+    VAR_OSC_PRIORITY,
     VAR_UCX_TLS,
     VAR_UCX_DEVICES,
     VAR_UCX_MEM_HOOKS,
@@ -66,6 +69,12 @@ static const var_def_t var_defs[VAR_LAST] = {
     [VAR_OSC] = {ENV_PREFIX "osc", OSC_VALUE, "ompi", "osc", NULL, NULL, MCA_BASE_VAR_TYPE_STRING,
                  MCA_BASE_VAR_FLAG_SETTABLE, OPAL_INFO_LVL_2, MCA_BASE_VAR_SCOPE_ALL_EQ,
                  SELECTION_DESCRIPTION("osc")},
+    /* Above osc/rdma and osc/sm, which would keep windows off the transport. Windows of shared
+     * memory stay with osc/sm, whatever this says. */
+    [VAR_OSC_PRIORITY] = {ENV_PREFIX "osc_ucx_priority", OSC_PRIORITY, "ompi", "osc", "ucx",
+                          "priority", MCA_BASE_VAR_TYPE_UNSIGNED_INT, MCA_BASE_VAR_FLAG_DWG,
+                          OPAL_INFO_LVL_3, MCA_BASE_VAR_SCOPE_GROUP,
+                          "Priority of the osc/ucx component"},
     [VAR_UCX_TLS] = {ENV_PREFIX "opal_common_ucx_tls", HOOK_ANGARA_TL_NAME, "opal", "opal_common",
                      "ucx", "tls", MCA_BASE_VAR_TYPE_STRING, MCA_BASE_VAR_FLAG_SETTABLE,
                      OPAL_INFO_LVL_3, MCA_BASE_VAR_SCOPE_LOCAL,
@@ -209,15 +218,34 @@ static var_owner_t var_owner(var_id_t id, const char *distribution_value, char *
     return owner;
 }
 
+/* The owner of the variable has read the environment already. */
+static void var_set_registered(const var_def_t *def, int index)
+{
+    mca_base_var_storage_t *storage = NULL;
+
+    switch (def->type) {
+    case MCA_BASE_VAR_TYPE_STRING:
+        (void)mca_base_var_set_value(index, def->new_value, strlen(def->new_value) + 1,
+                                     MCA_BASE_VAR_SOURCE_SET, NULL);
+        break;
+    case MCA_BASE_VAR_TYPE_UNSIGNED_INT: /* those are not settable, officially */
+        if ((mca_base_var_get_value(index, &storage, NULL, NULL) == OPAL_SUCCESS) &&
+            (storage != NULL)) {
+            storage->uintval = (unsigned)strtoul(def->new_value, NULL, 10);
+        }
+        break;
+    default:
+        break;
+    }
+}
+
 static void var_set(var_id_t id)
 {
     const var_def_t *def   = &var_defs[id];
     int              index = var_find(def);
 
-    /* Its owner has read the environment already. */
-    if ((index >= 0) && (def->type == MCA_BASE_VAR_TYPE_STRING)) {
-        (void)mca_base_var_set_value(index, def->new_value, strlen(def->new_value) + 1,
-                                     MCA_BASE_VAR_SOURCE_SET, NULL);
+    if (index >= 0) {
+        var_set_registered(def, index);
     }
     if (setenv(def->env_name, def->new_value, 0) == 0) {
         var_is_set[id] = true;
@@ -279,6 +307,7 @@ hook_angara_ucx_t hook_angara_vars_set(bool is_openshmem)
     }
     if (var_owner(VAR_OSC, OSC_DISTRIBUTION_VALUE, NULL) == VAR_OWNER_DISTRIBUTION) {
         var_set(VAR_OSC);
+        var_set_unless_user(VAR_OSC_PRIORITY);
         osc_was_set = true;
     }
     var_set_unless_user(VAR_UCX_TLS);
@@ -295,13 +324,12 @@ out:
 
 void hook_angara_vars_withdraw_osc(void)
 {
-    int                   index    = mca_base_var_find("ompi", "osc", "ucx", "priority");
-    unsigned             *priority = NULL;
-    mca_base_var_source_t source;
+    int       index    = mca_base_var_find("ompi", "osc", "ucx", "priority");
+    unsigned *priority = NULL;
 
     if (!osc_was_set || (index < 0) ||
-        (mca_base_var_get_value(index, &priority, &source, NULL) != OPAL_SUCCESS) ||
-        (priority == NULL) || (source != MCA_BASE_VAR_SOURCE_DEFAULT)) {
+        (mca_base_var_get_value(index, &priority, NULL, NULL) != OPAL_SUCCESS) ||
+        (priority == NULL)) {
         return;
     }
     hook_angara_verbose(1, "pml/ucx was not selected: osc/ucx is not used either");
