@@ -12,6 +12,8 @@
  */
 #include "entry.h"
 
+#include "src/log.h"
+
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -541,6 +543,8 @@ angara_status_t ang_chaos_start(ang_engine_t *engine, uint64_t seed, unsigned de
     error = pthread_create(&chaos->thread, NULL, chaos_thread, engine);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (error != 0) {
+        ang_error("the thread of chaos mode can't be started: %s. Check ulimit -u and ulimit -v",
+                  strerror(error));
         engine->chaos = NULL;
         pthread_cond_destroy(&chaos->work);
         pthread_mutex_destroy(&chaos->lock);

@@ -13,8 +13,9 @@ void ang_log_print(ang_log_level_t level, const char *format, ...)
 
 #define ang_log(_level, ...) \
     do { \
-        if (__builtin_expect((_level) <= ang_log_level, 0)) { \
-            ang_log_print(_level, __VA_ARGS__); \
+        ang_log_level_t ang_level_ = (_level); \
+        if (__builtin_expect(ang_level_ <= ang_log_level, 0)) { \
+            ang_log_print(ang_level_, __VA_ARGS__); \
         } \
     } while (0)
 

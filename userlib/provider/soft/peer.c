@@ -114,11 +114,17 @@ static soft_peer_t *find_peer(soft_pe_t *pe, const angara_address_t *address)
     return NULL;
 }
 
+/* Is its pidfd in the epoll set? Without pidfds its death is found by soft_peers_check() alone. */
+static int has_watch(const soft_peer_t *peer)
+{
+    return !peer->remote.same_process && peer->remote.pidfd >= 0;
+}
+
 static angara_status_t watch(soft_pe_t *pe, soft_peer_t *peer)
 {
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = peer};
 
-    if (peer->remote.same_process) {
+    if (!has_watch(peer)) {
         return ANGARA_OK;
     }
     if (epoll_ctl(pe->epoll_fd, EPOLL_CTL_ADD, peer->remote.pidfd, &event) != 0) {
@@ -240,7 +246,7 @@ void soft_peer_destroy(soft_peer_t *peer)
     for (link = &pe->peers; *link != peer; link = &(*link)->next) {
     }
     *link = peer->next;
-    if (!peer->remote.same_process && !peer->down) {
+    if (has_watch(peer) && !peer->down) {
         epoll_ctl(pe->epoll_fd, EPOLL_CTL_DEL, peer->remote.pidfd, NULL);
     }
     /* Events about it must not name it any more. */
@@ -293,7 +299,7 @@ static void peer_down(soft_pe_t *pe, soft_peer_t *peer, int exited)
 {
     int closed = peer->remote.seg->generation != peer->remote.address.generation;
 
-    if (!peer->remote.same_process) {
+    if (has_watch(peer)) {
         epoll_ctl(pe->epoll_fd, EPOLL_CTL_DEL, peer->remote.pidfd, NULL);
     }
     peer->down = 1;
@@ -320,6 +326,9 @@ unsigned soft_peers_check(soft_pe_t *pe)
     for (soft_peer_t *peer = pe->peers; peer != NULL; peer = peer->next) {
         if (!peer->down && peer->remote.seg->generation != peer->remote.address.generation) {
             peer_down(pe, peer, 0);
+            count++;
+        } else if (!peer->down && !has_watch(peer) && soft_remote_dead(&peer->remote)) {
+            peer_down(pe, peer, 1);
             count++;
         }
         ang_engine_lock(&pe->engine);

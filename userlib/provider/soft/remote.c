@@ -29,10 +29,21 @@ static int address_fd(const angara_address_t *address)
 
 int soft_remote_dead(const soft_remote_t *remote)
 {
-    struct pollfd poller = {remote->pidfd, POLLIN, 0};
+    struct pollfd poller     = {remote->pidfd, POLLIN, 0};
+    uint64_t      start_time = 0;
 
     if (remote->same_process) {
         return 0;
+    }
+    if (remote->pidfd < 0) { /* a kernel or a profile without pidfds: ask /proc */
+        switch (soft_process_look(remote->pid, &start_time)) {
+        case SOFT_ALIVE:
+            return start_time != remote->address.loc[1];
+        case SOFT_GONE:
+            return 1;
+        default:
+            return 0;
+        }
     }
     return poll(&poller, 1, 0) > 0;
 }
@@ -48,7 +59,7 @@ static angara_status_t bind_process(const angara_address_t *address, soft_remote
         return ANGARA_ERR_UNREACHABLE;
     }
     remote->pidfd = (int)syscall(SYS_pidfd_open, remote->pid, 0);
-    if (remote->pidfd < 0) {
+    if (remote->pidfd < 0 && errno != ENOSYS && errno != EPERM) {
         if (errno == ESRCH || errno == EINVAL) {
             return ANGARA_ERR_PEER_DEAD;
         }
