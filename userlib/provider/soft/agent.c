@@ -75,6 +75,17 @@ void soft_agent_abandon(soft_peer_t *peer)
     peer->agent = -1;
 }
 
+/* Wake whoever serves: the helper thread, or its owner, who may be there before the thread is up. */
+static void wake_server(soft_peer_t *peer)
+{
+    soft_remote_t *remote = &peer->remote;
+
+    __atomic_thread_fence(__ATOMIC_SEQ_CST); /* the request, then the look at the sleepers */
+    peer->agent_poke = __atomic_load_n(&remote->seg->helper_asleep, __ATOMIC_RELAXED) &&
+                       !soft_remote_poke(remote, remote->seg->helper_fd, &remote->helper_fd);
+    soft_wake(&peer->base);
+}
+
 /* Send a request. `src` bytes are staged first. ANGARA_INPROGRESS if there is no room: try again. */
 static angara_status_t agent_send(soft_peer_t *peer, soft_request_t *request, const void *src)
 {
@@ -111,11 +122,7 @@ static angara_status_t agent_send(soft_peer_t *peer, soft_request_t *request, co
         return ANGARA_INPROGRESS;
     }
     pe->counters.services++;
-    __atomic_thread_fence(__ATOMIC_SEQ_CST); /* the request, then the look at the sleepers */
-    if (__atomic_load_n(&remote->seg->helper_asleep, __ATOMIC_RELAXED)) {
-        soft_remote_poke(remote, remote->seg->helper_fd, &remote->helper_fd);
-    }
-    soft_wake(&peer->base); /* its owner may serve before the helper thread is up */
+    wake_server(peer);
     return ANGARA_INPROGRESS;
 }
 
@@ -126,6 +133,9 @@ static angara_status_t agent_receive(soft_peer_t *peer, uint64_t *old)
     int64_t    status;
 
     if (!answered(pe, peer->agent)) {
+        if (peer->agent_poke) {
+            wake_server(peer);
+        }
         return peer->down ? ANGARA_ERR_PEER_DEAD : ANGARA_INPROGRESS;
     }
     status = agent_reply(pe, peer->agent)->status;

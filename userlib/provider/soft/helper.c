@@ -227,8 +227,9 @@ static void serve_one(soft_pe_t *pe, const soft_request_t *request)
     reply->old    = old;
     __atomic_store_n(&reply->sequence, request->sequence, __ATOMIC_RELEASE);
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
-    if (__atomic_exchange_n(&remote->seg->armed, 0, __ATOMIC_SEQ_CST)) {
-        soft_remote_poke(remote, remote->seg->wake_fd, &remote->wake_fd);
+    if (__atomic_exchange_n(&remote->seg->armed, 0, __ATOMIC_SEQ_CST) &&
+        !soft_remote_poke(remote, remote->seg->wake_fd, &remote->wake_fd)) {
+        ang_warn("pid %d sleeps and can't be woken: %s", (int)remote->pid, strerror(errno));
     }
 }
 

@@ -137,6 +137,14 @@ static void fill_segment(soft_pe_t *pe, size_t window_size)
     __atomic_store_n(&seg->magic, SOFT_MAGIC_PE, __ATOMIC_RELEASE);
 }
 
+/* Each PE its own order; 0 only if chaos is off. */
+static uint64_t chaos_seed(const soft_pe_t *pe)
+{
+    uint64_t seed = ang_config.chaos + pe->address.index;
+
+    return ang_config.chaos == 0 ? 0 : seed != 0 ? seed : 1;
+}
+
 static void pe_free(soft_pe_t *pe)
 {
     int fds[] = {pe->epoll_fd, pe->wake_pipe[0], pe->wake_pipe[1]};
@@ -190,7 +198,7 @@ angara_status_t soft_pe_create(angara_domain_h dom, size_t window_size, unsigned
     if (status == ANGARA_OK) {
         status = ang_engine_init(&pe->engine, &soft_backend, pe,
                                  ang_config.chaos ? SOFT_CHAOS_LIMIT : SOFT_RING_LIMIT,
-                                 ang_config.chaos ? ang_config.chaos + pe->address.index : 0,
+                                 chaos_seed(pe),
                                  (unsigned)ang_config.chaos_delay_us);
     }
     if (status != ANGARA_OK) {

@@ -247,14 +247,15 @@ static int poke_fd(soft_remote_t *remote, int fd, int *cache)
     return opened;
 }
 
-void soft_remote_poke(soft_remote_t *remote, int fd, int *cache)
+int soft_remote_poke(soft_remote_t *remote, int fd, int *cache)
 {
     int pipe_fd = poke_fd(remote, fd, cache);
 
-    /* A full pipe wakes as well. If it is gone, the look after dead peers tells. */
-    if (pipe_fd >= 0 && write(pipe_fd, "", 1) < 0) {
+    if (pipe_fd < 0) {
         ang_debug("waking pid %d: %s", (int)remote->pid, strerror(errno));
+        return 0;
     }
+    return write(pipe_fd, "", 1) == 1 || errno == EAGAIN; /* a full pipe wakes as well */
 }
 
 angara_status_t soft_remote_map(soft_remote_t *remote, uint64_t key, int fd, uint64_t offset,

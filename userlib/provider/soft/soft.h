@@ -206,8 +206,8 @@ angara_status_t soft_remote_open(const angara_address_t *address, soft_remote_t 
 void            soft_remote_close(soft_remote_t *remote);
 /* Gone, as far as the kernel says right now. */
 int soft_remote_dead(const soft_remote_t *remote);
-/* Write a byte to the pipe behind `fd` of the remote process, opened into *cache. */
-void soft_remote_poke(soft_remote_t *remote, int fd, int *cache);
+/* Write a byte to the pipe behind `fd` of the remote process, opened into *cache. @return done? */
+int soft_remote_poke(soft_remote_t *remote, int fd, int *cache);
 /* Pointer to a shared region of the remote's, mapped on first use. The caller holds the hazard. */
 angara_status_t soft_remote_map(soft_remote_t *remote, uint64_t key, int fd, uint64_t offset,
                                 uint64_t length, char **base_p);
@@ -307,6 +307,7 @@ struct soft_peer {
     int                cma;       /* process_vm_* is permitted */
     int                agent;     /* service request under way: its agent, else -1 */
     uint32_t           agent_length;   /* bytes of the chunk under way */
+    int                agent_poke;     /* waking the helper failed: try again */
 };
 
 static inline soft_pe_t *soft_pe(angara_pe_h pe)
