@@ -7,8 +7,8 @@
  *     8-byte word; a flag lands after the bytes of its own put and nothing else;
  *   - a put's source is read at a random time before its delivery, in ring order across pairs;
  *   - data is delivered in pieces, in random order.
- * One thread per engine works on the queue, so that what was posted goes on while its poster computes;
- * the poster's own progress calls do the same work under the same lock.
+ * One thread per engine works on the queue, so that what was posted goes on while its poster
+ * computes; the poster's own progress calls do the same work under the same lock.
  */
 #include "entry.h"
 
@@ -19,9 +19,9 @@
 #include <string.h>
 #include <time.h>
 
-#define MAX_PIECES    6
-#define SCRIBBLE_MAX  4096  /* bytes scribbled at each end of a long delivery */
-#define STEPS_A_TURN  64
+#define MAX_PIECES   6
+#define SCRIBBLE_MAX 4096 /* bytes scribbled at each end of a long delivery */
+#define STEPS_A_TURN 64
 
 typedef struct ang_chaos {
     pthread_mutex_t lock;
@@ -31,7 +31,7 @@ typedef struct ang_chaos {
     uint64_t        random;
     uint64_t        delay_ns;
     uint64_t        sequence;
-    ang_entry_t    *ring;      /* ring operations of all pairs whose source isn't read yet */
+    ang_entry_t    *ring; /* ring operations of all pairs whose source isn't read yet */
     ang_entry_t   **ring_tail;
 } ang_chaos_t;
 
@@ -110,8 +110,8 @@ static void enqueue(ang_chaos_t *chaos, ang_pair_t *pair, ang_entry_t *entry)
         *pair->window_tail = entry;
         pair->window_tail  = &entry->next;
     } else {
-        *pair->tail      = entry;
-        pair->tail       = &entry->next;
+        *pair->tail       = entry;
+        pair->tail        = &entry->next;
         *chaos->ring_tail = entry;
         chaos->ring_tail  = &entry->ring_next;
     }
@@ -294,8 +294,8 @@ static angara_status_t deliver_step(ang_chaos_t *chaos, ang_entry_t *entry)
     }
     piece = choose_piece(chaos, entry);
     piece_range(entry, piece, &start, &end);
-    dst_piece       = *dst;
-    src_piece       = *src;
+    dst_piece = *dst;
+    src_piece = *src;
     dst_piece.addr += start;
     src_piece.addr += start;
     status = entry->pair->engine->backend->copy(entry->pair, &dst_piece, &src_piece, end - start,
@@ -433,7 +433,7 @@ static int window_step(ang_chaos_t *chaos, ang_entry_t *entry)
 
 static unsigned windows_progress(ang_chaos_t *chaos, ang_pair_t *pair)
 {
-    ang_entry_t **link = &pair->window, *entry;
+    ang_entry_t **link  = &pair->window, *entry;
     unsigned      count = 0;
     uint64_t      now   = now_ns();
 

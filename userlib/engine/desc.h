@@ -3,8 +3,8 @@
  * The descriptor of the command ring: what an initiator hands to the descriptor engine, in the soft
  * provider as in the (emulated) NIC. A wire format: sizes and offsets are pinned below.
  *
- * The ring is the user's memory, so an engine copies a descriptor once and checks the copy. It takes
- * the initiator's identity from the ring, never from the descriptor.
+ * The ring is the user's memory, so an engine copies a descriptor once and checks the copy. It
+ * takes the initiator's identity from the ring, never from the descriptor.
  */
 #ifndef ANG_DESC_H
 #define ANG_DESC_H
@@ -26,22 +26,22 @@ typedef enum {
 #define ANG_DESC_INLINE 40
 
 typedef struct ang_desc {
-    uint8_t  op;       /* ang_op_t */
-    uint8_t  atomic;   /* angara_atomic_op_t */
-    uint8_t  width;    /* of an atomic: 4 or 8 */
-    uint8_t  flags;    /* 0; bits for triggered start and put-with-signal come later */
-    uint32_t pair;     /* destination: index in the PE's table of pairs */
-    uint64_t lkey;     /* local region */
-    uint64_t loffset;  /* offset in it; marker slot */
-    uint64_t rkey;     /* remote region */
-    uint64_t roffset;  /* offset in it */
-    uint64_t length;   /* bytes of a put or get */
-    uint64_t operand;  /* of an atomic; value of a marker */
-    uint64_t compare;  /* of a compare-and-swap */
-    uint32_t trigger_counter;   /* room for triggered operations: 0 */
-    uint32_t trigger_threshold; /* 0 */
-    uint64_t signal_offset;     /* room for put-with-signal: 0 */
-    uint64_t signal_value;      /* 0 */
+    uint8_t  op;                    /* ang_op_t */
+    uint8_t  atomic;                /* angara_atomic_op_t */
+    uint8_t  width;                 /* of an atomic: 4 or 8 */
+    uint8_t  flags;                 /* 0; bits for triggered start and put-with-signal come later */
+    uint32_t pair;                  /* destination: index in the PE's table of pairs */
+    uint64_t lkey;                  /* local region */
+    uint64_t loffset;               /* offset in it; marker slot */
+    uint64_t rkey;                  /* remote region */
+    uint64_t roffset;               /* offset in it */
+    uint64_t length;                /* bytes of a put or get */
+    uint64_t operand;               /* of an atomic; value of a marker */
+    uint64_t compare;               /* of a compare-and-swap */
+    uint32_t trigger_counter;       /* room for triggered operations: 0 */
+    uint32_t trigger_threshold;     /* 0 */
+    uint64_t signal_offset;         /* room for put-with-signal: 0 */
+    uint64_t signal_value;          /* 0 */
     uint8_t  data[ANG_DESC_INLINE]; /* of PUT_INLINE on a NIC; the soft provider passes a pointer */
 } ang_desc_t;
 

@@ -62,7 +62,8 @@ angara_status_t ang_entry_begin(ang_entry_t *entry)
         break;
     }
     if (status == ANGARA_OK) {
-        status = be->remote(entry->pair, desc->rkey, desc->roffset, length, raccess, &entry->remote);
+        status = be->remote(entry->pair, desc->rkey, desc->roffset, length, raccess,
+                            &entry->remote);
     }
     if (status == ANGARA_OK && desc->op == ANG_OP_ATOMIC && entry->remote.addr % desc->width != 0) {
         be->release(entry->pair, &entry->remote);
@@ -140,12 +141,12 @@ static angara_status_t advance_data(ang_entry_t *entry)
 
 angara_status_t ang_entry_advance(ang_entry_t *entry)
 {
-    ang_engine_t    *engine = entry->pair->engine;
-    angara_status_t  status;
+    ang_engine_t   *engine = entry->pair->engine;
+    angara_status_t status;
 
     if (entry->desc.op == ANG_OP_MARKER || entry->desc.op == ANG_OP_MARKER_SELF) {
-        status = entry->desc.op == ANG_OP_MARKER ? engine->backend->read_back(entry->pair)
-                                                 : ANGARA_OK;
+        status = entry->desc.op == ANG_OP_MARKER ? engine->backend->read_back(entry->pair) :
+                                                   ANGARA_OK;
         if (status == ANGARA_OK) {
             engine->backend->marker_land(engine, entry->desc.loffset, entry->desc.operand);
         }
@@ -197,8 +198,7 @@ void ang_pair_fault(ang_pair_t *pair, uint64_t key, angara_status_t status)
 /* A self marker waits for all sources before it, of all pairs; queued ones may not be read yet. */
 static int must_queue(const ang_pair_t *pair, const ang_desc_t *desc)
 {
-    return pair->head != NULL ||
-           (desc->op == ANG_OP_MARKER_SELF && pair->engine->pending != 0);
+    return pair->head != NULL || (desc->op == ANG_OP_MARKER_SELF && pair->engine->pending != 0);
 }
 
 static angara_status_t post_queued(ang_pair_t *pair, const ang_entry_t *model, const void *data)
@@ -254,8 +254,7 @@ angara_status_t ang_engine_post(ang_pair_t *pair, const ang_desc_t *desc, const 
 
     entry_init(&entry, pair, desc, data);
     if (__builtin_expect(engine->chaos != NULL, 0)) {
-        return ang_chaos_post(pair, &entry, data,
-                              desc->op == ANG_OP_PUT_INLINE ? desc->length : 0);
+        return ang_chaos_post(pair, &entry, data, desc->op == ANG_OP_PUT_INLINE ? desc->length : 0);
     }
     if (__builtin_expect(pair->error != ANGARA_OK, 0)) {
         return pair->error;

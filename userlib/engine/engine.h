@@ -12,8 +12,8 @@
  *   - A descriptor is checked before anything is touched; what is checked is the engine's own copy.
  * Without chaos everything is performed within the post, unless the backend answers
  * ANGARA_INPROGRESS; then the pair's later operations queue up behind.
- * Locking: without chaos the caller serialises all calls of an engine. In chaos mode the engine has a
- * thread and a lock of its own, which backend functions are called under.
+ * Locking: without chaos the caller serialises all calls of an engine. In chaos mode the engine has
+ * a thread and a lock of its own, which backend functions are called under.
  */
 #ifndef ANG_ENGINE_H
 #define ANG_ENGINE_H
@@ -67,12 +67,12 @@ typedef struct ang_backend {
 
 struct ang_pair {
     ang_engine_t   *engine;
-    angara_status_t error;  /* why ring operations fail; ANGARA_OK if they don't */
-    ang_entry_t    *head;   /* ring operations not yet performed, in order */
+    angara_status_t error; /* why ring operations fail; ANGARA_OK if they don't */
+    ang_entry_t    *head;  /* ring operations not yet performed, in order */
     ang_entry_t   **tail;
     ang_entry_t    *window; /* chaos: window writes not yet performed, in order */
     ang_entry_t   **window_tail;
-    ang_pair_t     *next;   /* all pairs of the engine */
+    ang_pair_t     *next; /* all pairs of the engine */
 };
 
 typedef struct {
@@ -86,7 +86,7 @@ struct ang_engine {
     unsigned             pending; /* entries queued */
     unsigned             limit;   /* of pending: the ring's length */
     ang_engine_stats_t   stats;
-    struct ang_chaos    *chaos;   /* NULL if off */
+    struct ang_chaos    *chaos; /* NULL if off */
 };
 
 /* chaos_seed 0: off. delay_us: longest usual delay of an entry in chaos mode. */
@@ -102,8 +102,8 @@ void ang_engine_pair_remove(ang_pair_t *pair);
 void ang_engine_pair_reset(ang_pair_t *pair, angara_status_t error);
 
 /*
- * Post a ring operation. @a data: bytes of PUT_INLINE. @return ANGARA_OK if performed or queued, the
- * fault if it faulted at once, ANGARA_ERR_NO_RESOURCE if the ring is full, or the pair's error.
+ * Post a ring operation. @a data: bytes of PUT_INLINE. @return ANGARA_OK if performed or queued,
+ * the fault if it faulted at once, ANGARA_ERR_NO_RESOURCE if the ring is full, or the pair's error.
  */
 angara_status_t ang_engine_post(ang_pair_t *pair, const ang_desc_t *desc, const void *data);
 

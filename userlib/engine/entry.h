@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Private to the engine: an operation under way, and the steps that both orders (engine.c, chaos.c) take. */
+/* Private to the engine: an operation under way, and the steps that both orders (engine.c, chaos.c)
+ * take. */
 #ifndef ANG_ENTRY_H
 #define ANG_ENTRY_H
 
@@ -23,12 +24,12 @@ struct ang_entry {
     uint8_t      source_read;
     uint64_t     flag_offset; /* window: desc.roffset and desc.length give the bytes */
     uint64_t     flag;
-    uint64_t     sequence;    /* order of posting, across pairs */
-    uint64_t     due;         /* not before, ns */
-    void        *buffer;      /* owned copy of the source */
-    unsigned     pieces;      /* of the delivery */
-    unsigned     delivered;   /* bit mask */
-    ang_entry_t *ring_next;   /* all ring operations of the engine, in order of posting */
+    uint64_t     sequence;  /* order of posting, across pairs */
+    uint64_t     due;       /* not before, ns */
+    void        *buffer;    /* owned copy of the source */
+    unsigned     pieces;    /* of the delivery */
+    unsigned     delivered; /* bit mask */
+    ang_entry_t *ring_next; /* all ring operations of the engine, in order of posting */
 };
 
 /* ANGARA_OK if the descriptor makes sense by itself. */

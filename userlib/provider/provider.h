@@ -2,14 +2,16 @@
 /*
  * The provider interface: what a port of libangara to a NIC (or another fabric) implements.
  *
- * A provider embeds the base objects below as the first member of its own and fills `ops`. The public
- * calls in src/api.c check their arguments, then go through `ops`: one indirect call, none on the hot
- * path (window puts are bound at connect, see angara_fast.h). A provider may therefore assume:
+ * A provider embeds the base objects below as the first member of its own and fills `ops`. The
+ * public calls in src/api.c check their arguments, then go through `ops`: one indirect call, none
+ * on the hot path (window puts are bound at connect, see angara_fast.h). A provider may therefore
+ * assume:
  *   - pointers are not NULL, lengths don't wrap, enums and rights are known, widths are 4 or 8;
  *   - the objects belong to this process (not to the parent of a fork);
  *   - calls on one PE are serialised.
- * It must itself: copy and check everything that comes from another process or the device, raise an event
- * and set the pair in error for a fault, write outputs only on success, and log an error once.
+ * It must itself: copy and check everything that comes from another process or the device, raise an
+ * event and set the pair in error for a fault, write outputs only on success, and log an error
+ * once.
  */
 #ifndef ANG_PROVIDER_H
 #define ANG_PROVIDER_H
@@ -30,8 +32,8 @@ typedef struct ang_provider_ops {
     angara_status_t (*mr_register)(angara_domain_h dom, void *addr, size_t length, unsigned access,
                                    angara_mr_h *mr_p);
     angara_status_t (*mr_deregister)(angara_mr_h mr);
-    angara_status_t (*mem_alloc)(angara_domain_h dom, size_t *length, unsigned access, void **addr_p,
-                                 angara_mr_h *mr_p);
+    angara_status_t (*mem_alloc)(angara_domain_h dom, size_t *length, unsigned access,
+                                 void **addr_p, angara_mr_h *mr_p);
     angara_status_t (*mem_free)(angara_mr_h mr);
 
     angara_status_t (*pe_create)(angara_domain_h dom, size_t window_size, unsigned events,

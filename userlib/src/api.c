@@ -88,12 +88,12 @@ static inline angara_status_t check_peer(angara_peer_h peer)
     return peer == NULL ? ANGARA_ERR_INVALID : check_pe(peer->pe);
 }
 
-#define CHECK(_expr) \
-    do { \
-        angara_status_t check_status = (_expr); \
+#define CHECK(_expr)                                          \
+    do {                                                      \
+        angara_status_t check_status = (_expr);               \
         if (__builtin_expect(check_status != ANGARA_OK, 0)) { \
-            return check_status; \
-        } \
+            return check_status;                              \
+        }                                                     \
     } while (0)
 
 #define CHECK_ARG(_cond) CHECK((_cond) ? ANGARA_OK : ANGARA_ERR_INVALID)
@@ -112,9 +112,10 @@ angara_status_t angara_open(const char *device, angara_domain_h *dom_p)
             return ang_providers[i]->open(device, dom_p);
         }
     }
-    ang_error("there is no device \"%s\" here: soft0 (the soft fabric) always is, angara0 needs a NIC "
-              "and its module; see angara_info and ANGARA_DEVICE",
-              device);
+    ang_error(
+        "there is no device \"%s\" here: soft0 (the soft fabric) always is, angara0 needs a NIC "
+        "and its module; see angara_info and ANGARA_DEVICE",
+        device);
     return ANGARA_ERR_NO_DEVICE;
 }
 
@@ -154,8 +155,8 @@ angara_status_t angara_mr_deregister(angara_mr_h mr)
     return mr->dom->ops->mr_deregister(mr);
 }
 
-angara_status_t angara_mem_alloc(angara_domain_h dom, size_t *length, unsigned access, void **addr_p,
-                                 angara_mr_h *mr_p)
+angara_status_t angara_mem_alloc(angara_domain_h dom, size_t *length, unsigned access,
+                                 void **addr_p, angara_mr_h *mr_p)
 {
     CHECK(check_domain(dom));
     CHECK_ARG(length != NULL && *length != 0 && *length <= SIZE_MAX / 2 && addr_p != NULL &&
@@ -352,9 +353,9 @@ static inline angara_status_t check_local(angara_peer_h peer, angara_mr_h lmr, c
 {
     CHECK(check_peer(peer));
     CHECK_ARG(lmr != NULL && lmr->dom == peer->pe->dom);
-    return in_bounds((uintptr_t)laddr - (uintptr_t)lmr->addr, length, lmr->length)
-               ? ANGARA_OK
-               : ANGARA_ERR_BOUNDS;
+    return in_bounds((uintptr_t)laddr - (uintptr_t)lmr->addr, length, lmr->length) ?
+               ANGARA_OK :
+               ANGARA_ERR_BOUNDS;
 }
 
 angara_status_t angara_offload_put(angara_peer_h peer, angara_mr_h lmr, const void *laddr,

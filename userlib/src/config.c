@@ -14,7 +14,14 @@
 
 ang_config_t ang_config;
 
-typedef enum { ANG_VAR_TEXT, ANG_VAR_NUMBER, ANG_VAR_POWER2, ANG_VAR_SIZE, ANG_VAR_BOOL, ANG_VAR_ENUM } ang_var_kind_t;
+typedef enum {
+    ANG_VAR_TEXT,
+    ANG_VAR_NUMBER,
+    ANG_VAR_POWER2,
+    ANG_VAR_SIZE,
+    ANG_VAR_BOOL,
+    ANG_VAR_ENUM
+} ang_var_kind_t;
 
 typedef struct {
     const char    *name;
@@ -31,27 +38,27 @@ typedef struct {
 
 static const ang_var_t ang_vars[] = {
     {"ANGARA_DEVICE", "auto", ANG_VAR_TEXT, FIELD(device), 0, 0, NULL,
-     "Device to open where the program names none: soft, soft0, nic, angara0, or auto (the NIC if "
-     "there is one, else the soft fabric)."},
+     "Device to open where the program names none: soft, soft0, nic, angara0, or auto (the NIC "
+     "if there is one, else the soft fabric)."},
     {"ANGARA_LOG_LEVEL", "warn", ANG_VAR_ENUM, FIELD(log_level), 0, 0, "error|warn|info|debug",
      "What the library writes to stderr: error, warn, info or debug."},
     {"ANGARA_SOFT_NODE", "0", ANG_VAR_NUMBER, FIELD(node), 0, 0xfffffffe, NULL,
      "Node id of this process on the soft fabric, 0 to 4294967294. Processes of one host with "
      "different ids count as different nodes."},
     {"ANGARA_SOFT_LOOPBACK", "y", ANG_VAR_BOOL, FIELD(loopback), 0, 1, NULL,
-     "Loopback mode of the soft fabric, y or n. With n the initiator can't get from its own node, as on "
-     "a NIC without a loopback port: gets, atomics and markers become requests to the peer."},
+     "Loopback mode of the soft fabric, y or n. With n the initiator can't get from its own node, "
+     "as on a NIC without a loopback port: gets, atomics and markers become requests to the peer."},
     {"ANGARA_SOFT_CMA", "y", ANG_VAR_BOOL, FIELD(cma), 0, 1, NULL,
-     "Use process_vm_readv and process_vm_writev where the kernel permits, y or n. With n the peer's "
-     "helper thread moves the data."},
+     "Use process_vm_readv and process_vm_writev where the kernel permits, y or n. With n the "
+     "peer's helper thread moves the data."},
     {"ANGARA_CHAOS", "0", ANG_VAR_NUMBER, FIELD(chaos), 0, UINT64_MAX, NULL,
      "Seed of chaos mode, 0 for off. For tests: delays, splits and reorders whatever the NIC model "
      "leaves unordered, and scribbles over bytes that are not delivered yet. Slow."},
     {"ANGARA_CHAOS_DELAY", "50", ANG_VAR_NUMBER, FIELD(chaos_delay_us), 0, 1000000, NULL,
      "Longest usual delay of an operation in chaos mode, microseconds, 0 to 1000000."},
     {"ANGARA_WINDOW_SIZE", "64M", ANG_VAR_SIZE, FIELD(window_size), 4096, 1ull << 40, NULL,
-     "Put window of a PE where the program asks for none, bytes, 4K to 1T. Address space only: memory "
-     "is taken when a part is committed."},
+     "Put window of a PE where the program asks for none, bytes, 4K to 1T. Address space only: "
+     "memory is taken when a part is committed."},
     {"ANGARA_EVENTS", "256", ANG_VAR_POWER2, FIELD(events), 16, 65536, NULL,
      "Records of a PE's event ring, a power of two, 16 to 65536."},
     {"ANGARA_MR_MAX", "262144", ANG_VAR_NUMBER, FIELD(mr_max), 16, 1u << 24, NULL,

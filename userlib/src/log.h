@@ -11,12 +11,12 @@ extern ang_log_level_t ang_log_level;
 void ang_log_print(ang_log_level_t level, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-#define ang_log(_level, ...) \
-    do { \
-        ang_log_level_t ang_level_ = (_level); \
+#define ang_log(_level, ...)                                    \
+    do {                                                        \
+        ang_log_level_t ang_level_ = (_level);                  \
         if (__builtin_expect(ang_level_ <= ang_log_level, 0)) { \
-            ang_log_print(ang_level_, __VA_ARGS__); \
-        } \
+            ang_log_print(ang_level_, __VA_ARGS__);             \
+        }                                                       \
     } while (0)
 
 #define ang_error(...) ang_log(ANG_LOG_ERROR, __VA_ARGS__)

@@ -7,8 +7,8 @@
  * region, a window, a marker is, and what is ordered) is docs/nic-model.md; read that first.
  *
  * Threads: calls on different domains may run concurrently. Calls on one PE and on its peers must
- * be serialised by the caller. Registration calls on one domain may run concurrently with each other
- * and with operations of PEs attached to it.
+ * be serialised by the caller. Registration calls on one domain may run concurrently with each
+ * other and with operations of PEs attached to it.
  *
  * Errors: every call returns a status; outputs are written only on success. An error is logged
  * once, where it is detected (ANGARA_LOG_LEVEL), with its cause and what can be done.
@@ -32,24 +32,24 @@ extern "C" {
 
 /** Result of a call. Zero is success, positive is "not yet", negative is an error. */
 typedef enum {
-    ANGARA_INPROGRESS       = 1,   /**< started; a marker or a later call tells the end */
-    ANGARA_OK               = 0,
-    ANGARA_ERR_INVALID      = -1,  /**< an argument is wrong */
-    ANGARA_ERR_NO_MEMORY    = -2,  /**< memory, descriptors or a table is exhausted */
-    ANGARA_ERR_NO_RESOURCE  = -3,  /**< a ring is full: make progress and try again */
-    ANGARA_ERR_NO_DEVICE    = -4,  /**< no such provider or device here */
-    ANGARA_ERR_UNREACHABLE  = -5,  /**< the address can't be reached from here */
-    ANGARA_ERR_KEY          = -6,  /**< no region of that key in the target's domain */
-    ANGARA_ERR_BOUNDS       = -7,  /**< outside the region or the window */
-    ANGARA_ERR_RIGHTS       = -8,  /**< the region doesn't grant that access */
-    ANGARA_ERR_PEER_DEAD    = -9,  /**< the peer's process is gone, or its PE was closed */
-    ANGARA_ERR_PAIR         = -10, /**< the pair is in error since an earlier fault: reset it */
-    ANGARA_ERR_UNSUPPORTED  = -11, /**< this provider or mode can't do that */
-    ANGARA_ERR_VERSION      = -12, /**< library and peer (or driver) speak different versions */
-    ANGARA_ERR_LIMIT        = -13, /**< a system or configured limit forbids it */
-    ANGARA_ERR_SYSTEM       = -14, /**< a system call failed; the log has its errno */
-    ANGARA_ERR_FORKED       = -15, /**< the object belongs to the parent process */
-    ANGARA_ERR_LAST         = -16
+    ANGARA_INPROGRESS      = 1, /**< started; a marker or a later call tells the end */
+    ANGARA_OK              = 0,
+    ANGARA_ERR_INVALID     = -1,  /**< an argument is wrong */
+    ANGARA_ERR_NO_MEMORY   = -2,  /**< memory, descriptors or a table is exhausted */
+    ANGARA_ERR_NO_RESOURCE = -3,  /**< a ring is full: make progress and try again */
+    ANGARA_ERR_NO_DEVICE   = -4,  /**< no such provider or device here */
+    ANGARA_ERR_UNREACHABLE = -5,  /**< the address can't be reached from here */
+    ANGARA_ERR_KEY         = -6,  /**< no region of that key in the target's domain */
+    ANGARA_ERR_BOUNDS      = -7,  /**< outside the region or the window */
+    ANGARA_ERR_RIGHTS      = -8,  /**< the region doesn't grant that access */
+    ANGARA_ERR_PEER_DEAD   = -9,  /**< the peer's process is gone, or its PE was closed */
+    ANGARA_ERR_PAIR        = -10, /**< the pair is in error since an earlier fault: reset it */
+    ANGARA_ERR_UNSUPPORTED = -11, /**< this provider or mode can't do that */
+    ANGARA_ERR_VERSION     = -12, /**< library and peer (or driver) speak different versions */
+    ANGARA_ERR_LIMIT       = -13, /**< a system or configured limit forbids it */
+    ANGARA_ERR_SYSTEM      = -14, /**< a system call failed; the log has its errno */
+    ANGARA_ERR_FORKED      = -15, /**< the object belongs to the parent process */
+    ANGARA_ERR_LAST        = -16
 } angara_status_t;
 
 typedef struct angara_domain *angara_domain_h; /**< protection domain: owns regions */
@@ -77,24 +77,25 @@ enum {
 
 /** Attributes of a domain's provider. */
 typedef struct {
-    char     provider[16];    /**< "soft", "nic" */
-    char     device[32];      /**< device name, e.g. "soft0" */
-    uint32_t caps;            /**< ANGARA_CAP_* */
-    uint32_t node;            /**< node id */
-    size_t   window_max;      /**< largest put window of a PE, bytes */
-    size_t   put_max;         /**< largest single window put, bytes */
-    size_t   offload_max;     /**< largest single offload put or get, bytes */
-    size_t   inline_max;      /**< largest angara_offload_put_inline, bytes */
-    size_t   mr_max;          /**< number of regions of a domain */
-    unsigned marker_slots;    /**< marker slots of a PE */
+    char     provider[16]; /**< "soft", "nic" */
+    char     device[32];   /**< device name, e.g. "soft0" */
+    uint32_t caps;         /**< ANGARA_CAP_* */
+    uint32_t node;         /**< node id */
+    size_t   window_max;   /**< largest put window of a PE, bytes */
+    size_t   put_max;      /**< largest single window put, bytes */
+    size_t   offload_max;  /**< largest single offload put or get, bytes */
+    size_t   inline_max;   /**< largest angara_offload_put_inline, bytes */
+    size_t   mr_max;       /**< number of regions of a domain */
+    unsigned marker_slots; /**< marker slots of a PE */
 } angara_attr_t;
 
 /** Size of the largest record of a notify put, bytes. */
 #define ANGARA_NOTIFY_MAX 64
 
 /**
- * Address of a PE: plain bytes that may be sent anywhere. (node, index, generation) identify the PE;
- * loc is what the provider needs to reach it. Host byte order; `version` and `magic` tell strangers apart.
+ * Address of a PE: plain bytes that may be sent anywhere. (node, index, generation) identify the
+ * PE; loc is what the provider needs to reach it. Host byte order; `version` and `magic` tell
+ * strangers apart.
  */
 typedef struct angara_address {
     uint16_t magic;      /**< ANGARA_ADDRESS_MAGIC */
@@ -139,19 +140,19 @@ typedef enum {
 } angara_atomic_op_t;
 
 /** Counters of a PE, see angara_pe_counters(). All count since the PE was created. */
-#define ANGARA_COUNTERS(_) \
+#define ANGARA_COUNTERS(_)                                                            \
     _(window_puts, "window puts through the library (direct stores are not counted)") \
-    _(offload_puts, "offload puts performed") \
-    _(offload_gets, "offload gets performed") \
-    _(offload_bytes, "bytes moved by offload operations") \
-    _(atomics, "atomics performed") \
-    _(notifies, "notify puts accepted by their target") \
+    _(offload_puts, "offload puts performed")                                         \
+    _(offload_gets, "offload gets performed")                                         \
+    _(offload_bytes, "bytes moved by offload operations")                             \
+    _(atomics, "atomics performed")                                                   \
+    _(notifies, "notify puts accepted by their target")                               \
     _(notify_refused, "notify puts refused because the target's event ring was full") \
-    _(markers, "completion markers performed") \
-    _(faults, "operations that faulted") \
-    _(events, "events delivered") \
-    _(events_lost, "events lost by overflow") \
-    _(services, "operations carried out by the peer's helper thread") \
+    _(markers, "completion markers performed")                                        \
+    _(faults, "operations that faulted")                                              \
+    _(events, "events delivered")                                                     \
+    _(events_lost, "events lost by overflow")                                         \
+    _(services, "operations carried out by the peer's helper thread")                 \
     _(wakes, "sleeping peers woken")
 
 typedef struct {
@@ -177,8 +178,9 @@ typedef struct {
 } angara_config_var_t;
 
 /**
- * Describe configuration variable number @a index (from 0). @return ANGARA_OK, or ANGARA_ERR_INVALID
- * past the last. Reads the environment on first use; a wrong value is an error of angara_open().
+ * Describe configuration variable number @a index (from 0). @return ANGARA_OK, or
+ * ANGARA_ERR_INVALID past the last. Reads the environment on first use; a wrong value is an error
+ * of angara_open().
  */
 ANGARA_API angara_status_t angara_config_var(unsigned index, angara_config_var_t *var);
 
@@ -195,7 +197,8 @@ ANGARA_API angara_status_t angara_config_var(unsigned index, angara_config_var_t
  */
 ANGARA_API angara_status_t angara_open(const char *device, angara_domain_h *dom_p);
 
-/** Close a domain. All its PEs and regions must have been closed before; else ANGARA_ERR_INVALID. */
+/** Close a domain. All its PEs and regions must have been closed before; else ANGARA_ERR_INVALID.
+ */
 ANGARA_API angara_status_t angara_close(angara_domain_h dom);
 
 /** Attributes of the domain. */
@@ -224,7 +227,8 @@ ANGARA_API angara_status_t angara_mr_deregister(angara_mr_h mr);
 ANGARA_API angara_status_t angara_mem_alloc(angara_domain_h dom, size_t *length, unsigned access,
                                             void **addr_p, angara_mr_h *mr_p);
 
-/** Free memory of angara_mem_alloc() together with its region; waits like angara_mr_deregister(). */
+/** Free memory of angara_mem_alloc() together with its region; waits like angara_mr_deregister().
+ */
 ANGARA_API angara_status_t angara_mem_free(angara_mr_h mr);
 
 /** 64-bit key that names the region to remote PEs. Never 0. */
@@ -279,8 +283,8 @@ ANGARA_API angara_status_t angara_pe_event_poll(angara_pe_h pe, angara_event_t *
 ANGARA_API angara_status_t angara_pe_event_fd(angara_pe_h pe, int *fd_p);
 
 /**
- * Ask for wake-ups. Afterwards re-check rings: what arrived before is not signalled. Also tells peers
- * that write windows directly to call angara_wake().
+ * Ask for wake-ups. Afterwards re-check rings: what arrived before is not signalled. Also tells
+ * peers that write windows directly to call angara_wake().
  * @return ANGARA_OK if armed; ANGARA_INPROGRESS if there are events to be polled first.
  */
 ANGARA_API angara_status_t angara_pe_event_arm(angara_pe_h pe);
@@ -310,7 +314,8 @@ ANGARA_API void angara_peer_disconnect(angara_peer_h peer);
 /** ANGARA_OK, or why operations to this peer fail: ANGARA_ERR_PAIR, ANGARA_ERR_PEER_DEAD. */
 ANGARA_API angara_status_t angara_peer_status(angara_peer_h peer);
 
-/** Clear the error of a pair after a fault. Everything queued to it is dropped. Fails if it is dead. */
+/** Clear the error of a pair after a fault. Everything queued to it is dropped. Fails if it is
+ * dead. */
 ANGARA_API angara_status_t angara_peer_reset(angara_peer_h peer);
 
 /** Text such as "pid 4711 (PE 3 of node 0)" for messages; valid while the peer is. */
@@ -325,33 +330,37 @@ ANGARA_API void *angara_peer_user(angara_peer_h peer);
 
 /**
  * Window put: copy @a length bytes to @a offset of the peer's window. The source may be reused on
- * return. Unordered against other window puts, except that writes to one naturally aligned 8-byte word
- * land in the order of issue.
+ * return. Unordered against other window puts, except that writes to one naturally aligned 8-byte
+ * word land in the order of issue.
  * @return ANGARA_OK; ANGARA_ERR_BOUNDS; ANGARA_ERR_NO_RESOURCE; ANGARA_ERR_PEER_DEAD.
  */
 ANGARA_API angara_status_t angara_put(angara_peer_h peer, uint64_t offset, const void *src,
                                       size_t length);
 
 /**
- * Flagged window put: as angara_put(), then the 8-byte word @a flag at @a flag_offset (aligned), which
- * becomes visible only after all @a length bytes. @a length may be 0.
+ * Flagged window put: as angara_put(), then the 8-byte word @a flag at @a flag_offset (aligned),
+ * which becomes visible only after all @a length bytes. @a length may be 0.
  */
 ANGARA_API angara_status_t angara_put_flag(angara_peer_h peer, uint64_t offset, const void *src,
                                            size_t length, uint64_t flag_offset, uint64_t flag);
 
 /**
  * Offload put: from [laddr, laddr + length) of the local region @a lmr to offset @a roffset of the
- * region @a rkey of the peer's domain. Non-blocking: the source is in use until a later marker returns.
- * @return ANGARA_OK if posted (with ANGARA_CAP_INLINE_OPS perhaps performed); ANGARA_ERR_NO_RESOURCE;
- *         ANGARA_ERR_KEY, _BOUNDS, _RIGHTS (fault: no byte moved, pair in error, an event is raised; a
- *         provider may report faults by the event alone); ANGARA_ERR_PAIR, ANGARA_ERR_PEER_DEAD.
+ * region @a rkey of the peer's domain. Non-blocking: the source is in use until a later marker
+ * returns.
+ * @return ANGARA_OK if posted (with ANGARA_CAP_INLINE_OPS perhaps performed);
+ * ANGARA_ERR_NO_RESOURCE; ANGARA_ERR_KEY, _BOUNDS, _RIGHTS (fault: no byte moved, pair in error, an
+ * event is raised; a provider may report faults by the event alone); ANGARA_ERR_PAIR,
+ * ANGARA_ERR_PEER_DEAD.
  */
-ANGARA_API angara_status_t angara_offload_put(angara_peer_h peer, angara_mr_h lmr, const void *laddr,
-                                              uint64_t rkey, uint64_t roffset, size_t length);
+ANGARA_API angara_status_t angara_offload_put(angara_peer_h peer, angara_mr_h lmr,
+                                              const void *laddr, uint64_t rkey, uint64_t roffset,
+                                              size_t length);
 
 /** Offload put whose source (at most inline_max bytes) is copied into the descriptor. */
 ANGARA_API angara_status_t angara_offload_put_inline(angara_peer_h peer, const void *src,
-                                                     uint64_t rkey, uint64_t roffset, size_t length);
+                                                     uint64_t rkey, uint64_t roffset,
+                                                     size_t length);
 
 /** Offload get: the reverse of angara_offload_put(); @a lmr needs ANGARA_ACCESS_LOCAL_WRITE. */
 ANGARA_API angara_status_t angara_offload_get(angara_peer_h peer, angara_mr_h lmr, void *laddr,
@@ -389,13 +398,14 @@ typedef volatile uint64_t angara_marker_slot_t;
  */
 ANGARA_API angara_status_t angara_marker_slot_get(angara_pe_h pe, angara_marker_slot_t **slot_p);
 
-/** Give a slot back. It is reused only after every marker posted to it has arrived or can't any more. */
+/** Give a slot back. It is reused only after every marker posted to it has arrived or can't any
+ * more. */
 ANGARA_API void angara_marker_slot_put(angara_pe_h pe, angara_marker_slot_t *slot);
 
 /**
  * Post a completion marker: a read-back from @a peer into @a slot. When *slot holds @a value, all
- * that this PE issued to the peer before the call, window writes included, has been performed there,
- * and the gets have landed here.
+ * that this PE issued to the peer before the call, window writes included, has been performed
+ * there, and the gets have landed here.
  * @param value   larger than every value posted to the slot before.
  * @return ANGARA_OK (posted, perhaps arrived), ANGARA_ERR_NO_RESOURCE, ANGARA_ERR_PAIR, _PEER_DEAD.
  */

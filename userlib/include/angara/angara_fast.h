@@ -42,8 +42,8 @@ static inline const struct angara_peer_fast *angara_peer_fast(angara_peer_h peer
 }
 
 /**
- * Start a flagged put of at most @a length bytes at @a offset. The caller has checked that the range
- * is within what the peer granted.
+ * Start a flagged put of at most @a length bytes at @a offset. The caller has checked that the
+ * range is within what the peer granted.
  */
 static inline void *angara_put_begin(angara_peer_h peer, uint64_t offset, size_t length,
                                      void *scratch)

@@ -2,12 +2,13 @@
 /*
  * The requester's side of service operations: what an initiator may not do itself (a get without
  * loopback, an atomic on private memory, any access that ptrace rules forbid) becomes a request in
- * the peer's service ring; the peer's helper thread (helper.c) carries it out and answers in this PE's
- * segment. Data travels through a chunk of staging memory there.
+ * the peer's service ring; the peer's helper thread (helper.c) carries it out and answers in this
+ * PE's segment. Data travels through a chunk of staging memory there.
  *
  * Invariants
  *   - A pair has at most one request under way; it owns one agent (reply line, staging chunk).
- *   - An agent is given to another request only after its answer came or the peer's process is gone.
+ *   - An agent is given to another request only after its answer came or the peer's process is
+ * gone.
  *   - An answer counts only with the sequence number of the request.
  */
 #define _GNU_SOURCE
@@ -75,7 +76,8 @@ void soft_agent_abandon(soft_peer_t *peer)
     peer->agent = -1;
 }
 
-/* Wake whoever serves: the helper thread, or its owner, who may be there before the thread is up. */
+/* Wake whoever serves: the helper thread, or its owner, who may be there before the thread is up.
+ */
 static void wake_server(soft_peer_t *peer)
 {
     soft_remote_t *remote = &peer->remote;
@@ -86,10 +88,11 @@ static void wake_server(soft_peer_t *peer)
     soft_wake(&peer->base);
 }
 
-/* Send a request. `src` bytes are staged first. ANGARA_INPROGRESS if there is no room: try again. */
+/* Send a request. `src` bytes are staged first. ANGARA_INPROGRESS if there is no room: try again.
+ */
 static angara_status_t agent_send(soft_peer_t *peer, soft_request_t *request, const void *src)
 {
-    soft_pe_t      *pe = peer_pe(peer);
+    soft_pe_t      *pe     = peer_pe(peer);
     soft_remote_t  *remote = &peer->remote;
     angara_status_t status;
     int             agent;
@@ -109,11 +112,11 @@ static angara_status_t agent_send(soft_peer_t *peer, soft_request_t *request, co
     if (src != NULL && request->length != 0) {
         memcpy(agent_staging(pe, agent), src, request->length);
     }
-    peer->agent        = agent;
-    peer->agent_length = request->length;
-    request->from      = pe->address;
-    request->agent     = (uint8_t)agent;
-    request->sequence  = ++pe->agent_sequence;
+    peer->agent             = agent;
+    peer->agent_length      = request->length;
+    request->from           = pe->address;
+    request->agent          = (uint8_t)agent;
+    request->sequence       = ++pe->agent_sequence;
     pe->agent_awaits[agent] = request->sequence;
     status = soft_record_push((void *)((char *)remote->seg + remote->layout.service),
                               SOFT_SERVICE_RING, request, sizeof(*request), NULL, 0);

@@ -2,10 +2,10 @@
 /*
  * Protection domains and memory regions of the soft fabric.
  *
- * Deregistration: the entry's key is cleared, then every pair's hazard is waited for. A pair sets its
- * hazard with a full fence before it reads the entry, so either it sees the key gone, or
- * deregistration sees the hazard (Michael, "Hazard pointers", 2004). A dead process's hazard doesn't
- * count. The own helper thread is waited for by its lock.
+ * Deregistration: the entry's key is cleared, then every pair's hazard is waited for. A pair sets
+ * its hazard with a full fence before it reads the entry, so either it sees the key gone, or
+ * deregistration sees the hazard (Michael, "Hazard pointers", 2004). A dead process's hazard
+ * doesn't count. The own helper thread is waited for by its lock.
  */
 #define _GNU_SOURCE
 #include "soft.h"
@@ -22,7 +22,7 @@
 #define MR_COMMIT 1024 /* entries whose memory is allocated at once */
 
 /* Key: 24 bits of index, 40 random bits. */
-#define KEY_INDEX_BITS 24
+#define KEY_INDEX_BITS  24
 #define KEY_INDEX(_key) ((uint32_t)((_key) & ((1u << KEY_INDEX_BITS) - 1)))
 
 static soft_domain_t *soft_domain(angara_domain_h dom)
@@ -122,7 +122,7 @@ static angara_status_t take_index(soft_domain_t *dom, uint32_t *index_p)
         return ANGARA_ERR_NO_MEMORY;
     }
     if (dom->mr_used == dom->committed) {
-        more   = dom->mr_max - dom->committed < MR_COMMIT ? dom->mr_max - dom->committed : MR_COMMIT;
+        more = dom->mr_max - dom->committed < MR_COMMIT ? dom->mr_max - dom->committed : MR_COMMIT;
         status = soft_segment_commit(
             &dom->seg, sizeof(soft_domain_seg_t) + dom->committed * sizeof(soft_mr_entry_t),
             more * sizeof(soft_mr_entry_t));

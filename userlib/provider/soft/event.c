@@ -94,7 +94,8 @@ static int poll_notify(soft_pe_t *pe, angara_event_t *event)
 
 static int have_local(const soft_pe_t *pe)
 {
-    return __atomic_load_n(&pe->events_tail, __ATOMIC_RELAXED) != pe->events_head || pe->events_lost;
+    return __atomic_load_n(&pe->events_tail, __ATOMIC_RELAXED) != pe->events_head ||
+           pe->events_lost;
 }
 
 angara_status_t soft_event_poll(angara_pe_h base, angara_event_t *event)

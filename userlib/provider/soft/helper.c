@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The helper: carries out, in the process that owns the memory, what initiators may not do themselves
- * (agent.c is their side). One thread per process, started when somebody may need it and asleep in
- * poll() when idle; the owner's own progress calls serve requests too.
+ * The helper: carries out, in the process that owns the memory, what initiators may not do
+ * themselves (agent.c is their side). One thread per process, started when somebody may need it and
+ * asleep in poll() when idle; the owner's own progress calls serve requests too.
  *
  * Invariants
- *   - soft_helper_lock is held while requests are served and regions touched, so deregistration, which
- *     takes it after withdrawing the key, knows that nothing is touched any more.
+ *   - soft_helper_lock is held while requests are served and regions touched, so deregistration,
+ * which takes it after withdrawing the key, knows that nothing is touched any more.
  *   - Requests come from other processes: everything is checked against the own table.
  *   - After a fork the child starts with nothing: no thread, no PEs, a pipe of its own.
  */
@@ -183,21 +183,22 @@ static int request_is_sane(const soft_request_t *request)
  */
 static void refuse(const angara_address_t *from, const soft_request_t *request)
 {
-    pid_t        pid    = (pid_t)(from->loc[0] & 0x7fffffff);
-    uint64_t     there  = from->loc[4] + offsetof(soft_pe_seg_t, replies) +
+    pid_t    pid   = (pid_t)(from->loc[0] & 0x7fffffff);
+    uint64_t there = from->loc[4] + offsetof(soft_pe_seg_t, replies) +
                      (uint64_t)request->agent * sizeof(soft_reply_t);
-    soft_reply_t reply  = {.sequence = request->sequence, .status = ANGARA_ERR_LIMIT};
-    struct iovec local  = {&reply.status, sizeof(reply) - offsetof(soft_reply_t, status)};
-    struct iovec remote = {(void *)(uintptr_t)(there + offsetof(soft_reply_t, status)),
-                           local.iov_len};
+    soft_reply_t reply           = {.sequence = request->sequence, .status = ANGARA_ERR_LIMIT};
+    struct iovec local           = {&reply.status, sizeof(reply) - offsetof(soft_reply_t, status)};
+    struct iovec remote          = {(void *)(uintptr_t)(there + offsetof(soft_reply_t, status)),
+                                    local.iov_len};
     struct iovec local_sequence  = {&reply.sequence, sizeof(reply.sequence)};
     struct iovec remote_sequence = {(void *)(uintptr_t)there, sizeof(reply.sequence)};
 
     if (process_vm_writev(pid, &local, 1, &remote, 1, 0) < 0 ||
         process_vm_writev(pid, &local_sequence, 1, &remote_sequence, 1, 0) < 0) {
-        ang_error("a request of pid %d can't be answered: its memory can neither be mapped nor written "
-                  "(%s). Raise ulimit -v and ulimit -n",
-                  (int)pid, strerror(errno));
+        ang_error(
+            "a request of pid %d can't be answered: its memory can neither be mapped nor written "
+            "(%s). Raise ulimit -v and ulimit -n",
+            (int)pid, strerror(errno));
     }
 }
 
@@ -240,8 +241,7 @@ static unsigned serve(soft_pe_t *pe)
     unsigned       count = 0;
     int            length;
 
-    while (count < SOFT_SERVICE_RING &&
-           (length = soft_record_pop(&pe->service, &request)) >= 0) {
+    while (count < SOFT_SERVICE_RING && (length = soft_record_pop(&pe->service, &request)) >= 0) {
         if (length == (int)sizeof(request)) {
             serve_one(pe, &request);
         }
@@ -337,8 +337,9 @@ void soft_helper_start(void)
             __atomic_store_n(&helper.running, 1, __ATOMIC_RELEASE);
         } else if (!warned) {
             warned = 1;
-            ang_warn("the helper thread can't be started: requests of peers wait for this process's "
-                     "progress. Check ulimit -u");
+            ang_warn(
+                "the helper thread can't be started: requests of peers wait for this process's "
+                "progress. Check ulimit -u");
         }
         pthread_sigmask(SIG_SETMASK, &old, NULL);
     }
@@ -375,7 +376,8 @@ angara_status_t soft_helper_prepare(void)
         if (pipe2(helper.pipe, O_CLOEXEC | O_NONBLOCK) == 0) {
             helper.have_pipe = 1;
         } else {
-            ang_error("creating a pipe failed: %s. Raise the limit with ulimit -n", strerror(errno));
+            ang_error("creating a pipe failed: %s. Raise the limit with ulimit -n",
+                      strerror(errno));
             status = ANGARA_ERR_LIMIT;
         }
     }

@@ -15,8 +15,8 @@
 #include <sys/uio.h>
 
 enum {
-    REF_CMA   = ANG_REF_BACKEND, /* addr in the peer's private memory */
-    REF_AGENT                    /* named by key and offset; addr is 0: not to be sliced */
+    REF_CMA = ANG_REF_BACKEND, /* addr in the peer's private memory */
+    REF_AGENT                  /* named by key and offset; addr is 0: not to be sliced */
 };
 
 #define CMA_CHUNK ((uint64_t)1 << 30) /* bytes of one process_vm call, below MAX_RW_COUNT */
@@ -39,7 +39,8 @@ static angara_status_t backend_local(ang_pair_t *pair, uint64_t key, uint64_t of
     return soft_mr_check(dom->shared, dom->mr_max, key, offset, length, access, &ref->addr, NULL);
 }
 
-/* Must the peer's process do it? Gets, atomics and so on need loopback; private memory needs CMA. */
+/* Must the peer's process do it? Gets, atomics and so on need loopback; private memory needs CMA.
+ */
 static int needs_agent(const soft_peer_t *peer, const soft_mr_entry_t *entry, unsigned access)
 {
     if (peer->remote.same_process && (peer->is_self || ang_config.loopback)) {
@@ -137,8 +138,8 @@ static angara_status_t cma_copy(soft_peer_t *peer, uint64_t there, uint64_t here
         struct iovec remote = {(void *)(uintptr_t)(there + *done), size};
         ssize_t      moved;
 
-        moved = read ? process_vm_readv(peer->remote.pid, &local, 1, &remote, 1, 0)
-                     : process_vm_writev(peer->remote.pid, &local, 1, &remote, 1, 0);
+        moved = read ? process_vm_readv(peer->remote.pid, &local, 1, &remote, 1, 0) :
+                       process_vm_writev(peer->remote.pid, &local, 1, &remote, 1, 0);
         if (moved < 0) {
             return cma_error(peer);
         }
@@ -168,8 +169,6 @@ static void host_copy(uint64_t dst, uint64_t src, uint64_t length)
     }
 }
 
-
-
 static angara_status_t backend_copy(ang_pair_t *pair, const ang_ref_t *dst, const ang_ref_t *src,
                                     uint64_t length, uint64_t *done)
 {
@@ -181,16 +180,16 @@ static angara_status_t backend_copy(ang_pair_t *pair, const ang_ref_t *dst, cons
         return ANGARA_OK;
     }
     if ((dst->kind == REF_CMA || src->kind == REF_CMA) && peer->cma) {
-        angara_status_t status =
-            dst->kind == REF_CMA ? cma_copy(peer, dst->addr, src->addr, length, 0, done)
-                                 : cma_copy(peer, src->addr, dst->addr, length, 1, done);
+        angara_status_t status = dst->kind == REF_CMA ?
+                                     cma_copy(peer, dst->addr, src->addr, length, 0, done) :
+                                     cma_copy(peer, src->addr, dst->addr, length, 1, done);
         if (status != ANGARA_INPROGRESS) {
             return status;
         }
     }
     if (dst->kind != ANG_REF_HOST) {
-        return soft_agent_copy_out(peer, dst->key, dst->offset, (void *)(uintptr_t)src->addr, length,
-                                   done);
+        return soft_agent_copy_out(peer, dst->key, dst->offset, (void *)(uintptr_t)src->addr,
+                                   length, done);
     }
     return soft_agent_copy_in(peer, src->key, src->offset, (void *)(uintptr_t)dst->addr, length,
                               done);
@@ -198,35 +197,35 @@ static angara_status_t backend_copy(ang_pair_t *pair, const ang_ref_t *dst, cons
 
 angara_status_t soft_cpu_atomic(void *word, const ang_desc_t *desc, uint64_t *old)
 {
-#define SOFT_ATOMIC(_type) \
-    do { \
-        _type *target  = word; \
-        _type  operand = (_type)desc->operand; \
-        _type  value   = (_type)desc->compare; \
-        switch ((angara_atomic_op_t)desc->atomic) { \
-        case ANGARA_ATOMIC_ADD: \
-            *old = __atomic_fetch_add(target, operand, __ATOMIC_SEQ_CST); \
-            return ANGARA_OK; \
-        case ANGARA_ATOMIC_AND: \
-            *old = __atomic_fetch_and(target, operand, __ATOMIC_SEQ_CST); \
-            return ANGARA_OK; \
-        case ANGARA_ATOMIC_OR: \
-            *old = __atomic_fetch_or(target, operand, __ATOMIC_SEQ_CST); \
-            return ANGARA_OK; \
-        case ANGARA_ATOMIC_XOR: \
-            *old = __atomic_fetch_xor(target, operand, __ATOMIC_SEQ_CST); \
-            return ANGARA_OK; \
-        case ANGARA_ATOMIC_SWAP: \
-            *old = __atomic_exchange_n(target, operand, __ATOMIC_SEQ_CST); \
-            return ANGARA_OK; \
-        case ANGARA_ATOMIC_CSWAP: \
+#define SOFT_ATOMIC(_type)                                                            \
+    do {                                                                              \
+        _type *target  = word;                                                        \
+        _type  operand = (_type)desc->operand;                                        \
+        _type  value   = (_type)desc->compare;                                        \
+        switch ((angara_atomic_op_t)desc->atomic) {                                   \
+        case ANGARA_ATOMIC_ADD:                                                       \
+            *old = __atomic_fetch_add(target, operand, __ATOMIC_SEQ_CST);             \
+            return ANGARA_OK;                                                         \
+        case ANGARA_ATOMIC_AND:                                                       \
+            *old = __atomic_fetch_and(target, operand, __ATOMIC_SEQ_CST);             \
+            return ANGARA_OK;                                                         \
+        case ANGARA_ATOMIC_OR:                                                        \
+            *old = __atomic_fetch_or(target, operand, __ATOMIC_SEQ_CST);              \
+            return ANGARA_OK;                                                         \
+        case ANGARA_ATOMIC_XOR:                                                       \
+            *old = __atomic_fetch_xor(target, operand, __ATOMIC_SEQ_CST);             \
+            return ANGARA_OK;                                                         \
+        case ANGARA_ATOMIC_SWAP:                                                      \
+            *old = __atomic_exchange_n(target, operand, __ATOMIC_SEQ_CST);            \
+            return ANGARA_OK;                                                         \
+        case ANGARA_ATOMIC_CSWAP:                                                     \
             __atomic_compare_exchange_n(target, &value, operand, 0, __ATOMIC_SEQ_CST, \
-                                        __ATOMIC_SEQ_CST); \
-            *old = value; /* what was there, whether it matched or not */ \
-            return ANGARA_OK; \
-        default: \
-            return ANGARA_ERR_INVALID; \
-        } \
+                                        __ATOMIC_SEQ_CST);                            \
+            *old = value; /* what was there, whether it matched or not */             \
+            return ANGARA_OK;                                                         \
+        default:                                                                      \
+            return ANGARA_ERR_INVALID;                                                \
+        }                                                                             \
     } while (0)
 
     if (desc->width == 8) {
@@ -420,8 +419,7 @@ angara_status_t soft_offload_put(angara_peer_h base, angara_mr_h lmr, const void
 angara_status_t soft_offload_put_inline(angara_peer_h base, const void *src, uint64_t rkey,
                                         uint64_t roffset, size_t length)
 {
-    ang_desc_t desc = {
-        .op = ANG_OP_PUT_INLINE, .rkey = rkey, .roffset = roffset, .length = length};
+    ang_desc_t desc = {.op = ANG_OP_PUT_INLINE, .rkey = rkey, .roffset = roffset, .length = length};
 
     if (length > SOFT_INLINE_MAX) {
         return ANGARA_ERR_INVALID;

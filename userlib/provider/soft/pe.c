@@ -198,14 +198,14 @@ angara_status_t soft_pe_create(angara_domain_h dom, size_t window_size, unsigned
     if (status == ANGARA_OK) {
         status = ang_engine_init(&pe->engine, &soft_backend, pe,
                                  ang_config.chaos ? SOFT_CHAOS_LIMIT : SOFT_RING_LIMIT,
-                                 chaos_seed(pe),
-                                 (unsigned)ang_config.chaos_delay_us);
+                                 chaos_seed(pe), (unsigned)ang_config.chaos_delay_us);
     }
     if (status != ANGARA_OK) {
         pe_free(pe);
         return status;
     }
-    pe->notify  = (soft_record_reader_t){(void *)((char *)pe->seg + pe->layout.events), events, 0, 0};
+    pe->notify  = (soft_record_reader_t){(void *)((char *)pe->seg + pe->layout.events), events, 0,
+                                         0};
     pe->service = (soft_record_reader_t){(void *)((char *)pe->seg + pe->layout.service),
                                          SOFT_SERVICE_RING, 0, 0};
     ang_engine_pair_add(&pe->engine, &pe->self_pair);
@@ -339,8 +339,9 @@ static unsigned slot_index(soft_pe_t *pe, angara_marker_slot_t *slot)
 }
 
 /*
- * A slot is given out again only when no marker posted to it can still land: each has landed, or the
- * engine has nothing queued at all (those of a dropped pair never land). Until then it waits here.
+ * A slot is given out again only when no marker posted to it can still land: each has landed, or
+ * the engine has nothing queued at all (those of a dropped pair never land). Until then it waits
+ * here.
  */
 static int slot_quiet(soft_pe_t *pe, unsigned index)
 {
@@ -413,7 +414,8 @@ static angara_status_t soft_marker(angara_peer_h base, angara_marker_slot_t *slo
     return post_marker(&soft_peer(base)->pair, soft_pe(base->pe), ANG_OP_MARKER, slot, value);
 }
 
-static angara_status_t soft_marker_self(angara_pe_h base, angara_marker_slot_t *slot, uint64_t value)
+static angara_status_t soft_marker_self(angara_pe_h base, angara_marker_slot_t *slot,
+                                        uint64_t value)
 {
     return post_marker(&soft_pe(base)->self_pair, soft_pe(base), ANG_OP_MARKER_SELF, slot, value);
 }

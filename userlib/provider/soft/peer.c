@@ -33,10 +33,11 @@ static angara_status_t reach(const angara_address_t *address, ang_log_level_t le
         return ANGARA_ERR_UNREACHABLE;
     }
     if (address->version != ANGARA_WIRE_VERSION) {
-        ang_log(__atomic_exchange_n(&said, 1, __ATOMIC_RELAXED) ? ANG_LOG_DEBUG : ANG_LOG_ERROR,
-                "a peer speaks version %u of the soft fabric's protocol, this process (libangara %s) "
-                "version %u: use one version of the library in all ranks",
-                address->version, angara_version(), ANGARA_WIRE_VERSION);
+        ang_log(
+            __atomic_exchange_n(&said, 1, __ATOMIC_RELAXED) ? ANG_LOG_DEBUG : ANG_LOG_ERROR,
+            "a peer speaks version %u of the soft fabric's protocol, this process (libangara %s) "
+            "version %u: use one version of the library in all ranks",
+            address->version, angara_version(), ANGARA_WIRE_VERSION);
         return ANGARA_ERR_VERSION;
     }
     status = soft_process_self(&self);
@@ -44,16 +45,18 @@ static angara_status_t reach(const angara_address_t *address, ang_log_level_t le
         return status;
     }
     if (address->loc[3] != self.host || address->node != (uint32_t)ang_config.node) {
-        ang_log(level,
-                "unreachable: the peer is on another node (%u, this is %llu%s), and the soft fabric "
-                "connects processes of one node",
-                address->node, (unsigned long long)ang_config.node,
-                address->loc[3] != self.host ? "; another host" : "");
+        ang_log(
+            level,
+            "unreachable: the peer is on another node (%u, this is %llu%s), and the soft fabric "
+            "connects processes of one node",
+            address->node, (unsigned long long)ang_config.node,
+            address->loc[3] != self.host ? "; another host" : "");
         return ANGARA_ERR_UNREACHABLE;
     }
     if (address->loc[2] != self.pid_ns) {
-        ang_log(level, "unreachable: the peer is in another PID namespace. Start all ranks of a node in "
-                       "one container, or share the host's (--pid=host)");
+        ang_log(level,
+                "unreachable: the peer is in another PID namespace. Start all ranks of a node in "
+                "one container, or share the host's (--pid=host)");
         return ANGARA_ERR_UNREACHABLE;
     }
     return ANGARA_OK;
@@ -72,10 +75,11 @@ void soft_warn_no_cma(const soft_peer_t *peer, int error)
     static int warned;
 
     if (!__atomic_exchange_n(&warned, 1, __ATOMIC_RELAXED)) {
-        ang_warn("process_vm_readv or process_vm_writev on %s is refused (%s): the peer's helper thread copies instead, which "
-                 "is slower. Check kernel.yama.ptrace_scope (0 permits it), the container's seccomp profile "
-                 "and that all ranks run as one user",
-                 peer->base.name, strerror(error));
+        ang_warn(
+            "process_vm_readv or process_vm_writev on %s is refused (%s): the peer's helper thread "
+            "copies instead, which is slower. Check kernel.yama.ptrace_scope (0 permits it), the "
+            "container's seccomp profile and that all ranks run as one user",
+            peer->base.name, strerror(error));
     }
 }
 
@@ -307,7 +311,8 @@ static void peer_down(soft_pe_t *pe, soft_peer_t *peer, int exited)
              closed ? "" : " without closing its PE");
     drop_operations(pe, peer, ANGARA_ERR_PEER_DEAD);
     ang_engine_lock(&pe->engine);
-    soft_event_raise(pe, ANGARA_EVENT_PEER_DOWN, closed ? ANGARA_OK : ANGARA_ERR_PEER_DEAD, peer, 0);
+    soft_event_raise(pe, ANGARA_EVENT_PEER_DOWN, closed ? ANGARA_OK : ANGARA_ERR_PEER_DEAD, peer,
+                     0);
     ang_engine_unlock(&pe->engine);
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* See record_ring.h. Touches the ring's memory only; asks the kernel whether a producer is alive. */
+/* See record_ring.h. Touches the ring's memory only; asks the kernel whether a producer is alive.
+ */
 #include "record_ring.h"
 
 #include "soft.h"

@@ -6,8 +6,8 @@
  *   - Each slot has one state word {turn, producer's pid, phase}. A producer claims a free slot of
  *     its turn by compare-and-swap, fills it, then marks it ready. Nothing is locked, and slots are
  *     taken in the order of the claims.
- *   - A producer killed between claim and ready leaves its pid in the word: the consumer skips the slot
- *     once that process is gone. It blocks nobody else.
+ *   - A producer killed between claim and ready leaves its pid in the word: the consumer skips the
+ * slot once that process is gone. It blocks nobody else.
  *   - Contents come from other processes: the consumer checks the length, its user the rest.
  */
 #ifndef SOFT_RECORD_RING_H
@@ -46,7 +46,8 @@ typedef struct {
     uint64_t            stuck_since; /* ns; 0: not stuck */
 } soft_record_reader_t;
 
-/* Take the oldest record. @return its length and copy it to data[SOFT_RECORD_MAX], or -1 if none. */
+/* Take the oldest record. @return its length and copy it to data[SOFT_RECORD_MAX], or -1 if none.
+ */
 int soft_record_pop(soft_record_reader_t *reader, void *data);
 
 /* Non-zero if a record is ready. */

@@ -70,8 +70,8 @@ static angara_status_t bind_process(const angara_address_t *address, soft_remote
     switch (soft_process_look(remote->pid, &start_time)) {
     case SOFT_ALIVE:
         /* Else the number was given to another process since. */
-        return start_time == address->loc[1] && !soft_remote_dead(remote) ? ANGARA_OK
-                                                                          : ANGARA_ERR_PEER_DEAD;
+        return start_time == address->loc[1] && !soft_remote_dead(remote) ? ANGARA_OK :
+                                                                            ANGARA_ERR_PEER_DEAD;
     case SOFT_GONE:
         return ANGARA_ERR_PEER_DEAD;
     default:
@@ -293,8 +293,9 @@ void soft_remote_trim(soft_remote_t *remote)
     for (unsigned i = 0; i < SOFT_MAPS; ++i) {
         soft_map_t *map = &remote->maps[i];
 
-        if (map->key != 0 && map->key != in_use && soft_mr_check(remote->dom, remote->mr_max, map->key, 0, 0, 0, NULL,
-                                           NULL) != ANGARA_OK) {
+        if (map->key != 0 && map->key != in_use &&
+            soft_mr_check(remote->dom, remote->mr_max, map->key, 0, 0, 0, NULL, NULL) !=
+                ANGARA_OK) {
             soft_segment_close(&map->seg);
             map->key = 0;
         }

@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #define COMMIT_CHECK ((size_t)16 << 20) /* bytes from which on free memory is looked at first */
-#define SOFT_SEALS (F_SEAL_SHRINK | F_SEAL_GROW)
+#define SOFT_SEALS   (F_SEAL_SHRINK | F_SEAL_GROW)
 
 static angara_status_t from_errno(const char *what, const char *name, size_t size)
 {
@@ -27,7 +27,8 @@ static angara_status_t from_errno(const char *what, const char *name, size_t siz
     switch (error) {
     case EMFILE:
     case ENFILE:
-        ang_error("%s of %s failed: too many open files. Raise the limit with ulimit -n", what, name);
+        ang_error("%s of %s failed: too many open files. Raise the limit with ulimit -n", what,
+                  name);
         return ANGARA_ERR_LIMIT;
     case ENOMEM:
     case ENOSPC:
@@ -112,7 +113,8 @@ angara_status_t soft_segment_commit(soft_segment_t *seg, size_t offset, size_t l
         return from_errno("allocation", "shared memory", length);
     }
     do {
-        ret = fallocate(seg->fd, FALLOC_FL_KEEP_SIZE, (off_t)start, (off_t)(offset - start + length));
+        ret = fallocate(seg->fd, FALLOC_FL_KEEP_SIZE, (off_t)start,
+                        (off_t)(offset - start + length));
     } while (ret != 0 && errno == EINTR);
     return ret == 0 ? ANGARA_OK : from_errno("allocation", "shared memory", length);
 }
@@ -165,9 +167,10 @@ angara_status_t soft_segment_open(pid_t pid, int fd, size_t min_size, soft_segme
             return ANGARA_ERR_PEER_DEAD;
         }
         if (errno == EACCES || errno == EPERM) {
-            ang_error("no permission to share memory with pid %d: both processes must run as the same "
-                      "user and be dumpable",
-                      (int)pid);
+            ang_error(
+                "no permission to share memory with pid %d: both processes must run as the same "
+                "user and be dumpable",
+                (int)pid);
             return ANGARA_ERR_UNREACHABLE;
         }
         return from_errno("opening", path, 0);

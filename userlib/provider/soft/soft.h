@@ -2,10 +2,11 @@
 /*
  * Private to the soft provider: objects, shared-memory layouts, and who may touch what.
  *
- * Each PE and each domain has one memfd segment, created by its owner and mapped by the peers of the
- * node through /proc/PID/fd. Nothing has a name in a file system, so SIGKILL leaves nothing behind; the
- * files are sealed against shrinking and memory is allocated before anybody is told of it, so a
- * mapping never raises SIGBUS. Inside a node the fabric trusts its user id: the checks catch errors.
+ * Each PE and each domain has one memfd segment, created by its owner and mapped by the peers of
+ * the node through /proc/PID/fd. Nothing has a name in a file system, so SIGKILL leaves nothing
+ * behind; the files are sealed against shrinking and memory is allocated before anybody is told of
+ * it, so a mapping never raises SIGBUS. Inside a node the fabric trusts its user id: the checks
+ * catch errors.
  */
 #ifndef SOFT_H
 #define SOFT_H
@@ -22,12 +23,12 @@
 #define SOFT_MAGIC_PE      0x414e475045303141ull
 #define SOFT_MAGIC_DOMAIN  0x414e47444f303141ull
 #define SOFT_PROVIDER_ID   1
-#define SOFT_LAYOUT        1      /* version of everything in this file that is shared */
-#define SOFT_AGENTS        16     /* service operations of a PE under way at once */
-#define SOFT_STAGING       65536  /* bytes of one's staging memory */
+#define SOFT_LAYOUT        1     /* version of everything in this file that is shared */
+#define SOFT_AGENTS        16    /* service operations of a PE under way at once */
+#define SOFT_STAGING       65536 /* bytes of one's staging memory */
 #define SOFT_MARKER_SLOTS  4096
-#define SOFT_HAZARDS       4096   /* pairs that may access a domain */
-#define SOFT_RING_LIMIT    1024   /* queued ring operations of a PE */
+#define SOFT_HAZARDS       4096 /* pairs that may access a domain */
+#define SOFT_RING_LIMIT    1024 /* queued ring operations of a PE */
 #define SOFT_CHAOS_LIMIT   4096
 #define SOFT_INLINE_MAX    4096
 #define SOFT_CHAOS_PUT_MAX 1024
@@ -36,8 +37,9 @@
 /* ---- shared: domain segment ------------------------------------------------------------------ */
 
 /*
- * A region as peers see it. Only the owner writes. Published by a release store of the key; a reader
- * that holds a hazard and then finds its key here may use the entry until it drops the hazard.
+ * A region as peers see it. Only the owner writes. Published by a release store of the key; a
+ * reader that holds a hazard and then finds its key here may use the entry until it drops the
+ * hazard.
  */
 typedef struct {
     uint64_t key; /* 0: none */
@@ -57,13 +59,13 @@ typedef struct {
 } soft_hazard_t;
 
 typedef struct {
-    uint64_t magic;
-    uint32_t layout;
-    uint32_t mr_max;
-    uint64_t size;
-    uint32_t hazards_used; /* high-water mark, only grows */
-    uint32_t mr_committed; /* entries that have memory, only grows */
-    uint32_t pad[8];
+    uint64_t        magic;
+    uint32_t        layout;
+    uint32_t        mr_max;
+    uint64_t        size;
+    uint32_t        hazards_used; /* high-water mark, only grows */
+    uint32_t        mr_committed; /* entries that have memory, only grows */
+    uint32_t        pad[8];
     soft_hazard_t   hazards[SOFT_HAZARDS];
     soft_mr_entry_t entries[];
 } soft_domain_seg_t;
@@ -88,21 +90,23 @@ typedef struct {
     uint64_t window_offset;
     uint64_t window_size;
     uint32_t events;
-    uint32_t flags;      /* SOFT_PE_* */
+    uint32_t flags; /* SOFT_PE_* */
     int32_t  domain_fd;
-    int32_t  wake_fd;    /* write end of the pipe that wakes the PE's sleeper */
-    int32_t  helper_fd;  /* write end of the pipe that wakes the process's helper thread */
+    int32_t  wake_fd;   /* write end of the pipe that wakes the PE's sleeper */
+    int32_t  helper_fd; /* write end of the pipe that wakes the process's helper thread */
     uint32_t pad0[13];
     char     version[16]; /* of the owner's library, for messages */
 
-    uint32_t armed __attribute__((aligned(SOFT_LINE)));         /* the owner sleeps on its event fd */
-    uint32_t helper_asleep __attribute__((aligned(SOFT_LINE))); /* wake the helper after a request */
-    uint64_t probe __attribute__((aligned(SOFT_LINE)));         /* address of a word, see CMA probe */
+    uint32_t armed __attribute__((aligned(SOFT_LINE))); /* the owner sleeps on its event fd */
+    uint32_t helper_asleep
+        __attribute__((aligned(SOFT_LINE)));                /* wake the helper after a request */
+    uint64_t     probe __attribute__((aligned(SOFT_LINE))); /* address of a word, see CMA probe */
     soft_reply_t replies[SOFT_AGENTS] __attribute__((aligned(SOFT_LINE)));
     /* then, page aligned: event ring, service ring, staging (SOFT_AGENTS chunks), window */
 } soft_pe_seg_t;
 
-#define SOFT_PE_NEEDS_FENCE 1u /* the owner can't use membarrier: senders fence before they read `armed` */
+#define SOFT_PE_NEEDS_FENCE \
+    1u /* the owner can't use membarrier: senders fence before they read `armed` */
 
 /* A request to the helper of the target's process, as a record of its service ring. */
 typedef struct {
@@ -184,22 +188,22 @@ typedef struct {
 } soft_map_t;
 
 typedef struct {
-    angara_address_t address;
-    pid_t            pid;
-    int              pidfd;
-    int              same_process;
-    soft_segment_t   pe_map;
-    soft_segment_t   dom_map;
-    soft_pe_seg_t   *seg;
+    angara_address_t   address;
+    pid_t              pid;
+    int                pidfd;
+    int                same_process;
+    soft_segment_t     pe_map;
+    soft_segment_t     dom_map;
+    soft_pe_seg_t     *seg;
     soft_domain_seg_t *dom;
-    uint32_t         mr_max;
-    uint32_t         events;      /* checked copies of the peer's sizes */
-    uint64_t         window_size;
-    soft_layout_t    layout;
-    soft_hazard_t   *hazard;
-    int              wake_fd;   /* opened on first use, else -1 */
-    int              helper_fd; /* opened on first use, else -1 */
-    soft_map_t       maps[SOFT_MAPS];
+    uint32_t           mr_max;
+    uint32_t           events; /* checked copies of the peer's sizes */
+    uint64_t           window_size;
+    soft_layout_t      layout;
+    soft_hazard_t     *hazard;
+    int                wake_fd;   /* opened on first use, else -1 */
+    int                helper_fd; /* opened on first use, else -1 */
+    soft_map_t         maps[SOFT_MAPS];
 } soft_remote_t;
 
 angara_status_t soft_remote_open(const angara_address_t *address, soft_remote_t *remote);
@@ -225,7 +229,7 @@ typedef struct soft_mr {
 
 typedef struct soft_domain {
     struct angara_domain base;
-    pthread_mutex_t      lock;      /* entries, free list */
+    pthread_mutex_t      lock; /* entries, free list */
     soft_segment_t       seg;
     soft_domain_seg_t   *shared;
     uint32_t             mr_max;
@@ -254,20 +258,21 @@ angara_status_t soft_mr_check(const soft_domain_seg_t *dom, uint32_t mr_max, uin
                               uint64_t offset, uint64_t length, unsigned access, uint64_t *addr_p,
                               const soft_mr_entry_t **entry_p);
 
-/* ---- pe.c, event.c, peer.c, ops.c ------------------------------------------------------------- */
+/* ---- pe.c, event.c, peer.c, ops.c -------------------------------------------------------------
+ */
 
 typedef struct soft_peer soft_peer_t;
 
 typedef struct soft_pe {
-    struct angara_pe     base;
-    soft_domain_t       *dom;
-    ang_engine_t         engine;
-    ang_pair_t           self_pair; /* of self markers only */
-    soft_segment_t       segment;
-    soft_pe_seg_t       *seg;
-    soft_layout_t        layout;
-    angara_address_t     address;
-    soft_peer_t         *peers;
+    struct angara_pe base;
+    soft_domain_t   *dom;
+    ang_engine_t     engine;
+    ang_pair_t       self_pair; /* of self markers only */
+    soft_segment_t   segment;
+    soft_pe_seg_t   *seg;
+    soft_layout_t    layout;
+    angara_address_t address;
+    soft_peer_t     *peers;
 
     soft_record_reader_t notify;  /* consumer of the event ring */
     soft_record_reader_t service; /* consumer of the service ring, under soft_helper_lock */
@@ -277,24 +282,24 @@ typedef struct soft_pe {
     unsigned             events_tail;
     int                  events_lost; /* sticky until read */
 
-    int                  epoll_fd; /* what angara_pe_event_fd() gives: the wake pipe and pidfds */
-    int                  wake_pipe[2];
-    unsigned             turns;    /* of progress, to look at the clock now and then */
-    uint64_t             next_check_ns;
+    int      epoll_fd; /* what angara_pe_event_fd() gives: the wake pipe and pidfds */
+    int      wake_pipe[2];
+    unsigned turns; /* of progress, to look at the clock now and then */
+    uint64_t next_check_ns;
 
     angara_marker_slot_t *slots;
-    uint16_t            *slot_free; /* stack of free slots */
-    unsigned             num_slot_free;
-    uint16_t            *slot_waiting;   /* given back, but a marker may still land */
-    unsigned             num_slot_waiting;
-    uint32_t            *slot_posted;    /* markers posted and not landed, changed atomically */
-    uint32_t             agents_busy;     /* bit masks of SOFT_AGENTS */
-    uint32_t             agents_given_up; /* busy, but whoever asked is gone */
-    uint64_t             agent_awaits[SOFT_AGENTS];
-    uint64_t             agent_sequence;
-    int                  staging_ready;
-    angara_counters_t    counters;
-    struct soft_pe      *next; /* all PEs of the process, under soft_helper_lock */
+    uint16_t             *slot_free; /* stack of free slots */
+    unsigned              num_slot_free;
+    uint16_t             *slot_waiting; /* given back, but a marker may still land */
+    unsigned              num_slot_waiting;
+    uint32_t             *slot_posted;     /* markers posted and not landed, changed atomically */
+    uint32_t              agents_busy;     /* bit masks of SOFT_AGENTS */
+    uint32_t              agents_given_up; /* busy, but whoever asked is gone */
+    uint64_t              agent_awaits[SOFT_AGENTS];
+    uint64_t              agent_sequence;
+    int                   staging_ready;
+    angara_counters_t     counters;
+    struct soft_pe       *next; /* all PEs of the process, under soft_helper_lock */
 } soft_pe_t;
 
 struct soft_peer {
@@ -302,12 +307,12 @@ struct soft_peer {
     ang_pair_t         pair;
     soft_remote_t      remote;
     soft_peer_t       *next;
-    int                is_self;   /* the PE itself */
-    int                down;      /* PEER_DOWN was raised */
-    int                cma;       /* process_vm_* is permitted */
-    int                agent;     /* service request under way: its agent, else -1 */
-    uint32_t           agent_length;   /* bytes of the chunk under way */
-    int                agent_poke;     /* waking the helper failed: try again */
+    int                is_self;      /* the PE itself */
+    int                down;         /* PEER_DOWN was raised */
+    int                cma;          /* process_vm_* is permitted */
+    int                agent;        /* service request under way: its agent, else -1 */
+    uint32_t           agent_length; /* bytes of the chunk under way */
+    int                agent_poke;   /* waking the helper failed: try again */
 };
 
 static inline soft_pe_t *soft_pe(angara_pe_h pe)
@@ -333,8 +338,8 @@ void            soft_pe_destroy(angara_pe_h pe);
 unsigned        soft_pe_progress(angara_pe_h pe);
 
 /* event.c */
-void            soft_event_raise(soft_pe_t *pe, angara_event_type_t type, int status,
-                                 soft_peer_t *peer, uint64_t key);
+void soft_event_raise(soft_pe_t *pe, angara_event_type_t type, int status, soft_peer_t *peer,
+                      uint64_t key);
 angara_status_t soft_event_poll(angara_pe_h pe, angara_event_t *event);
 angara_status_t soft_event_fd(angara_pe_h pe, int *fd_p);
 angara_status_t soft_event_arm(angara_pe_h pe);
@@ -342,7 +347,7 @@ void            soft_event_disarm(angara_pe_h pe);
 angara_status_t soft_notify(angara_peer_h peer, const void *record, size_t length);
 void            soft_wake(angara_peer_h peer);
 /* Wake the own sleeper, from another thread. */
-void            soft_wake_self(soft_pe_t *pe);
+void soft_wake_self(soft_pe_t *pe);
 
 /* peer.c */
 angara_status_t soft_is_reachable(angara_domain_h dom, const angara_address_t *address);
@@ -353,9 +358,9 @@ angara_status_t soft_peer_status(angara_peer_h peer);
 angara_status_t soft_peer_reset(angara_peer_h peer);
 void            soft_peer_destroy(soft_peer_t *peer);
 /* Say once that process_vm_* is refused, and what to do. */
-void            soft_warn_no_cma(const soft_peer_t *peer, int error);
+void soft_warn_no_cma(const soft_peer_t *peer, int error);
 /* Look for peers that died; raise PEER_DOWN for them. */
-unsigned        soft_peers_check(soft_pe_t *pe);
+unsigned soft_peers_check(soft_pe_t *pe);
 
 /* agent.c: operations that the peer's process must carry out */
 angara_status_t soft_agent_copy_out(soft_peer_t *peer, uint64_t key, uint64_t offset,
@@ -371,8 +376,8 @@ void            soft_agent_abandon(soft_peer_t *peer);
 extern pthread_mutex_t soft_helper_lock;
 /* Create what peers need to wake the helper; no thread yet. */
 angara_status_t soft_helper_prepare(void);
-void soft_helper_add_pe(soft_pe_t *pe);
-void soft_helper_remove_pe(soft_pe_t *pe);
+void            soft_helper_add_pe(soft_pe_t *pe);
+void            soft_helper_remove_pe(soft_pe_t *pe);
 /* Start the thread if it isn't running, or as soon as there is a PE. */
 void soft_helper_start(void);
 /* Write end of the pipe that wakes it, or -1. */
