@@ -96,7 +96,8 @@ static void print_checks(const info_check_t *checks, unsigned count)
 
     printf("\nThis machine\n");
     for (i = 0; i < count; ++i) {
-        printf("  %-8s %s: %s\n", info_state_name(checks[i].state), checks[i].name, checks[i].value);
+        printf("  %-8s %s: %s\n", info_state_name(checks[i].state), checks[i].name,
+               checks[i].value);
         if (checks[i].fix[0] != '\0') {
             printf("  %-8s -> %s\n", "", checks[i].fix);
         }
@@ -132,11 +133,12 @@ static json_t *json_device(const device_t *device)
 
     return json_pack("{s:s, s:s, s:I, s:s, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b}", "device",
                      attr->device, "provider", attr->provider, "node", (json_int_t)attr->node,
-                     "link", device_link(device), "capabilities", json_caps(attr), "window", (json_int_t)device->window,
-                     "window_max", (json_int_t)attr->window_max, "put_max", (json_int_t)attr->put_max,
-                     "offload_max", (json_int_t)attr->offload_max, "inline_max",
-                     (json_int_t)attr->inline_max, "mr_max", (json_int_t)attr->mr_max,
-                     "marker_slots", (json_int_t)attr->marker_slots, "pe_created", device->has_pe);
+                     "link", device_link(device), "capabilities", json_caps(attr), "window",
+                     (json_int_t)device->window, "window_max", (json_int_t)attr->window_max,
+                     "put_max", (json_int_t)attr->put_max, "offload_max",
+                     (json_int_t)attr->offload_max, "inline_max", (json_int_t)attr->inline_max,
+                     "mr_max", (json_int_t)attr->mr_max, "marker_slots",
+                     (json_int_t)attr->marker_slots, "pe_created", device->has_pe);
 }
 
 static json_t *json_checks(const info_check_t *checks, unsigned count)
@@ -145,8 +147,8 @@ static json_t *json_checks(const info_check_t *checks, unsigned count)
     unsigned i;
 
     for (i = 0; i < count; ++i) {
-        json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s}", "name", checks[i].name, "state",
-                                              info_state_name(checks[i].state), "value",
+        json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s}", "name", checks[i].name,
+                                              "state", info_state_name(checks[i].state), "value",
                                               checks[i].value, "fix", checks[i].fix));
     }
     return list;
@@ -159,9 +161,9 @@ static json_t *json_config(void)
     unsigned            i;
 
     for (i = 0; angara_config_var(i, &var) == ANGARA_OK; ++i) {
-        json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s}", "name", var.name, "default",
-                                              var.default_text, "value", var.value, "help",
-                                              var.help));
+        json_array_append_new(list,
+                              json_pack("{s:s, s:s, s:s, s:s}", "name", var.name, "default",
+                                        var.default_text, "value", var.value, "help", var.help));
     }
     return list;
 }
@@ -192,7 +194,8 @@ static void usage(FILE *out)
 static int show_config(int json)
 {
     if (json) {
-        print_json(json_pack("{s:s, s:o}", "version", angara_version(), "variables", json_config()));
+        print_json(
+            json_pack("{s:s, s:o}", "version", angara_version(), "variables", json_config()));
     } else {
         print_config();
     }
@@ -213,8 +216,9 @@ static int show_all(const char *name, int json)
         if (device.status == ANGARA_OK) {
             json_array_append_new(devices, json_device(&device));
         }
-        print_json(json_pack("{s:s, s:o, s:o, s:o}", "version", angara_version(), "devices", devices,
-                             "checks", json_checks(checks, count), "variables", json_config()));
+        print_json(json_pack("{s:s, s:o, s:o, s:o}", "version", angara_version(), "devices",
+                             devices, "checks", json_checks(checks, count), "variables",
+                             json_config()));
     } else {
         printf("libangara %s\n\n", angara_version());
         if (device.status == ANGARA_OK) {

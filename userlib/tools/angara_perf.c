@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * angara_perf: latency, bandwidth and rate of the library's operations between two processes of this
- * machine. Options, the two processes, and the report; the measurements are in perf_tests.c.
+ * angara_perf: latency, bandwidth and rate of the library's operations between two processes of
+ * this machine. Options, the two processes, and the report; the measurements are in perf_tests.c.
  */
 #define _GNU_SOURCE
 #include "perf.h"
 
 #include <ctype.h>
 #include <errno.h>
-#include <getopt.h>
 #include <jansson.h>
 #include <sched.h>
 #include <signal.h>
@@ -20,9 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define EXIT_USAGE 2
-
-static const char *perf_name = "angara_perf";
+const char *const perf_name = "angara_perf";
 
 void perf_fail(const char *format, ...)
 {
@@ -84,7 +81,8 @@ static void siblings(int cpu, cpu_set_t *set)
 
     CPU_ZERO(set);
     CPU_SET(cpu, set);
-    snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", cpu);
+    snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list",
+             cpu);
     file = fopen(path, "r");
     if (file == NULL) {
         return;
@@ -349,9 +347,9 @@ static json_t *describe(const perf_t *p)
 
     return json_pack("{s:s, s:s, s:s, s:i, s:b, s:[i, i], s:s, s:b}", "version", angara_version(),
                      "provider", p->attr.provider, "device", p->attr.device, "node",
-                     (int)p->attr.node, "loopback", (p->attr.caps & ANGARA_CAP_LOOPBACK) != 0, "cpus",
-                     opt->cpus[0], opt->cpus[1], "memory", opt->shared ? "shared" : "private",
-                     "check", opt->check);
+                     (int)p->attr.node, "loopback", (p->attr.caps & ANGARA_CAP_LOOPBACK) != 0,
+                     "cpus", opt->cpus[0], opt->cpus[1], "memory",
+                     opt->shared ? "shared" : "private", "check", opt->check);
 }
 
 static void perf_run(perf_t *p, const unsigned char *selected)
@@ -419,199 +417,14 @@ static int run_both(const perf_options_t *opt, const unsigned char *selected)
     return EXIT_SUCCESS;
 }
 
-/* ---- options ------------------------------------------------------------------------------- */
-
-static void usage(FILE *out)
-{
-    unsigned i;
-
-    fprintf(out,
-            "Usage: %s [OPTION]... [TEST]...\n"
-            "Measure the operations of libangara between two processes of this machine.\n\n"
-            "  -a, --all               all tests (also when none is named)\n"
-            "  -s, --size=SIZE[:MAX]   size in bytes, or the powers of two in a range; K, M, G allowed\n"
-            "  -n, --iterations=N      operations measured per size (100000; fewer if large)\n"
-            "  -w, --warm-up=N         operations before (10000)\n"
-            "  -m, --memory=KIND       of the target: shared (default) or private\n"
-            "  -c, --check             validate the data\n"
-            "      --cpu=A,B           CPUs of the two processes, or none (default: two cores)\n"
-            "  -d, --device=NAME       device (default: ANGARA_DEVICE)\n"
-            "  -j, --json              results as JSON\n"
-            "  -l, --list              list the tests\n"
-            "  -V, --version           version of the library\n"
-            "  -h, --help              this text\n\nTests:\n",
-            perf_name);
-    for (i = 0; i < perf_num_tests; ++i) {
-        fprintf(out, "  %-16s %s [%s]\n", perf_tests[i].name, perf_tests[i].help,
-                perf_unit_name(perf_tests[i].unit));
-    }
-}
-
-static void bad_usage(const char *format, ...) __attribute__((noreturn, format(printf, 1, 2)));
-
-static void bad_usage(const char *format, ...)
-{
-    va_list ap;
-
-    fprintf(stderr, "%s: ", perf_name);
-    va_start(ap, format);
-    vfprintf(stderr, format, ap);
-    va_end(ap);
-    fprintf(stderr, "\nTry '%s --help'.\n", perf_name);
-    exit(EXIT_USAGE);
-}
-
-/* @return the character behind the number, NULL if there is none or it is too large. */
-static const char *parse_size(const char *text, size_t *size)
-{
-    static const char  units[] = "KMG";
-    unsigned long long value;
-    const char        *unit;
-    char              *end;
-
-    if (!isdigit((unsigned char)text[0])) {
-        return NULL;
-    }
-    errno = 0;
-    value = strtoull(text, &end, 10);
-    unit  = (*end != '\0') ? strchr(units, toupper((unsigned char)*end)) : NULL;
-    if (unit != NULL) {
-        ++end;
-    }
-    if ((errno != 0) || (value > PERF_SIZE_MAX)) {
-        return NULL;
-    }
-    value <<= (unit != NULL) ? 10 * (unit - units + 1) : 0;
-    *size   = value;
-    return (value <= PERF_SIZE_MAX) ? end : NULL;
-}
-
-static void parse_sizes(const char *text, perf_options_t *opt)
-{
-    const char *end = parse_size(text, &opt->size_min);
-
-    opt->size_max = opt->size_min;
-    if ((end != NULL) && (*end == ':')) {
-        end = parse_size(end + 1, &opt->size_max);
-    }
-    if ((end == NULL) || (*end != '\0') || (opt->size_max < opt->size_min) || (opt->size_max == 0)) {
-        bad_usage("'%s' is no size or range of sizes up to %lu bytes", text, PERF_SIZE_MAX);
-    }
-}
-
-static unsigned parse_count(const char *text, unsigned min, const char *what)
-{
-    char         *end;
-    unsigned long value;
-
-    errno = 0;
-    value = strtoul(text, &end, 10);
-    if (!isdigit((unsigned char)text[0]) || (*end != '\0') || (errno != 0) || (value < min) ||
-        (value > 1000000000ul)) {
-        bad_usage("'%s' is no number of %s from %u to 1000000000", text, what, min);
-    }
-    return (unsigned)value;
-}
-
-static void parse_cpus(const char *text, perf_options_t *opt)
-{
-    char extra;
-
-    if (strcmp(text, "none") == 0) {
-        opt->cpus[0] = opt->cpus[1] = -1;
-        return;
-    }
-    if ((sscanf(text, "%d,%d%c", &opt->cpus[0], &opt->cpus[1], &extra) != 2) ||
-        (opt->cpus[0] < 0) || (opt->cpus[1] < 0) || (opt->cpus[0] >= CPU_SETSIZE) ||
-        (opt->cpus[1] >= CPU_SETSIZE)) {
-        bad_usage("'%s' isn't two CPU numbers such as 0,1, nor none", text);
-    }
-}
-
-static void select_tests(int argc, char **argv, int all, unsigned char *selected)
-{
-    unsigned i;
-    int      arg;
-
-    memset(selected, all || (argc == 0), perf_num_tests);
-    for (arg = 0; arg < argc; ++arg) {
-        for (i = 0; (i < perf_num_tests) && (strcmp(perf_tests[i].name, argv[arg]) != 0); ++i) {
-        }
-        if (i == perf_num_tests) {
-            bad_usage("there is no test '%s', see --list", argv[arg]);
-        }
-        selected[i] = 1;
-    }
-}
-
 int main(int argc, char **argv)
 {
-    enum { OPT_CPU = 256 };
-    static const struct option options[] = {
-        {"all", no_argument, NULL, 'a'},           {"size", required_argument, NULL, 's'},
-        {"iterations", required_argument, NULL, 'n'}, {"warm-up", required_argument, NULL, 'w'},
-        {"memory", required_argument, NULL, 'm'},  {"check", no_argument, NULL, 'c'},
-        {"cpu", required_argument, NULL, OPT_CPU}, {"device", required_argument, NULL, 'd'},
-        {"json", no_argument, NULL, 'j'},          {"list", no_argument, NULL, 'l'},
-        {"version", no_argument, NULL, 'V'},       {"help", no_argument, NULL, 'h'},
-        {NULL, 0, NULL, 0},
-    };
-    perf_options_t opt = {.iterations = 100000, .warm_up = 10000, .shared = 1, .cpus = {-1, -1}};
-    unsigned char  selected[64];
-    int            c, all = 0, pinned = 1;
-    unsigned       i;
+    perf_options_t opt = {
+        .iterations = 100000, .warm_up = 10000, .shared = 1, .cpus = {-1, -1}, .choose_cpus = 1};
+    unsigned char selected[PERF_TESTS_MAX];
 
-    while ((c = getopt_long(argc, argv, "as:n:w:m:cd:jlVh", options, NULL)) != -1) {
-        switch (c) {
-        case 'a':
-            all = 1;
-            break;
-        case 's':
-            parse_sizes(optarg, &opt);
-            break;
-        case 'n':
-            opt.iterations = parse_count(optarg, 1, "iterations");
-            break;
-        case 'w':
-            opt.warm_up = parse_count(optarg, 0, "warm-up operations");
-            break;
-        case 'm':
-            if ((strcmp(optarg, "shared") != 0) && (strcmp(optarg, "private") != 0)) {
-                bad_usage("memory is shared or private, not '%s'", optarg);
-            }
-            opt.shared = (optarg[0] == 's');
-            break;
-        case 'c':
-            opt.check = 1;
-            break;
-        case OPT_CPU:
-            parse_cpus(optarg, &opt);
-            pinned = 0;
-            break;
-        case 'd':
-            opt.device = optarg;
-            break;
-        case 'j':
-            opt.json = 1;
-            break;
-        case 'l':
-            for (i = 0; i < perf_num_tests; ++i) {
-                printf("%s\n", perf_tests[i].name);
-            }
-            return EXIT_SUCCESS;
-        case 'V':
-            printf("%s %s\n", perf_name, angara_version());
-            return EXIT_SUCCESS;
-        case 'h':
-            usage(stdout);
-            return EXIT_SUCCESS;
-        default:
-            fprintf(stderr, "Try '%s --help'.\n", perf_name);
-            return EXIT_USAGE;
-        }
-    }
-    select_tests(argc - optind, argv + optind, all, selected);
-    if (pinned) {
+    perf_parse_options(argc, argv, &opt, selected);
+    if (opt.choose_cpus) {
         choose_cpus(&opt);
     }
     return run_both(&opt, selected);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What around the library decides how well it works: kernel, limits, plug-ins. Every check tries the
- * thing itself where it can, instead of reading a setting, and changes nothing.
+ * What around the library decides how well it works: kernel, limits, plug-ins. Every check tries
+ * the thing itself where it can, instead of reading a setting, and changes nothing.
  */
 #define _GNU_SOURCE
 #include "info.h"
@@ -142,18 +142,22 @@ static void check_cma(info_check_t *check)
     check->name = "process_vm_readv between processes";
     read_line("/proc/sys/kernel/yama/ptrace_scope", scope, sizeof(scope));
     if (error == 0) {
-        set_value(check, INFO_OK, "permitted%s%s", (scope[0] != '\0') ? ", ptrace_scope " : "", scope);
+        set_value(check, INFO_OK, "permitted%s%s", (scope[0] != '\0') ? ", ptrace_scope " : "",
+                  scope);
         return;
     }
     if (probe_cma(1) == 0) {
         set_value(check, INFO_OK, "permitted where the target allows it, ptrace_scope %s", scope);
         return;
     }
-    set_value(check, INFO_NOTE, "forbidden (%s)%s%s: the peer's helper thread copies private memory, "
-              "slower", strerror(error), (scope[0] != '\0') ? ", ptrace_scope " : "", scope);
+    set_value(check, INFO_NOTE,
+              "forbidden (%s)%s%s: the peer's helper thread copies private memory, "
+              "slower",
+              strerror(error), (scope[0] != '\0') ? ", ptrace_scope " : "", scope);
     if (error == ENOSYS) {
-        set_fix(check, "use a kernel with CONFIG_CROSS_MEMORY_ATTACH, or allow process_vm_readv and "
-                       "process_vm_writev in the container's seccomp profile");
+        set_fix(check,
+                "use a kernel with CONFIG_CROSS_MEMORY_ATTACH, or allow process_vm_readv and "
+                "process_vm_writev in the container's seccomp profile");
     } else if ((scope[0] != '\0') && (scope[0] != '0')) {
         set_fix(check, "sysctl kernel.yama.ptrace_scope=0, or in a container --cap-add=SYS_PTRACE");
     } else {
@@ -174,7 +178,8 @@ static void check_membarrier(info_check_t *check)
         return;
     }
     set_value(check, INFO_NOTE, "not available: senders pay a full fence for each wake-up check");
-    set_fix(check, "use Linux 4.16 or later, or allow membarrier in the container's seccomp profile");
+    set_fix(check,
+            "use Linux 4.16 or later, or allow membarrier in the container's seccomp profile");
 }
 
 static void check_memfd(info_check_t *check)
@@ -205,14 +210,15 @@ static void check_pidfd(info_check_t *check)
         return;
     }
     set_value(check, INFO_ERROR, "not available: %s", strerror(errno));
-    set_fix(check, "use Linux 5.3 or later, or allow pidfd_open in the container's seccomp profile");
+    set_fix(check,
+            "use Linux 5.3 or later, or allow pidfd_open in the container's seccomp profile");
 }
 
 /* Memory that shared segments can still take: free memory, and what the cgroup leaves. */
 static void check_memory(info_check_t *check)
 {
-    char     line[128], limit[64];
-    FILE    *file = fopen("/proc/meminfo", "r");
+    char               line[128], limit[64];
+    FILE              *file      = fopen("/proc/meminfo", "r");
     unsigned long long available = 0;
 
     check->name = "memory available";
@@ -277,7 +283,8 @@ static void check_nic(info_check_t *check)
             set_value(check, INFO_MISSING, "%s may not be opened", nodes[i]);
             set_fix(check, "add the user to the group angara and log in again");
         } else {
-            set_value(check, INFO_NOTE, "none (%s doesn't exist): the soft fabric is used", nodes[i]);
+            set_value(check, INFO_NOTE, "none (%s doesn't exist): the soft fabric is used",
+                      nodes[i]);
             set_fix(check, "only with a NIC: load the modules angara_nic and angara_memreg");
         }
         return;
@@ -327,7 +334,7 @@ static int ucx_version(char *text, size_t size)
 {
     unsigned major, minor, release;
     void (*get)(unsigned *, unsigned *, unsigned *) = NULL;
-    void *handle = dlopen("libucp.so.0", RTLD_LAZY | RTLD_LOCAL);
+    void *handle                                    = dlopen("libucp.so.0", RTLD_LAZY | RTLD_LOCAL);
 
     if (handle == NULL) {
         return -1;
@@ -352,7 +359,8 @@ static void check_ucx(info_check_t *check, const char *folder)
         return;
     }
     if (!file_in(folder, "libuct_angara.so", path, sizeof(path))) {
-        set_value(check, INFO_MISSING, "libuct_angara.so isn't next to libangara.so in %.160s", folder);
+        set_value(check, INFO_MISSING, "libuct_angara.so isn't next to libangara.so in %.160s",
+                  folder);
         set_fix(check, "build and install all of the project: make install PREFIX=...");
         return;
     }
@@ -383,8 +391,10 @@ static void check_ompi(info_check_t *check, const char *folder)
         set_value(check, INFO_OK, "%.240s", found && !built ? home_path : path);
     } else if (built) {
         set_value(check, INFO_NOTE, "%.160s is there, but Open MPI isn't told", path);
-        set_fix(check, "in a build tree: eval \"$(scripts/angara_env)\"; else set "
-                       "OMPI_MCA_mca_base_component_path=%.200s", ours);
+        set_fix(check,
+                "in a build tree: eval \"$(scripts/angara_env)\"; else set "
+                "OMPI_MCA_mca_base_component_path=%.200s",
+                ours);
     } else {
         set_value(check, INFO_MISSING, "mca_hook_angara.so isn't in %.160s", ours);
         set_fix(check, "build and install all of the project: make install PREFIX=...");

@@ -9,12 +9,12 @@
 #include <angara/angara.h>
 #include <angara/angara_fast.h>
 
-#define PERF_BATCHES   10u             /* a result is the median of so many batches */
-#define PERF_DATA      128u            /* window: flags, credits in front; then data */
-#define PERF_RING      (4u << 20)      /* bytes of window that a stream of puts goes through */
-#define PERF_RING_MAX  256u            /* slots of it */
-#define PERF_DEPTH     32u             /* offload operations under one marker */
-#define PERF_SIZE_MAX  (256ul << 20)
+#define PERF_BATCHES  10u        /* a result is the median of so many batches */
+#define PERF_DATA     128u       /* window: flags, credits in front; then data */
+#define PERF_RING     (4u << 20) /* bytes of window that a stream of puts goes through */
+#define PERF_RING_MAX 256u       /* slots of it */
+#define PERF_DEPTH    32u        /* offload operations under one marker */
+#define PERF_SIZE_MAX (256ul << 20)
 
 typedef struct {
     const char *device;
@@ -24,7 +24,8 @@ typedef struct {
     int         shared; /* memory of offload operations and atomics */
     int         check;
     int         json;
-    int         cpus[2]; /* -1: not pinned */
+    int         cpus[2];     /* -1: not pinned */
+    int         choose_cpus; /* by ourselves */
 } perf_options_t;
 
 typedef struct {
@@ -63,7 +64,7 @@ typedef struct {
     const char       *help;
     perf_unit_t       unit;
     size_t            default_min, default_max;
-    size_t            limit; /* largest size; 0: what the device or the memory allows */
+    size_t            limit;  /* largest size; 0: what the device or the memory allows */
     int               window; /* limited by put_max */
     perf_batch_func_t batch;
 } perf_test_t;
@@ -72,6 +73,15 @@ extern const perf_test_t perf_tests[];
 extern const unsigned    perf_num_tests;
 
 const char *perf_unit_name(perf_unit_t unit);
+
+#define PERF_TESTS_MAX 32
+
+/* Name of this program, for messages. */
+extern const char *const perf_name;
+
+/* Fill the options, which have their defaults, and one byte per test. Exits on --help and the like.
+ */
+void perf_parse_options(int argc, char **argv, perf_options_t *opt, unsigned char *selected);
 
 /* End this process with a message; the other notices. */
 void perf_fail(const char *format, ...) __attribute__((noreturn, format(printf, 1, 2)));

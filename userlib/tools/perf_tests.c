@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The measurements of angara_perf. Each runs in both processes; rank 0 takes the time. Window puts go
- * through the inline calls that a transport would use.
+ * The measurements of angara_perf. Each runs in both processes; rank 0 takes the time. Window puts
+ * go through the inline calls that a transport would use.
  */
 #include "perf.h"
 
@@ -35,13 +35,13 @@ static void post_check(angara_status_t status, const char *what)
 }
 
 /* Repeat a posting call while the ring is full. */
-#define POST(_p, _call) \
-    do { \
-        angara_status_t _status; \
+#define POST(_p, _call)                                                          \
+    do {                                                                         \
+        angara_status_t _status;                                                 \
         while (ANGARA_UNLIKELY((_status = (_call)) == ANGARA_ERR_NO_RESOURCE)) { \
-            angara_pe_progress((_p)->pe); \
-        } \
-        post_check(_status, #_call); \
+            angara_pe_progress((_p)->pe);                                        \
+        }                                                                        \
+        post_check(_status, #_call);                                             \
     } while (0)
 
 /* One turn of a wait loop. The pause leaves the line alone for a moment. */
@@ -161,7 +161,7 @@ static double put_stream(perf_t *p, size_t size, unsigned iterations)
 {
     uint64_t stride = (flag_at(0, size) + 8 + 63) & ~(uint64_t)63;
     uint64_t slots  = PERF_RING / stride;
-    uint64_t base   = FLAG_TAG | p->sequence, credits = 0, step;
+    uint64_t base = FLAG_TAG | p->sequence, credits = 0, step;
     double   start;
     unsigned i, turns = 0;
 

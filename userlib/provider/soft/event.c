@@ -137,7 +137,7 @@ void soft_wake(angara_peer_h base)
 {
     soft_peer_t *peer = soft_peer(base);
 
-    if (__atomic_load_n(&peer->remote.seg->armed, __ATOMIC_RELAXED) &&
+    if (!peer->down && __atomic_load_n(&peer->remote.seg->armed, __ATOMIC_RELAXED) &&
         __atomic_exchange_n(&peer->remote.seg->armed, 0, __ATOMIC_SEQ_CST)) {
         if (soft_remote_poke(&peer->remote, peer->remote.seg->wake_fd, &peer->remote.wake_fd)) {
             soft_pe(base->pe)->counters.wakes++;

@@ -424,12 +424,19 @@ void soft_helper_remove_pe(soft_pe_t *pe)
 
 static void fork_child(void)
 {
+    client_t *client;
+
     pthread_mutex_init(&soft_helper_lock, NULL);
     pthread_mutex_init(&helper.life, NULL);
     helper.running = 0;
     helper.stop    = 0;
+    helper.wanted  = 0;
     helper.pes     = NULL;
-    helper.clients = NULL; /* their mappings aren't in the child; the few bytes stay */
+    while ((client = helper.clients) != NULL) {
+        helper.clients = client->next;
+        soft_remote_forget(&client->remote);
+        free(client);
+    }
     if (helper.have_pipe) {
         close(helper.pipe[0]);
         close(helper.pipe[1]);

@@ -311,6 +311,7 @@ static void peer_down(soft_pe_t *pe, soft_peer_t *peer, int exited)
              closed ? "" : " without closing its PE");
     drop_operations(pe, peer, ANGARA_ERR_PEER_DEAD);
     ang_engine_lock(&pe->engine);
+    soft_remote_detach(&peer->remote);
     soft_event_raise(pe, ANGARA_EVENT_PEER_DOWN, closed ? ANGARA_OK : ANGARA_ERR_PEER_DEAD, peer,
                      0);
     ang_engine_unlock(&pe->engine);

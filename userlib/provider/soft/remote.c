@@ -201,10 +201,20 @@ angara_status_t soft_remote_open(const angara_address_t *address, soft_remote_t 
     return status;
 }
 
-void soft_remote_close(soft_remote_t *remote)
+void soft_remote_forget(soft_remote_t *remote)
 {
     int *fds[] = {&remote->pidfd, &remote->wake_fd, &remote->helper_fd};
 
+    for (unsigned i = 0; i < sizeof(fds) / sizeof(fds[0]); ++i) {
+        if (*fds[i] >= 0) {
+            close(*fds[i]);
+            *fds[i] = -1;
+        }
+    }
+}
+
+void soft_remote_detach(soft_remote_t *remote)
+{
     for (unsigned i = 0; i < SOFT_MAPS; ++i) {
         if (remote->maps[i].key != 0) {
             soft_segment_close(&remote->maps[i].seg);
@@ -216,29 +226,29 @@ void soft_remote_close(soft_remote_t *remote)
         __atomic_store_n(&remote->hazard->owner, 0, __ATOMIC_RELEASE);
         remote->hazard = NULL;
     }
+    remote->dom = NULL;
     soft_segment_close(&remote->dom_map);
+    soft_remote_forget(remote);
+}
+
+void soft_remote_close(soft_remote_t *remote)
+{
+    soft_remote_detach(remote);
     soft_segment_close(&remote->pe_map);
-    for (unsigned i = 0; i < sizeof(fds) / sizeof(fds[0]); ++i) {
-        if (*fds[i] >= 0) {
-            close(*fds[i]);
-            *fds[i] = -1;
-        }
-    }
 }
 
 /* Descriptor of the pipe, opened on first use. Two threads may come here: one of them wins. */
 static int poke_fd(soft_remote_t *remote, int fd, int *cache)
 {
-    int  known = __atomic_load_n(cache, __ATOMIC_ACQUIRE);
-    char path[64];
-    int  opened;
+    int         known = __atomic_load_n(cache, __ATOMIC_ACQUIRE);
+    struct stat info;
+    int         opened;
 
     if (known >= 0) {
         return known;
     }
-    snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)remote->pid, fd);
     /* Opened for reading too, so that there always is a reader and never a SIGPIPE. */
-    opened = open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC);
+    opened = soft_open_of(remote->pid, fd, S_IFIFO, O_RDWR | O_NONBLOCK, &info);
     if (opened >= 0 && !__atomic_compare_exchange_n(cache, &known, opened, 0, __ATOMIC_ACQ_REL,
                                                     __ATOMIC_ACQUIRE)) {
         close(opened);
@@ -288,8 +298,12 @@ angara_status_t soft_remote_map(soft_remote_t *remote, uint64_t key, int fd, uin
 
 void soft_remote_trim(soft_remote_t *remote)
 {
-    uint64_t in_use = __atomic_load_n(&remote->hazard->key, __ATOMIC_RELAXED);
+    uint64_t in_use;
 
+    if (remote->dom == NULL) {
+        return;
+    }
+    in_use = __atomic_load_n(&remote->hazard->key, __ATOMIC_RELAXED);
     for (unsigned i = 0; i < SOFT_MAPS; ++i) {
         soft_map_t *map = &remote->maps[i];
 

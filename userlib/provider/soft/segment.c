@@ -126,25 +126,22 @@ static int sealed(int fd)
     return seals >= 0 && (seals & F_SEAL_SHRINK) != 0;
 }
 
-/*
- * Open a path for reading and writing if it is a regular file; opening anything else, a device say,
- * could have side effects. @return the descriptor, or -1 with errno.
- */
-static int open_regular(const char *path, struct stat *info)
+int soft_open_of(pid_t pid, int fd, mode_t type, int flags, struct stat *info)
 {
-    char again[64];
-    int  handle = open(path, O_PATH | O_CLOEXEC);
-    int  opened = -1;
+    char path[64];
+    int  handle, opened = -1;
     int  error;
 
+    snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)pid, fd);
+    handle = open(path, O_PATH | O_CLOEXEC);
     if (handle < 0) {
         return -1;
     }
-    if (fstat(handle, info) != 0 || !S_ISREG(info->st_mode)) {
-        errno = ENOENT; /* not a segment: it was closed, and the number used again */
+    if (fstat(handle, info) != 0 || (info->st_mode & S_IFMT) != type) {
+        errno = ENOENT; /* what was meant has been closed, and the number used again */
     } else {
-        snprintf(again, sizeof(again), "/proc/self/fd/%d", handle);
-        opened = open(again, O_RDWR | O_CLOEXEC);
+        snprintf(path, sizeof(path), "/proc/self/fd/%d", handle);
+        opened = open(path, flags | O_CLOEXEC);
     }
     error = errno;
     close(handle);
@@ -161,7 +158,7 @@ angara_status_t soft_segment_open(pid_t pid, int fd, size_t min_size, soft_segme
     int             opened;
 
     snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)pid, fd);
-    opened = open_regular(path, &info);
+    opened = soft_open_of(pid, fd, S_IFREG, O_RDWR, &info);
     if (opened < 0) {
         if (errno == ENOENT) {
             return ANGARA_ERR_PEER_DEAD;

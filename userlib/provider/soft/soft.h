@@ -16,6 +16,7 @@
 #include "record_ring.h"
 
 #include <pthread.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 
 #define SOFT_LINE          64
@@ -143,6 +144,12 @@ typedef struct {
     int    fd; /* -1 for a mapping of somebody else's */
 } soft_segment_t;
 
+/*
+ * Open descriptor `fd` of process `pid` again, if it is a file of that type (S_IFREG, S_IFIFO):
+ * opening anything else could have side effects. @return the descriptor, or -1 with errno.
+ */
+int soft_open_of(pid_t pid, int fd, mode_t type, int flags, struct stat *info);
+
 /* Create a sealed memfd of `size` bytes of address space; no memory is allocated yet. */
 angara_status_t soft_segment_create(const char *name, size_t size, soft_segment_t *seg);
 /* Allocate memory for a part, so that touching it can't fail. */
@@ -208,6 +215,10 @@ typedef struct {
 
 angara_status_t soft_remote_open(const angara_address_t *address, soft_remote_t *remote);
 void            soft_remote_close(soft_remote_t *remote);
+/* In a forked child: close what was inherited. The mappings weren't. */
+void soft_remote_forget(soft_remote_t *remote);
+/* It is gone: give back all but the PE's mapping, which plain stores may still go to. */
+void soft_remote_detach(soft_remote_t *remote);
 /* Gone, as far as the kernel says right now. */
 int soft_remote_dead(const soft_remote_t *remote);
 /* Write a byte to the pipe behind `fd` of the remote process, opened into *cache. @return done? */
