@@ -20,6 +20,14 @@
 
 /* ---- reachability ---------------------------------------------------------------------------- */
 
+static int same_host(const angara_address_t *address)
+{
+    soft_process_t self;
+
+    return address->magic == ANGARA_ADDRESS_MAGIC && address->provider == SOFT_PROVIDER_ID &&
+           soft_process_self(&self) == ANGARA_OK && address->loc[3] == self.host;
+}
+
 /* `level`: how loud to say why not. A version mismatch is always an error, told once. */
 static angara_status_t reach(const angara_address_t *address, ang_log_level_t level)
 {
@@ -64,8 +72,16 @@ static angara_status_t reach(const angara_address_t *address, ang_log_level_t le
 
 angara_status_t soft_is_reachable(angara_domain_h dom, const angara_address_t *address)
 {
+    static int      told;
+    angara_status_t status = reach(address, ANG_LOG_INFO);
+
     (void)dom;
-    return reach(address, ANG_LOG_INFO);
+    /* Whoever only asks takes another way, or ends: on one host the reason is worth one line. */
+    if (status == ANGARA_ERR_UNREACHABLE && same_host(address) &&
+        !__atomic_exchange_n(&told, 1, __ATOMIC_RELAXED)) {
+        reach(address, ANG_LOG_WARN);
+    }
+    return status;
 }
 
 /* ---- connecting ------------------------------------------------------------------------------ */
