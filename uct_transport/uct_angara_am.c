@@ -1,24 +1,26 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Active messages: the four ways to fill a run of slots. Touches the sender's side of the ring only.
+ * Active messages: the four ways to fill a run of slots. Touches the sender's side of the ring
+ * only.
  */
 #include "uct_angara_ep.h"
 
 #include <uct/base/uct_iov.inl>
 
 /*
- * The latency path: one line of the ring (header word last), one ready word, and a look at whether the
- * peer sleeps.
+ * The latency path: one line of the ring (header word last), one ready word, and a look at whether
+ * the peer sleeps.
  */
-static UCS_F_ALWAYS_INLINE ucs_status_t
-uct_angara_am_short_one_slot(uct_angara_peer_t *peer, uint8_t id, uint64_t header,
-                             const void *payload, unsigned length)
+static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_am_short_one_slot(uct_angara_peer_t *peer,
+                                                                     uint8_t id, uint64_t header,
+                                                                     const void *payload,
+                                                                     unsigned    length)
 {
-    uct_angara_tx_t *tx = &peer->tx;
-    size_t total        = sizeof(header) + length;
-    uint64_t offset     = tx->ring_off + ((uint64_t)tx->pos << tx->shape.slot_shift);
-    angara_status_t status;
-    uint64_t *p;
+    uct_angara_tx_t *tx     = &peer->tx;
+    size_t           total  = sizeof(header) + length;
+    uint64_t         offset = tx->ring_off + ((uint64_t)tx->pos << tx->shape.slot_shift);
+    angara_status_t  status;
+    uint64_t        *p;
 
     p  = angara_put_begin(peer->ap, offset + sizeof(uint64_t), total, peer->iface->scratch);
     *p = header;
@@ -50,9 +52,9 @@ static UCS_F_NOINLINE ucs_status_t uct_angara_am_short_run(uct_angara_peer_t *pe
                                                            uint64_t header, const void *payload,
                                                            unsigned length)
 {
-    size_t total = sizeof(header) + length;
+    size_t       total = sizeof(header) + length;
     ucs_status_t status;
-    uint64_t *p;
+    uint64_t    *p;
 
     status = uct_angara_tx_reserve(peer, uct_angara_slots(&peer->tx.shape, total));
     if (ucs_unlikely(status != UCS_OK)) {
@@ -69,7 +71,7 @@ ucs_status_t uct_angara_ep_am_short(uct_ep_h tl_ep, uint8_t id, uint64_t header,
                                     const void *payload, unsigned length)
 {
     uct_angara_peer_t *peer = uct_angara_ep_peer(tl_ep);
-    uct_angara_tx_t *tx     = &peer->tx;
+    uct_angara_tx_t   *tx   = &peer->tx;
 
     UCT_CHECK_AM_ID(id);
     UCT_CHECK_LENGTH(sizeof(header) + length, 0, peer->iface->run_bytes, "am_short");
@@ -87,11 +89,11 @@ ucs_status_t uct_angara_ep_am_short(uct_ep_h tl_ep, uint8_t id, uint64_t header,
 ucs_status_t uct_angara_ep_am_short_iov(uct_ep_h tl_ep, uint8_t id, const uct_iov_t *iov,
                                         size_t iovcnt)
 {
-    uct_angara_peer_t *peer = uct_angara_ep_peer(tl_ep);
-    size_t length           = uct_iov_total_length(iov, iovcnt);
-    ucs_iov_iter_t iter;
-    ucs_status_t status;
-    void *p;
+    uct_angara_peer_t *peer   = uct_angara_ep_peer(tl_ep);
+    size_t             length = uct_iov_total_length(iov, iovcnt);
+    ucs_iov_iter_t     iter;
+    ucs_status_t       status;
+    void              *p;
 
     UCT_CHECK_AM_ID(id);
     UCT_CHECK_LENGTH(length, 0, peer->iface->run_bytes, "am_short_iov");
@@ -111,7 +113,7 @@ ssize_t uct_angara_ep_am_bcopy(uct_ep_h tl_ep, uint8_t id, uct_pack_callback_t p
                                unsigned flags)
 {
     uct_angara_peer_t *peer = uct_angara_ep_peer(tl_ep);
-    ssize_t length;
+    ssize_t            length;
 
     UCT_CHECK_AM_ID(id);
 
@@ -130,11 +132,11 @@ ucs_status_t uct_angara_ep_am_zcopy(uct_ep_h tl_ep, uint8_t id, const void *head
                                     unsigned header_length, const uct_iov_t *iov, size_t iovcnt,
                                     unsigned flags, uct_completion_t *comp)
 {
-    uct_angara_peer_t *peer = uct_angara_ep_peer(tl_ep);
-    size_t length           = header_length + uct_iov_total_length(iov, iovcnt);
-    ucs_iov_iter_t iter;
-    ucs_status_t status;
-    char *p;
+    uct_angara_peer_t *peer   = uct_angara_ep_peer(tl_ep);
+    size_t             length = header_length + uct_iov_total_length(iov, iovcnt);
+    ucs_iov_iter_t     iter;
+    ucs_status_t       status;
+    char              *p;
 
     (void)comp;
     UCT_CHECK_AM_ID(id);

@@ -6,15 +6,14 @@
 #include "uct_angara_ep.h"
 
 _Static_assert(((int)ANGARA_ATOMIC_ADD == (int)UCT_ATOMIC_OP_ADD) &&
-               ((int)ANGARA_ATOMIC_AND == (int)UCT_ATOMIC_OP_AND) &&
-               ((int)ANGARA_ATOMIC_OR == (int)UCT_ATOMIC_OP_OR) &&
-               ((int)ANGARA_ATOMIC_XOR == (int)UCT_ATOMIC_OP_XOR) &&
-               ((int)ANGARA_ATOMIC_SWAP == (int)UCT_ATOMIC_OP_SWAP) &&
-               ((int)ANGARA_ATOMIC_CSWAP == (int)UCT_ATOMIC_OP_CSWAP),
+                   ((int)ANGARA_ATOMIC_AND == (int)UCT_ATOMIC_OP_AND) &&
+                   ((int)ANGARA_ATOMIC_OR == (int)UCT_ATOMIC_OP_OR) &&
+                   ((int)ANGARA_ATOMIC_XOR == (int)UCT_ATOMIC_OP_XOR) &&
+                   ((int)ANGARA_ATOMIC_SWAP == (int)UCT_ATOMIC_OP_SWAP) &&
+                   ((int)ANGARA_ATOMIC_CSWAP == (int)UCT_ATOMIC_OP_CSWAP),
                "the library numbers atomics as UCT does");
 
-static void uct_angara_amo_done(uct_angara_iface_t *iface, uct_angara_op_t *op,
-                                ucs_status_t status)
+static void uct_angara_amo_done(uct_angara_iface_t *iface, uct_angara_op_t *op, ucs_status_t status)
 {
     if (ucs_likely(status == UCS_OK)) {
         memcpy(op->fetch.result, op->bounce, op->fetch.length);
@@ -26,8 +25,8 @@ static ucs_status_t uct_angara_amo_post(uct_angara_peer_t *peer, unsigned opcode
                                         uint64_t operand, uint64_t compare, uint64_t remote_addr,
                                         uct_rkey_t rkey, void *result)
 {
-    const uct_angara_rkey_t *key = (const uct_angara_rkey_t*)rkey;
-    angara_status_t status;
+    const uct_angara_rkey_t *key = (const uct_angara_rkey_t *)rkey;
+    angara_status_t          status;
 
     status = angara_atomic(peer->ap, (angara_atomic_op_t)opcode, width, operand, compare, key->key,
                            remote_addr - key->base,
@@ -45,7 +44,7 @@ static ucs_status_t uct_angara_amo(uct_ep_h tl_ep, unsigned opcode, unsigned wid
                                    uint64_t operand, uint64_t remote_addr, uct_rkey_t rkey)
 {
     uct_angara_peer_t *peer = uct_angara_ep_peer(tl_ep);
-    ucs_status_t status;
+    ucs_status_t       status;
 
     UCT_CHECK_PARAM(opcode <= UCT_ATOMIC_OP_XOR, "atomic operation %u cannot be posted", opcode);
 
@@ -62,12 +61,12 @@ static ucs_status_t uct_angara_amo_fetch(uct_ep_h tl_ep, unsigned opcode, unsign
                                          uint64_t operand, uint64_t compare, uint64_t remote_addr,
                                          uct_rkey_t rkey, void *result, uct_completion_t *comp)
 {
-    uct_angara_peer_t *peer   = uct_angara_ep_peer(tl_ep);
+    uct_angara_peer_t  *peer  = uct_angara_ep_peer(tl_ep);
     uct_angara_iface_t *iface = peer->iface;
-    uct_angara_op_t *op;
-    ucs_status_t status;
-    uint64_t value;
-    void *buffer;
+    uct_angara_op_t    *op;
+    ucs_status_t        status;
+    uint64_t            value;
+    void               *buffer;
 
     UCT_CHECK_PARAM(opcode < UCT_ATOMIC_OP_LAST, "unknown atomic operation %u", opcode);
 

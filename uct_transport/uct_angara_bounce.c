@@ -19,10 +19,10 @@ void uct_angara_bounce_init(uct_angara_bounce_t *bounce, angara_domain_h dom, si
 
 ucs_status_t uct_angara_bounce_setup(uct_angara_bounce_t *bounce)
 {
-    size_t length = bounce->size * bounce->count;
+    size_t          length = bounce->size * bounce->count;
     angara_status_t status;
-    void *address;
-    unsigned i;
+    void           *address;
+    unsigned        i;
 
     bounce->free = ucs_malloc(bounce->count * sizeof(*bounce->free), "angara_bounce");
     if (bounce->free == NULL) {
@@ -43,7 +43,7 @@ ucs_status_t uct_angara_bounce_setup(uct_angara_bounce_t *bounce)
     }
 
     for (i = bounce->count; i > 0; --i) {
-        uct_angara_bounce_put(bounce, (char*)address + (i - 1) * bounce->size);
+        uct_angara_bounce_put(bounce, (char *)address + (i - 1) * bounce->size);
     }
     return UCS_OK;
 }

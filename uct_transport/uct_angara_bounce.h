@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Registered bounce buffers of an interface: sources of put_bcopy, destinations of get_bcopy, get_short
- * and fetching atomics. Registered once, on first use.
+ * Registered bounce buffers of an interface: sources of put_bcopy, destinations of get_bcopy,
+ * get_short and fetching atomics. Registered once, on first use.
  */
 #ifndef UCT_ANGARA_BOUNCE_H
 #define UCT_ANGARA_BOUNCE_H
@@ -12,10 +12,10 @@
 
 typedef struct uct_angara_bounce {
     angara_domain_h dom;
-    angara_mr_h     mr;    /**< NULL until first used */
-    size_t          size;  /**< of one buffer */
+    angara_mr_h     mr;   /**< NULL until first used */
+    size_t          size; /**< of one buffer */
     unsigned        count;
-    void            **free; /**< stack of free buffers; never kept in the buffers themselves */
+    void          **free; /**< stack of free buffers; never kept in the buffers themselves */
     unsigned        nfree;
 } uct_angara_bounce_t;
 
@@ -27,8 +27,8 @@ void uct_angara_bounce_cleanup(uct_angara_bounce_t *bounce);
 ucs_status_t uct_angara_bounce_setup(uct_angara_bounce_t *bounce);
 
 /** Take a buffer. @return UCS_OK, UCS_ERR_NO_RESOURCE if all are in use, UCS_ERR_NO_MEMORY. */
-static UCS_F_ALWAYS_INLINE ucs_status_t
-uct_angara_bounce_get(uct_angara_bounce_t *bounce, void **buffer_p)
+static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_bounce_get(uct_angara_bounce_t *bounce,
+                                                              void               **buffer_p)
 {
     ucs_status_t status;
 

@@ -8,7 +8,7 @@
 #define UCT_ANGARA_COMPAT_H
 
 #ifdef HAVE_CONFIG_H
-#  include "config.h"
+#include "config.h"
 #endif
 
 #include <uct/api/uct.h>
@@ -38,7 +38,7 @@
 #define UCT_ANGARA_UCX_STRING UCT_VERNO_STRING
 
 #if (UCT_ANGARA_UCX_MAJOR != 1) || (UCT_ANGARA_UCX_MINOR != 13)
-#  error "uct_angara_compat.h knows UCX 1.13 only: add the shims of this version there"
+#error "uct_angara_compat.h knows UCX 1.13 only: add the shims of this version there"
 #endif
 
 /*
@@ -48,7 +48,7 @@
 #pragma weak uct_md_config_rcache_table
 
 /* Arguments of the md and memory-key operations that later versions change. */
-#define UCT_ANGARA_MD_QUERY_ARGS   uct_md_h tl_md, uct_md_attr_t *attr
+#define UCT_ANGARA_MD_QUERY_ARGS uct_md_h tl_md, uct_md_attr_t *attr
 #define UCT_ANGARA_MKEY_PACK_ARGS \
     uct_md_h tl_md, uct_mem_h tl_memh, const uct_md_mkey_pack_params_t *params, void *rkey_buffer
 #define UCT_ANGARA_MEM_REG_ARGS \

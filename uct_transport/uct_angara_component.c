@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Component: what UCX sees first. Registers the transport when the library is loaded, but only with
- * the UCX that it was built for: UCX has no stable internal interface, so that another version would
- * crash later.
+ * the UCX that it was built for: UCX has no stable internal interface, so that another version
+ * would crash later.
  */
 #include "uct_angara_iface.h"
 
@@ -10,18 +10,25 @@
 
 #include <stdlib.h>
 
-static ucs_status_t uct_angara_query_md_resources(uct_component_t *component,
+static ucs_status_t uct_angara_query_md_resources(uct_component_t         *component,
                                                   uct_md_resource_desc_t **resources_p,
-                                                  unsigned *num_resources_p)
+                                                  unsigned                *num_resources_p)
 {
     uct_md_resource_desc_t *resource;
-    angara_attr_t attr;
-    angara_domain_h dom;
-    angara_status_t status;
+    angara_attr_t           attr;
+    angara_domain_h         dom;
+    angara_status_t         status;
+
+    static int is_absent = 0; /* the library has said why, once is enough */
 
     (void)component;
+    if (is_absent) {
+        return uct_md_query_empty_md_resource(resources_p, num_resources_p);
+    }
+
     status = angara_open(NULL, &dom);
     if (status != ANGARA_OK) {
+        is_absent = 1;
         ucs_debug("angara: no device: %s", angara_strerror(status));
         return uct_md_query_empty_md_resource(resources_p, num_resources_p);
     }
@@ -52,21 +59,21 @@ uct_component_t uct_angara_component = {
     .rkey_ptr           = (uct_component_rkey_ptr_func_t)ucs_empty_function_return_unsupported,
     .rkey_release       = uct_angara_rkey_release,
     .name               = UCT_ANGARA_NAME,
-    .md_config          = {
-        .name           = "Angara memory domain",
-        .prefix         = "ANGARA_",
-        .table          = uct_angara_md_config_table,
-        .size           = sizeof(uct_angara_md_config_t),
-    },
-    .cm_config          = UCS_CONFIG_EMPTY_GLOBAL_LIST_ENTRY,
-    .tl_list            = UCT_COMPONENT_TL_LIST_INITIALIZER(&uct_angara_component),
-    .flags              = 0,
-    .md_vfs_init        = (uct_component_md_vfs_init_func_t)ucs_empty_function
-};
+    .md_config =
+        {
+            .name   = "Angara memory domain",
+            .prefix = "ANGARA_",
+            .table  = uct_angara_md_config_table,
+            .size   = sizeof(uct_angara_md_config_t),
+        },
+    .cm_config   = UCS_CONFIG_EMPTY_GLOBAL_LIST_ENTRY,
+    .tl_list     = UCT_COMPONENT_TL_LIST_INITIALIZER(&uct_angara_component),
+    .flags       = 0,
+    .md_vfs_init = (uct_component_md_vfs_init_func_t)ucs_empty_function};
 
-static ucs_status_t uct_angara_query_tl_devices(uct_md_h tl_md,
+static ucs_status_t uct_angara_query_tl_devices(uct_md_h                   tl_md,
                                                 uct_tl_device_resource_t **tl_devices_p,
-                                                unsigned *num_tl_devices_p)
+                                                unsigned                  *num_tl_devices_p)
 {
     uct_angara_md_t *md = ucs_derived_of(tl_md, uct_angara_md_t);
 
@@ -74,15 +81,14 @@ static ucs_status_t uct_angara_query_tl_devices(uct_md_h tl_md,
                                       UCS_SYS_DEVICE_ID_UNKNOWN, tl_devices_p, num_tl_devices_p);
 }
 
-UCT_TL_DEFINE_ENTRY(&uct_angara_component, angara, uct_angara_query_tl_devices,
-                    uct_angara_iface_t, "ANGARA_", uct_angara_iface_config_table,
-                    uct_angara_iface_config_t)
+UCT_TL_DEFINE_ENTRY(&uct_angara_component, angara, uct_angara_query_tl_devices, uct_angara_iface_t,
+                    "ANGARA_", uct_angara_iface_config_table, uct_angara_iface_config_t)
 
 /* @return non-zero if the UCX of this process is the one that the transport was built for. */
 static int uct_angara_version_fits(void)
 {
     const char *pretended = getenv("ANGARA_TEST_UCX_VERSION");
-    unsigned major, minor, release;
+    unsigned    major, minor, release;
 
     if (pretended != NULL) {
         if (sscanf(pretended, "%u.%u", &major, &minor) != 2) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Control records: asking for, granting and closing rings; events of the PE. Everything that arrives
- * here was written by another process and is checked before use.
+ * Control records: asking for, granting and closing rings; events of the PE. Everything that
+ * arrives here was written by another process and is checked before use.
  */
 #include "uct_angara_control.h"
 
@@ -18,7 +18,7 @@ _Static_assert(sizeof(uct_angara_hello_t) == ANGARA_NOTIFY_MAX, "HELLO fills a r
 
 static void uct_angara_control_send(uct_angara_peer_t *peer, const void *record, size_t length)
 {
-    angara_status_t status = ANGARA_ERR_NO_RESOURCE;
+    angara_status_t            status = ANGARA_ERR_NO_RESOURCE;
     uct_angara_control_elem_t *elem;
 
     if (peer->status != UCS_OK) {
@@ -47,9 +47,9 @@ static void uct_angara_control_send(uct_angara_peer_t *peer, const void *record,
 
 unsigned uct_angara_control_retry(uct_angara_peer_t *peer)
 {
-    unsigned count = 0;
+    unsigned                   count = 0;
     uct_angara_control_elem_t *elem;
-    angara_status_t status;
+    angara_status_t            status;
 
     while (!ucs_queue_is_empty(&peer->control)) {
         elem   = ucs_queue_head_elem_non_empty(&peer->control, uct_angara_control_elem_t, queue);
@@ -73,13 +73,11 @@ unsigned uct_angara_control_retry(uct_angara_peer_t *peer)
 static uct_angara_record_t uct_angara_record(uint8_t type, uint8_t epoch, uint16_t credit_index,
                                              uint16_t value)
 {
-    uct_angara_record_t record = {
-        .type         = type,
-        .version      = UCT_ANGARA_PROTOCOL,
-        .epoch        = epoch,
-        .credit_index = credit_index,
-        .value        = value
-    };
+    uct_angara_record_t record = {.type         = type,
+                                  .version      = UCT_ANGARA_PROTOCOL,
+                                  .epoch        = epoch,
+                                  .credit_index = credit_index,
+                                  .value        = value};
 
     return record;
 }
@@ -97,10 +95,10 @@ static void uct_angara_control_release_credit(uct_angara_peer_t *peer)
 ucs_status_t uct_angara_control_hello(uct_angara_peer_t *peer)
 {
     uct_angara_iface_t *iface = peer->iface;
-    uct_angara_hello_t hello;
-    angara_status_t status;
-    unsigned index;
-    size_t offset;
+    uct_angara_hello_t  hello;
+    angara_status_t     status;
+    unsigned            index;
+    size_t              offset;
 
     if (uct_angara_idmap_get(&iface->credit_ids, &index) != UCS_OK) {
         uct_angara_peer_fail(peer, UCS_ERR_EXCEEDS_LIMIT,
@@ -124,17 +122,16 @@ ucs_status_t uct_angara_control_hello(uct_angara_peer_t *peer)
     peer->epoch        = ++iface->epoch;
     peer->tx_state     = UCT_ANGARA_TX_HELLO;
     peer->tx.shape     = iface->shape;
-    peer->tx.credit    = (volatile uint64_t*)(iface->window + offset);
+    peer->tx.credit    = (volatile uint64_t *)(iface->window + offset);
     *peer->tx.credit   = 0;
     if (angara_peer_fast(peer->ap)->window != NULL) {
         peer->tx.shape.seg_shift = UCT_ANGARA_NO_SEGS; /* stores have no largest size */
     }
 
-    hello.super       = uct_angara_record(UCT_ANGARA_HELLO, peer->epoch, index,
-                                          peer->tx.shape.nslots);
+    hello.super = uct_angara_record(UCT_ANGARA_HELLO, peer->epoch, index, peer->tx.shape.nslots);
     hello.super.shape = (peer->tx.shape.slot_shift - UCT_ANGARA_SLOT_SHIFT_MIN) |
                         (peer->tx.shape.seg_shift << 4);
-    hello.address     = iface->address;
+    hello.address = iface->address;
     uct_angara_control_send(peer, &hello, sizeof(hello));
     return peer->status;
 }
@@ -181,7 +178,7 @@ void uct_angara_control_close(uct_angara_peer_t *peer)
     }
 }
 
-static const char *uct_angara_control_granted(uct_angara_peer_t *peer,
+static const char *uct_angara_control_granted(uct_angara_peer_t        *peer,
                                               const uct_angara_grant_t *grant)
 {
     uint64_t window = angara_peer_fast(peer->ap)->window_size;
@@ -194,8 +191,8 @@ static const char *uct_angara_control_granted(uct_angara_peer_t *peer,
     if ((grant->ring_off % 64) || (grant->ready_off % sizeof(uint16_t)) ||
         (grant->ring_off > UINT64_MAX - bytes) ||
         (grant->ready_off > UINT64_MAX - sizeof(uint16_t)) ||
-        ((window > 0) && ((grant->ring_off + bytes > window) ||
-                          (grant->ready_off + sizeof(uint16_t) > window)))) {
+        ((window > 0) &&
+         ((grant->ring_off + bytes > window) || (grant->ready_off + sizeof(uint16_t) > window)))) {
         return "a ring outside its window";
     }
 
@@ -268,7 +265,7 @@ static void uct_angara_control_refuse(uct_angara_peer_t *peer, const uct_angara_
 void uct_angara_control_drop_rx(uct_angara_peer_t *peer)
 {
     uct_angara_iface_t *iface = peer->iface;
-    uct_angara_rx_t *rx       = &peer->rx;
+    uct_angara_rx_t    *rx    = &peer->rx;
 
     if (peer->is_down) {
         uct_angara_control_release_credit(peer); /* it can't write there any more */
@@ -297,12 +294,12 @@ static uint8_t uct_angara_control_grant(uct_angara_peer_t *peer, const uct_angar
                                         const uct_angara_shape_t *shape)
 {
     uct_angara_iface_t *iface = peer->iface;
-    uct_angara_rx_t *rx       = &peer->rx;
-    size_t bytes              = uct_angara_shape_bytes(shape);
-    uct_angara_grant_t grant;
-    angara_status_t status;
-    unsigned index;
-    size_t offset;
+    uct_angara_rx_t    *rx    = &peer->rx;
+    size_t              bytes = uct_angara_shape_bytes(shape);
+    uct_angara_grant_t  grant;
+    angara_status_t     status;
+    unsigned            index;
+    size_t              offset;
 
     if (bytes > iface->ring_stride) {
         return UCT_ANGARA_REFUSE_SHAPE;
@@ -333,8 +330,7 @@ static uint8_t uct_angara_control_grant(uct_angara_peer_t *peer, const uct_angar
     uct_angara_iface_add_ring(iface, rx);
     peer->it_closed = 0;
 
-    grant.super     = uct_angara_record(UCT_ANGARA_GRANT, rx->epoch, hello->super.credit_index,
-                                        index);
+    grant.super = uct_angara_record(UCT_ANGARA_GRANT, rx->epoch, hello->super.credit_index, index);
     grant.ring_off  = offset;
     grant.ready_off = uct_angara_iface_ready_off(iface, index);
     uct_angara_control_send(peer, &grant, sizeof(grant));
@@ -344,17 +340,17 @@ static uint8_t uct_angara_control_grant(uct_angara_peer_t *peer, const uct_angar
 static void uct_angara_control_hello_in(uct_angara_iface_t *iface, angara_peer_h from,
                                         const uct_angara_hello_t *hello)
 {
-    angara_address_t address = hello->address;
+    angara_address_t   address = hello->address;
     uct_angara_shape_t shape;
     uct_angara_peer_t *peer;
-    ucs_status_t status;
-    uint64_t window;
-    uint8_t reason;
+    ucs_status_t       status;
+    uint64_t           window;
+    uint8_t            reason;
 
     if ((address.magic != ANGARA_ADDRESS_MAGIC) || (address.version != ANGARA_WIRE_VERSION)) {
         ucs_error("angara: a process of libangara wire version %u greeted this one of version %u: "
-                  "use the same libangara in all processes", address.version,
-                  ANGARA_WIRE_VERSION);
+                  "use the same libangara in all processes",
+                  address.version, ANGARA_WIRE_VERSION);
         return;
     }
 
@@ -364,7 +360,8 @@ static void uct_angara_control_hello_in(uct_angara_iface_t *iface, angara_peer_h
     if ((shape.nslots < UCT_ANGARA_SLOTS_MIN) || (shape.nslots > UCT_ANGARA_SLOTS_MAX) ||
         (shape.slot_shift > UCT_ANGARA_SLOT_SHIFT_MAX)) {
         ucs_error("angara: PE %u of node %u asks for an impossible ring (%u slots of 2^%u bytes): "
-                  "ignored", address.index, address.node, shape.nslots, shape.slot_shift);
+                  "ignored",
+                  address.index, address.node, shape.nslots, shape.slot_shift);
         return;
     }
 
@@ -377,8 +374,7 @@ static void uct_angara_control_hello_in(uct_angara_iface_t *iface, angara_peer_h
 
     window = angara_peer_fast(peer->ap)->window_size;
     if (((from != NULL) && (from != peer->ap)) ||
-        ((window > 0) &&
-         ((hello->super.credit_index + 1ul) * UCT_ANGARA_CREDIT_LINE > window))) {
+        ((window > 0) && ((hello->super.credit_index + 1ul) * UCT_ANGARA_CREDIT_LINE > window))) {
         uct_angara_peer_fail(peer, UCS_ERR_CONNECTION_RESET, "%s sent a bad greeting",
                              angara_peer_name(peer->ap));
         return;
@@ -398,10 +394,9 @@ static void uct_angara_control_hello_in(uct_angara_iface_t *iface, angara_peer_h
 
 static void uct_angara_control_send_ack(uct_angara_peer_t *peer)
 {
-    uct_angara_rx_t *rx        = &peer->rx;
-    uct_angara_record_t record = uct_angara_record(UCT_ANGARA_CLOSE_ACK, rx->epoch,
-                                                   rx->credit_off / UCT_ANGARA_CREDIT_LINE,
-                                                   rx->index);
+    uct_angara_rx_t    *rx     = &peer->rx;
+    uct_angara_record_t record = uct_angara_record(
+        UCT_ANGARA_CLOSE_ACK, rx->epoch, rx->credit_off / UCT_ANGARA_CREDIT_LINE, rx->index);
 
     uct_angara_idmap_put(&peer->iface->ring_ids, rx->index);
     peer->acking = 0;
@@ -429,7 +424,7 @@ static void uct_angara_control_ack_flushed(uct_angara_iface_t *iface, uct_angara
 void uct_angara_control_closed(uct_angara_peer_t *peer)
 {
     uct_angara_rx_t *rx = &peer->rx;
-    ucs_status_t status;
+    ucs_status_t     status;
 
     uct_angara_iface_remove_ring(peer->iface, rx);
     rx->open        = 0;
@@ -450,7 +445,7 @@ void uct_angara_control_closed(uct_angara_peer_t *peer)
     }
 }
 
-static const char *uct_angara_control_close_in(uct_angara_peer_t *peer,
+static const char *uct_angara_control_close_in(uct_angara_peer_t        *peer,
                                                const uct_angara_close_t *record)
 {
     uct_angara_rx_t *rx = &peer->rx;
@@ -474,7 +469,7 @@ static const char *uct_angara_control_close_in(uct_angara_peer_t *peer,
 void uct_angara_control_bye(uct_angara_peer_t *peer)
 {
     uct_angara_record_t record = uct_angara_record(UCT_ANGARA_BYE, 0, 0, 0);
-    unsigned tries;
+    unsigned            tries;
 
     for (tries = 0; tries < UCT_ANGARA_BYE_TRIES; ++tries) {
         uct_angara_control_retry(peer);
@@ -529,9 +524,9 @@ static const char *uct_angara_control_record(uct_angara_peer_t *peer, const void
 
 static void uct_angara_control_notified(uct_angara_iface_t *iface, const angara_event_t *event)
 {
-    const uct_angara_record_t *record = (const void*)event->data;
-    uct_angara_peer_t *peer           = NULL;
-    const char *error;
+    const uct_angara_record_t *record = (const void *)event->data;
+    uct_angara_peer_t         *peer   = NULL;
+    const char                *error;
 
     if (event->peer != NULL) {
         peer = angara_peer_user(event->peer);
@@ -541,7 +536,7 @@ static void uct_angara_control_notified(uct_angara_iface_t *iface, const angara_
         error = "a control record of another version of the protocol";
     } else if (record->type == UCT_ANGARA_HELLO) {
         if (event->len == sizeof(uct_angara_hello_t)) {
-            uct_angara_control_hello_in(iface, event->peer, (const void*)event->data);
+            uct_angara_control_hello_in(iface, event->peer, (const void *)event->data);
             return;
         }
         error = "a bad greeting";
@@ -593,11 +588,12 @@ static void uct_angara_control_event(uct_angara_iface_t *iface, const angara_eve
         uct_angara_control_notified(iface, event);
         break;
     case ANGARA_EVENT_FAULT:
-        if (peer != NULL) {
-            uct_angara_peer_fail(peer, UCS_ERR_IO_ERROR,
-                                 "access to the memory of %s failed: %s (key 0x%" PRIx64 ")",
-                                 angara_peer_name(peer->ap), angara_strerror(event->status),
-                                 event->key);
+        if ((peer != NULL) && (event->status == ANGARA_ERR_PEER_DEAD)) {
+            uct_angara_peer_down(peer);
+        } else if (peer != NULL) {
+            uct_angara_peer_fail(
+                peer, UCS_ERR_IO_ERROR, "access to the memory of %s failed: %s (key 0x%" PRIx64 ")",
+                angara_peer_name(peer->ap), angara_strerror(event->status), event->key);
         }
         break;
     case ANGARA_EVENT_PEER_DOWN:
@@ -619,7 +615,7 @@ static void uct_angara_control_event(uct_angara_iface_t *iface, const angara_eve
 
 unsigned uct_angara_control_poll(uct_angara_iface_t *iface)
 {
-    unsigned count = 0;
+    unsigned       count = 0;
     angara_event_t event;
 
     while ((count < UCT_ANGARA_EVENTS_MAX) &&

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Control records: how rings are asked for, granted and closed. They travel as notify puts of at most
- * 64 bytes and are all that a stranger can say to us.
+ * Control records: how rings are asked for, granted and closed. They travel as notify puts of at
+ * most 64 bytes and are all that a stranger can say to us.
  */
 #ifndef UCT_ANGARA_CONTROL_H
 #define UCT_ANGARA_CONTROL_H

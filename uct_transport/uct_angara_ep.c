@@ -7,8 +7,8 @@
 static UCS_CLASS_INIT_FUNC(uct_angara_ep_t, const uct_ep_params_t *params)
 {
     uct_angara_iface_t *iface = ucs_derived_of(params->iface, uct_angara_iface_t);
-    angara_address_t address;
-    ucs_status_t status;
+    angara_address_t    address;
+    ucs_status_t        status;
 
     UCT_EP_PARAMS_CHECK_DEV_IFACE_ADDRS(params);
     UCS_CLASS_CALL_SUPER_INIT(uct_base_ep_t, &iface->super);
@@ -35,21 +35,21 @@ static UCS_CLASS_CLEANUP_FUNC(uct_angara_ep_t)
 }
 
 UCS_CLASS_DEFINE(uct_angara_ep_t, uct_base_ep_t)
-UCS_CLASS_DEFINE_NEW_FUNC(uct_angara_ep_t, uct_ep_t, const uct_ep_params_t*);
+UCS_CLASS_DEFINE_NEW_FUNC(uct_angara_ep_t, uct_ep_t, const uct_ep_params_t *);
 UCS_CLASS_DEFINE_DELETE_FUNC(uct_angara_ep_t, uct_ep_t);
 
 /* ---- pending requests ---------------------------------------------------------------------- */
 
 static void uct_angara_ep_count_pending(uct_angara_peer_t *peer, int diff)
 {
-    peer->npending      += diff;
-    peer->iface->slow   += diff;
+    peer->npending += diff;
+    peer->iface->slow += diff;
     uct_angara_peer_update(peer);
 }
 
 ucs_status_t uct_angara_ep_pending_add(uct_ep_h tl_ep, uct_pending_req_t *req, unsigned flags)
 {
-    uct_angara_ep_t *ep     = ucs_derived_of(tl_ep, uct_angara_ep_t);
+    uct_angara_ep_t   *ep   = ucs_derived_of(tl_ep, uct_angara_ep_t);
     uct_angara_peer_t *peer = ep->peer;
 
     (void)flags;
@@ -65,13 +65,13 @@ ucs_status_t uct_angara_ep_pending_add(uct_ep_h tl_ep, uct_pending_req_t *req, u
     return UCS_OK;
 }
 
-static ucs_arbiter_cb_result_t
-uct_angara_ep_purge_cb(ucs_arbiter_t *arbiter, ucs_arbiter_group_t *group,
-                       ucs_arbiter_elem_t *elem, void *arg)
+static ucs_arbiter_cb_result_t uct_angara_ep_purge_cb(ucs_arbiter_t       *arbiter,
+                                                      ucs_arbiter_group_t *group,
+                                                      ucs_arbiter_elem_t *elem, void *arg)
 {
-    uct_angara_ep_t *ep       = ucs_container_of(group, uct_angara_ep_t, arb_group);
+    uct_angara_ep_t     *ep   = ucs_container_of(group, uct_angara_ep_t, arb_group);
     uct_purge_cb_args_t *args = arg;
-    uct_pending_req_t *req    = ucs_container_of(elem, uct_pending_req_t, priv);
+    uct_pending_req_t   *req  = ucs_container_of(elem, uct_pending_req_t, priv);
 
     (void)arbiter;
     uct_angara_ep_count_pending(ep->peer, -1);
@@ -85,22 +85,22 @@ uct_angara_ep_purge_cb(ucs_arbiter_t *arbiter, ucs_arbiter_group_t *group,
 
 void uct_angara_ep_pending_purge(uct_ep_h tl_ep, uct_pending_purge_callback_t cb, void *arg)
 {
-    uct_angara_ep_t *ep      = ucs_derived_of(tl_ep, uct_angara_ep_t);
+    uct_angara_ep_t    *ep   = ucs_derived_of(tl_ep, uct_angara_ep_t);
     uct_purge_cb_args_t args = {cb, arg};
 
     ucs_arbiter_group_purge(&ep->peer->iface->arbiter, &ep->arb_group, uct_angara_ep_purge_cb,
                             &args);
 }
 
-static ucs_arbiter_cb_result_t
-uct_angara_ep_dispatch_cb(ucs_arbiter_t *arbiter, ucs_arbiter_group_t *group,
-                          ucs_arbiter_elem_t *elem, void *arg)
+static ucs_arbiter_cb_result_t uct_angara_ep_dispatch_cb(ucs_arbiter_t       *arbiter,
+                                                         ucs_arbiter_group_t *group,
+                                                         ucs_arbiter_elem_t *elem, void *arg)
 {
-    uct_angara_ep_t *ep     = ucs_container_of(group, uct_angara_ep_t, arb_group);
-    uct_pending_req_t *req  = ucs_container_of(elem, uct_pending_req_t, priv);
-    uct_angara_peer_t *peer = ep->peer;
-    unsigned *count         = arg;
-    ucs_status_t status;
+    uct_angara_ep_t   *ep    = ucs_container_of(group, uct_angara_ep_t, arb_group);
+    uct_pending_req_t *req   = ucs_container_of(elem, uct_pending_req_t, priv);
+    uct_angara_peer_t *peer  = ep->peer;
+    unsigned          *count = arg;
+    ucs_status_t       status;
 
     (void)arbiter;
     if (ucs_unlikely(peer->status != UCS_OK)) {
@@ -142,7 +142,7 @@ unsigned uct_angara_iface_dispatch_pending(uct_angara_iface_t *iface)
 ucs_status_t uct_angara_ep_check(uct_ep_h tl_ep, unsigned flags, uct_completion_t *comp)
 {
     uct_angara_peer_t *peer = uct_angara_ep_peer(tl_ep);
-    angara_status_t status;
+    angara_status_t    status;
 
     UCT_EP_KEEPALIVE_CHECK_PARAM(flags, comp);
 
@@ -152,8 +152,11 @@ ucs_status_t uct_angara_ep_check(uct_ep_h tl_ep, unsigned flags, uct_completion_
     if (ucs_unlikely((status != ANGARA_OK) || (peer->status != UCS_OK))) {
         if (peer->status == UCS_OK) {
             uct_angara_peer_error(peer, status, "keepalive");
+        } else if (!peer->reported) {
+            peer->fail_due = 1;
+            uct_angara_peer_activate(peer);
         }
-        uct_angara_peer_unblock_rma(peer); /* it is missed */
+        peer->missed = 1;
     }
     return UCS_OK;
 }

@@ -9,13 +9,13 @@
 
 typedef struct uct_angara_ep {
     uct_base_ep_t       super;
-    uct_angara_peer_t   *peer;
+    uct_angara_peer_t  *peer;
     ucs_arbiter_group_t arb_group;
-    ucs_list_link_t     list;     /**< peer->eps */
+    ucs_list_link_t     list;        /**< peer->eps */
     int                 is_notified; /**< its error handler has been called */
 } uct_angara_ep_t;
 
-UCS_CLASS_DECLARE_NEW_FUNC(uct_angara_ep_t, uct_ep_t, const uct_ep_params_t*);
+UCS_CLASS_DECLARE_NEW_FUNC(uct_angara_ep_t, uct_ep_t, const uct_ep_params_t *);
 UCS_CLASS_DECLARE_DELETE_FUNC(uct_angara_ep_t, uct_ep_t);
 
 static UCS_F_ALWAYS_INLINE uct_angara_peer_t *uct_angara_ep_peer(uct_ep_h tl_ep)
@@ -37,19 +37,17 @@ ucs_status_t uct_angara_ep_am_zcopy(uct_ep_h tl_ep, uint8_t id, const void *head
 /* remote memory: uct_angara_rma.c, uct_angara_amo.c */
 ucs_status_t uct_angara_ep_put_short(uct_ep_h tl_ep, const void *buffer, unsigned length,
                                      uint64_t remote_addr, uct_rkey_t rkey);
-ssize_t uct_angara_ep_put_bcopy(uct_ep_h tl_ep, uct_pack_callback_t pack_cb, void *arg,
-                                uint64_t remote_addr, uct_rkey_t rkey);
+ssize_t      uct_angara_ep_put_bcopy(uct_ep_h tl_ep, uct_pack_callback_t pack_cb, void *arg,
+                                     uint64_t remote_addr, uct_rkey_t rkey);
 ucs_status_t uct_angara_ep_put_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov, size_t iovcnt,
-                                     uint64_t remote_addr, uct_rkey_t rkey,
-                                     uct_completion_t *comp);
+                                     uint64_t remote_addr, uct_rkey_t rkey, uct_completion_t *comp);
 ucs_status_t uct_angara_ep_get_short(uct_ep_h tl_ep, void *buffer, unsigned length,
                                      uint64_t remote_addr, uct_rkey_t rkey);
 ucs_status_t uct_angara_ep_get_bcopy(uct_ep_h tl_ep, uct_unpack_callback_t unpack_cb, void *arg,
                                      size_t length, uint64_t remote_addr, uct_rkey_t rkey,
                                      uct_completion_t *comp);
 ucs_status_t uct_angara_ep_get_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov, size_t iovcnt,
-                                     uint64_t remote_addr, uct_rkey_t rkey,
-                                     uct_completion_t *comp);
+                                     uint64_t remote_addr, uct_rkey_t rkey, uct_completion_t *comp);
 ucs_status_t uct_angara_ep_atomic_cswap64(uct_ep_h tl_ep, uint64_t compare, uint64_t swap,
                                           uint64_t remote_addr, uct_rkey_t rkey, uint64_t *result,
                                           uct_completion_t *comp);

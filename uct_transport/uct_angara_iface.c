@@ -1,81 +1,84 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Interface: configuration, creation, attributes, addresses. Its progress is in uct_angara_progress.c.
+ * Interface: configuration, creation, attributes, addresses. Its progress is in
+ * uct_angara_progress.c.
  */
+#include "uct_angara_config.h"
 #include "uct_angara_ep.h"
 
-const char *uct_angara_dead_peer_names[] = {
-    [UCT_ANGARA_DEAD_PEER_ABORT]  = "abort",
-    [UCT_ANGARA_DEAD_PEER_ERROR]  = "error",
-    [UCT_ANGARA_DEAD_PEER_IGNORE] = "ignore",
-    [UCT_ANGARA_DEAD_PEER_LAST]   = NULL
-};
+const char *uct_angara_dead_peer_names[] = {[UCT_ANGARA_DEAD_PEER_ABORT]  = "abort",
+                                            [UCT_ANGARA_DEAD_PEER_ERROR]  = "error",
+                                            [UCT_ANGARA_DEAD_PEER_IGNORE] = "ignore",
+                                            [UCT_ANGARA_DEAD_PEER_LAST]   = NULL};
 
 ucs_config_field_t uct_angara_iface_config_table[] = {
     {"", "", NULL, ucs_offsetof(uct_angara_iface_config_t, super),
      UCS_CONFIG_TYPE_TABLE(uct_iface_config_table)},
 
-    {"SLOT_SIZE", "128",
-     "Bytes per slot of a receive ring, a power of two from 64 to 4096. A message that fits into one\n"
-     "slot with its 8-byte header word is sent eagerly, a longer one as a run of slots.",
-     ucs_offsetof(uct_angara_iface_config_t, slot_size), UCS_CONFIG_TYPE_MEMUNITS},
+    UCT_ANGARA_CONFIG_FIELD(
+        "SLOT_SIZE", "128",
+        "Bytes per slot of a receive ring, a power of two from 64 to 4096. A message that fits into one\n"
+        "slot with its 8-byte header word is sent eagerly, a longer one as a run of slots.",
+        uct_angara_iface_config_t, slot_size, UCS_CONFIG_TYPE_MEMUNITS),
 
-    {"RING_SLOTS", "448",
-     "Slots of each receive ring, from 16 to 32768. The longest message is a quarter of the ring.\n"
-     "Every peer that sends to this process costs one ring.",
-     ucs_offsetof(uct_angara_iface_config_t, ring_slots), UCS_CONFIG_TYPE_UINT},
+    UCT_ANGARA_CONFIG_FIELD(
+        "RING_SLOTS", "448",
+        "Slots of each receive ring, from 16 to 32768. The longest message is a quarter of the ring.\n"
+        "Every peer that sends to this process costs one ring.",
+        uct_angara_iface_config_t, ring_slots, UCS_CONFIG_TYPE_UINT),
 
-    {"MAX_PEERS", "1024",
-     "Largest number of peers that may send to this process, and that it may send to.",
-     ucs_offsetof(uct_angara_iface_config_t, max_peers), UCS_CONFIG_TYPE_UINT},
+    UCT_ANGARA_CONFIG_FIELD(
+        "MAX_PEERS", "1024",
+        "Largest number of peers that may send to this process, and that it may send to.",
+        uct_angara_iface_config_t, max_peers, UCS_CONFIG_TYPE_UINT),
 
-    {"PUT_MAX", "inf",
-     "Largest window put in bytes, if less than what the provider can do. Longer messages are sent\n"
-     "in several puts. Without effect where windows are written by plain stores.",
-     ucs_offsetof(uct_angara_iface_config_t, put_max), UCS_CONFIG_TYPE_MEMUNITS},
+    UCT_ANGARA_CONFIG_FIELD(
+        "PUT_MAX", "inf",
+        "Largest window put in bytes, if less than what the provider can do. Longer messages are sent\n"
+        "in several puts. Without effect where windows are written by plain stores.",
+        uct_angara_iface_config_t, put_max, UCS_CONFIG_TYPE_MEMUNITS),
 
-    {"BOUNCE_SIZE", "8k",
-     "Bytes of a registered bounce buffer: the largest buffered put or get.",
-     ucs_offsetof(uct_angara_iface_config_t, bounce_size), UCS_CONFIG_TYPE_MEMUNITS},
+    UCT_ANGARA_CONFIG_FIELD("BOUNCE_SIZE", "8k",
+                            "Bytes of a registered bounce buffer: the largest buffered put or get.",
+                            uct_angara_iface_config_t, bounce_size, UCS_CONFIG_TYPE_MEMUNITS),
 
-    {"BOUNCE_COUNT", "64",
-     "Number of registered bounce buffers: buffered puts, gets and fetching atomics in flight.",
-     ucs_offsetof(uct_angara_iface_config_t, bounce_count), UCS_CONFIG_TYPE_UINT},
+    UCT_ANGARA_CONFIG_FIELD(
+        "BOUNCE_COUNT", "64",
+        "Number of registered bounce buffers: buffered puts, gets and fetching atomics in flight.",
+        uct_angara_iface_config_t, bounce_count, UCS_CONFIG_TYPE_UINT),
 
-    {"MAX_IOV", "16",
-     "Largest number of pieces of a zero-copy operation.",
-     ucs_offsetof(uct_angara_iface_config_t, max_iov), UCS_CONFIG_TYPE_UINT},
+    UCT_ANGARA_CONFIG_FIELD("MAX_IOV", "16", "Largest number of pieces of a zero-copy operation.",
+                            uct_angara_iface_config_t, max_iov, UCS_CONFIG_TYPE_UINT),
 
-    {"SELF_MARKER", "n",
-     "Complete zero-copy puts when their source has been read rather than when the data has arrived.\n"
-     "Only safe if all traffic to a peer uses this transport.",
-     ucs_offsetof(uct_angara_iface_config_t, self_marker), UCS_CONFIG_TYPE_BOOL},
+    UCT_ANGARA_CONFIG_FIELD(
+        "SELF_MARKER", "n",
+        "Complete zero-copy puts when their source has been read rather than when the data has arrived.\n"
+        "Only safe if all traffic to a peer uses this transport.",
+        uct_angara_iface_config_t, self_marker, UCS_CONFIG_TYPE_BOOL),
 
-    {"DEAD_PEER", "abort",
-     "What to do when a peer dies and nobody handles the error: abort (print which and why, abort),\n"
-     "error (print), ignore.",
-     ucs_offsetof(uct_angara_iface_config_t, dead_peer),
-     UCS_CONFIG_TYPE_ENUM(uct_angara_dead_peer_names)},
+    UCT_ANGARA_CONFIG_FIELD(
+        "DEAD_PEER", "abort",
+        "What to do when a peer dies and nobody handles the error: abort (print which and why, abort),\n"
+        "error (print), ignore.",
+        uct_angara_iface_config_t, dead_peer, UCS_CONFIG_TYPE_ENUM(uct_angara_dead_peer_names)),
 
-    {"BW", "11000MBs",
-     "Bandwidth that is reported to UCX, from which it derives thresholds.",
-     ucs_offsetof(uct_angara_iface_config_t, bandwidth), UCS_CONFIG_TYPE_BW},
+    UCT_ANGARA_CONFIG_FIELD("BW", "11000MBs",
+                            "Bandwidth that is reported to UCX, from which it derives thresholds.",
+                            uct_angara_iface_config_t, bandwidth, UCS_CONFIG_TYPE_BW),
 
-    {"STATS", "",
-     "File for the counters of the process, written when an interface closes; %p is the process id,\n"
-     "%h the host name. Empty for none.",
-     ucs_offsetof(uct_angara_iface_config_t, stats), UCS_CONFIG_TYPE_STRING},
+    UCT_ANGARA_CONFIG_FIELD(
+        "STATS", "",
+        "File for the counters of the process, written when an interface closes; %p is the process id,\n"
+        "%h the host name. Empty for none.",
+        uct_angara_iface_config_t, stats, UCS_CONFIG_TYPE_STRING),
 
-    {NULL}
-};
+    {NULL}};
 
-static ucs_mpool_ops_t uct_angara_op_mpool_ops = {
-    .chunk_alloc   = ucs_mpool_chunk_malloc,
-    .chunk_release = ucs_mpool_chunk_free,
-    .obj_init      = NULL,
-    .obj_cleanup   = NULL,
-    .obj_str       = NULL
-};
+static ucs_mpool_ops_t uct_angara_op_mpool_ops = {.chunk_alloc   = ucs_mpool_chunk_malloc,
+                                                  .chunk_release = ucs_mpool_chunk_free,
+                                                  .obj_init      = NULL,
+                                                  .obj_cleanup   = NULL,
+                                                  .obj_str       = NULL};
 
 /* ---- sets of numbers ----------------------------------------------------------------------- */
 
@@ -102,8 +105,8 @@ ucs_status_t uct_angara_idmap_get(uct_angara_idmap_t *map, unsigned *id_p)
         }
 
         map->used[word] |= UCS_BIT(id % 64);
-        map->high        = ucs_max(map->high, id + 1);
-        *id_p            = id;
+        map->high = ucs_max(map->high, id + 1);
+        *id_p     = id;
         return UCS_OK;
     }
 
@@ -138,24 +141,25 @@ static void uct_angara_iface_query_rma(uct_angara_iface_t *iface, uct_iface_attr
     attr->cap.put.max_bcopy       = iface->bounce.size;
     attr->cap.put.min_zcopy       = 0;
     attr->cap.put.max_zcopy       = md->attr.offload_max;
-    attr->cap.put.opt_zcopy_align = UCS_SYS_CACHE_LINE_SIZE;
-    attr->cap.put.align_mtu       = UCS_SYS_CACHE_LINE_SIZE;
+    attr->cap.put.opt_zcopy_align = 1;
+    attr->cap.put.align_mtu       = 1;
     attr->cap.put.max_iov         = iface->config.max_iov;
 
     attr->cap.get.max_short       = md->attr.inline_max;
     attr->cap.get.max_bcopy       = iface->bounce.size;
     attr->cap.get.min_zcopy       = 0;
     attr->cap.get.max_zcopy       = md->attr.offload_max;
-    attr->cap.get.opt_zcopy_align = UCS_SYS_CACHE_LINE_SIZE;
-    attr->cap.get.align_mtu       = UCS_SYS_CACHE_LINE_SIZE;
+    attr->cap.get.opt_zcopy_align = 1;
+    attr->cap.get.align_mtu       = 1;
     attr->cap.get.max_iov         = iface->config.max_iov;
 
-    attr->cap.atomic32.op_flags   =
-    attr->cap.atomic64.op_flags   = UCS_BIT(UCT_ATOMIC_OP_ADD) | UCS_BIT(UCT_ATOMIC_OP_AND) |
-                                    UCS_BIT(UCT_ATOMIC_OP_OR) | UCS_BIT(UCT_ATOMIC_OP_XOR);
-    attr->cap.atomic32.fop_flags  =
-    attr->cap.atomic64.fop_flags  = attr->cap.atomic64.op_flags | UCS_BIT(UCT_ATOMIC_OP_SWAP) |
-                                    UCS_BIT(UCT_ATOMIC_OP_CSWAP);
+    attr->cap.atomic32.op_flags = attr->cap.atomic64.op_flags = UCS_BIT(UCT_ATOMIC_OP_ADD) |
+                                                                UCS_BIT(UCT_ATOMIC_OP_AND) |
+                                                                UCS_BIT(UCT_ATOMIC_OP_OR) |
+                                                                UCS_BIT(UCT_ATOMIC_OP_XOR);
+    attr->cap.atomic32.fop_flags = attr->cap.atomic64.fop_flags = attr->cap.atomic64.op_flags |
+                                                                  UCS_BIT(UCT_ATOMIC_OP_SWAP) |
+                                                                  UCS_BIT(UCT_ATOMIC_OP_CSWAP);
 }
 
 ucs_status_t uct_angara_iface_query(uct_iface_h tl_iface, uct_iface_attr_t *attr)
@@ -170,14 +174,13 @@ ucs_status_t uct_angara_iface_query(uct_iface_h tl_iface, uct_iface_attr_t *attr
     attr->iface_addr_len  = sizeof(angara_address_t);
     attr->ep_addr_len     = 0;
     attr->max_conn_priv   = 0;
-    attr->cap.flags       = UCT_IFACE_FLAG_AM_SHORT | UCT_IFACE_FLAG_AM_BCOPY |
-                            UCT_IFACE_FLAG_AM_ZCOPY | UCT_IFACE_FLAG_PUT_SHORT |
-                            UCT_IFACE_FLAG_PUT_BCOPY | UCT_IFACE_FLAG_PUT_ZCOPY |
-                            UCT_IFACE_FLAG_GET_SHORT | UCT_IFACE_FLAG_GET_BCOPY |
-                            UCT_IFACE_FLAG_GET_ZCOPY | UCT_IFACE_FLAG_ATOMIC_DEVICE |
-                            UCT_IFACE_FLAG_PENDING | UCT_IFACE_FLAG_CB_SYNC |
-                            UCT_IFACE_FLAG_CONNECT_TO_IFACE |
-                            UCT_IFACE_FLAG_ERRHANDLE_PEER_FAILURE | UCT_IFACE_FLAG_EP_CHECK;
+    attr->cap.flags = UCT_IFACE_FLAG_AM_SHORT | UCT_IFACE_FLAG_AM_BCOPY | UCT_IFACE_FLAG_AM_ZCOPY |
+                      UCT_IFACE_FLAG_PUT_SHORT | UCT_IFACE_FLAG_PUT_BCOPY |
+                      UCT_IFACE_FLAG_PUT_ZCOPY | UCT_IFACE_FLAG_GET_SHORT |
+                      UCT_IFACE_FLAG_GET_BCOPY | UCT_IFACE_FLAG_GET_ZCOPY |
+                      UCT_IFACE_FLAG_ATOMIC_DEVICE | UCT_IFACE_FLAG_PENDING |
+                      UCT_IFACE_FLAG_CB_SYNC | UCT_IFACE_FLAG_CONNECT_TO_IFACE |
+                      UCT_IFACE_FLAG_ERRHANDLE_PEER_FAILURE | UCT_IFACE_FLAG_EP_CHECK;
     attr->cap.event_flags = UCT_IFACE_FLAG_EVENT_SEND_COMP | UCT_IFACE_FLAG_EVENT_RECV |
                             UCT_IFACE_FLAG_EVENT_FD;
 
@@ -189,16 +192,14 @@ ucs_status_t uct_angara_iface_query(uct_iface_h tl_iface, uct_iface_attr_t *attr
     return UCS_OK;
 }
 
-static ucs_status_t uct_angara_iface_get_device_address(uct_iface_h tl_iface,
+static ucs_status_t uct_angara_iface_get_device_address(uct_iface_h        tl_iface,
                                                         uct_device_addr_t *tl_addr)
 {
-    uct_angara_iface_t *iface     = ucs_derived_of(tl_iface, uct_angara_iface_t);
-    uct_angara_device_addr_t addr = {
-        .magic    = ANGARA_ADDRESS_MAGIC,
-        .wire     = ANGARA_WIRE_VERSION,
-        .protocol = UCT_ANGARA_PROTOCOL,
-        .node     = iface->address.node
-    };
+    uct_angara_iface_t      *iface = ucs_derived_of(tl_iface, uct_angara_iface_t);
+    uct_angara_device_addr_t addr  = {.magic    = ANGARA_ADDRESS_MAGIC,
+                                      .wire     = ANGARA_WIRE_VERSION,
+                                      .protocol = UCT_ANGARA_PROTOCOL,
+                                      .node     = iface->address.node};
 
     memcpy(tl_addr, &addr, sizeof(addr));
     return UCS_OK;
@@ -215,9 +216,9 @@ static ucs_status_t uct_angara_iface_get_address(uct_iface_h tl_iface, uct_iface
 int uct_angara_iface_is_reachable(const uct_iface_h tl_iface, const uct_device_addr_t *dev_addr,
                                   const uct_iface_addr_t *iface_addr)
 {
-    uct_angara_iface_t *iface = ucs_derived_of(tl_iface, uct_angara_iface_t);
+    uct_angara_iface_t      *iface = ucs_derived_of(tl_iface, uct_angara_iface_t);
     uct_angara_device_addr_t device;
-    angara_address_t address;
+    angara_address_t         address;
 
     memcpy(&device, dev_addr, sizeof(device));
     if (device.magic != ANGARA_ADDRESS_MAGIC) {
@@ -277,21 +278,20 @@ static uct_iface_ops_t uct_angara_iface_ops = {
     .iface_query              = uct_angara_iface_query,
     .iface_get_device_address = uct_angara_iface_get_device_address,
     .iface_get_address        = uct_angara_iface_get_address,
-    .iface_is_reachable       = uct_angara_iface_is_reachable
-};
+    .iface_is_reachable       = uct_angara_iface_is_reachable};
 
 /* ---- creation ------------------------------------------------------------------------------ */
 
 /* Shape of rings and window from the configuration. */
-static ucs_status_t uct_angara_iface_set_shape(uct_angara_iface_t *iface,
+static ucs_status_t uct_angara_iface_set_shape(uct_angara_iface_t              *iface,
                                                const uct_angara_iface_config_t *config)
 {
-    const angara_attr_t *attr = &uct_angara_iface_md(iface)->attr;
-    uct_angara_shape_t *shape = &iface->shape;
-    size_t put_max            = ucs_min(config->put_max, attr->put_max);
-    size_t slot_min           = 1ul << UCT_ANGARA_SLOT_SHIFT_MIN;
-    size_t slot_max           = 1ul << UCT_ANGARA_SLOT_SHIFT_MAX;
-    size_t window;
+    const angara_attr_t *attr     = &uct_angara_iface_md(iface)->attr;
+    uct_angara_shape_t  *shape    = &iface->shape;
+    size_t               put_max  = ucs_min(config->put_max, attr->put_max);
+    size_t               slot_min = 1ul << UCT_ANGARA_SLOT_SHIFT_MIN;
+    size_t               slot_max = 1ul << UCT_ANGARA_SLOT_SHIFT_MAX;
+    size_t               window;
 
     if (!ucs_is_pow2(config->slot_size) || (config->slot_size < slot_min) ||
         (config->slot_size > slot_max)) {
@@ -322,7 +322,8 @@ static ucs_status_t uct_angara_iface_set_shape(uct_angara_iface_t *iface,
     if (iface->run_bytes + sizeof(uint64_t) > put_max) {
         if (put_max < config->slot_size + sizeof(uint64_t)) {
             ucs_error("UCX_ANGARA_SLOT_SIZE=%zu: with puts of at most %zu bytes "
-                      "(UCX_ANGARA_PUT_MAX) it must be smaller", config->slot_size, put_max);
+                      "(UCX_ANGARA_PUT_MAX) it must be smaller",
+                      config->slot_size, put_max);
             return UCS_ERR_INVALID_PARAM;
         }
         shape->seg_shift = ucs_ilog2((put_max - sizeof(uint64_t)) >> shape->slot_shift);
@@ -336,16 +337,16 @@ static ucs_status_t uct_angara_iface_set_shape(uct_angara_iface_t *iface,
         iface->credits_off = 0;
         iface->ready_off   = uct_angara_iface_credit_off(iface, iface->config.max_peers);
         iface->rings_off   = ucs_align_up_pow2(
-                uct_angara_iface_ready_off(iface,
-                                           ucs_align_up_pow2(iface->config.max_peers, 32)),
-                ucs_get_page_size());
+              uct_angara_iface_ready_off(iface, ucs_align_up_pow2(iface->config.max_peers, 32)),
+              ucs_get_page_size());
         window = uct_angara_iface_ring_off(iface, iface->config.max_peers);
         if (window <= attr->window_max) {
             break;
         }
         if (iface->config.max_peers == 1) {
             ucs_error("angara: one receive ring of %zu bytes does not fit into a window of %zu "
-                      "bytes", iface->ring_stride, attr->window_max);
+                      "bytes",
+                      iface->ring_stride, attr->window_max);
             return UCS_ERR_EXCEEDS_LIMIT;
         }
         iface->config.max_peers = ucs_min(iface->config.max_peers - 1,
@@ -371,7 +372,7 @@ static void *uct_angara_alloc_lines(size_t size, const char *name)
 static ucs_status_t uct_angara_iface_alloc(uct_angara_iface_t *iface)
 {
     unsigned peers = iface->config.max_peers;
-    size_t ready   = ucs_align_up_pow2(peers, 32) * sizeof(uint16_t);
+    size_t   ready = ucs_align_up_pow2(peers, 32) * sizeof(uint16_t);
 
     iface->consumed = uct_angara_alloc_lines(ready, "angara_consumed");
     iface->rings    = ucs_calloc(peers, sizeof(*iface->rings), "angara_rings");
@@ -398,13 +399,12 @@ static void uct_angara_iface_free(uct_angara_iface_t *iface)
 
 static ucs_status_t uct_angara_iface_create_pe(uct_angara_iface_t *iface)
 {
-    unsigned peers            = ucs_align_up_pow2(iface->config.max_peers, 32);
+    unsigned           peers  = ucs_align_up_pow2(iface->config.max_peers, 32);
     angara_pe_params_t params = {
         .size        = sizeof(params),
-        .window_size = uct_angara_iface_ring_off(iface, iface->config.max_peers)
-    };
+        .window_size = uct_angara_iface_ring_off(iface, iface->config.max_peers)};
     angara_status_t status;
-    size_t size;
+    size_t          size;
 
     status = angara_pe_create(uct_angara_iface_md(iface)->dom, &params, &iface->pe);
     if (status != ANGARA_OK) {
@@ -421,7 +421,7 @@ static ucs_status_t uct_angara_iface_create_pe(uct_angara_iface_t *iface)
     }
 
     iface->window = angara_pe_window(iface->pe, &size);
-    iface->ready  = (volatile uint16_t*)(iface->window + iface->ready_off);
+    iface->ready  = (volatile uint16_t *)(iface->window + iface->ready_off);
     angara_pe_address(iface->pe, &iface->address);
     return UCS_OK;
 }
@@ -430,8 +430,8 @@ static UCS_CLASS_INIT_FUNC(uct_angara_iface_t, uct_md_h tl_md, uct_worker_h work
                            const uct_iface_params_t *params, const uct_iface_config_t *tl_config)
 {
     uct_angara_iface_config_t *config = ucs_derived_of(tl_config, uct_angara_iface_config_t);
-    uct_angara_md_t *md               = ucs_derived_of(tl_md, uct_angara_md_t);
-    ucs_status_t status;
+    uct_angara_md_t           *md     = ucs_derived_of(tl_md, uct_angara_md_t);
+    ucs_status_t               status;
 
     UCT_CHECK_PARAM(params->field_mask & UCT_IFACE_PARAM_FIELD_OPEN_MODE,
                     "UCT_IFACE_PARAM_FIELD_OPEN_MODE is not defined");
@@ -439,13 +439,13 @@ static UCS_CLASS_INIT_FUNC(uct_angara_iface_t, uct_md_h tl_md, uct_worker_h work
                     "angara: only UCT_IFACE_OPEN_MODE_DEVICE is supported");
 
     UCS_CLASS_CALL_SUPER_INIT(
-            uct_base_iface_t, &uct_angara_iface_ops, &uct_base_iface_internal_ops, tl_md, worker,
-            params, tl_config UCS_STATS_ARG(
-                    (params->field_mask & UCT_IFACE_PARAM_FIELD_STATS_ROOT) ? params->stats_root :
-                                                                              NULL)
+        uct_base_iface_t, &uct_angara_iface_ops, &uct_base_iface_internal_ops, tl_md, worker,
+        params,
+        tl_config UCS_STATS_ARG(
+            (params->field_mask & UCT_IFACE_PARAM_FIELD_STATS_ROOT) ? params->stats_root : NULL)
             UCS_STATS_ARG(UCT_ANGARA_NAME));
 
-    memset((char*)self + sizeof(self->super), 0, sizeof(*self) - sizeof(self->super));
+    memset((char *)self + sizeof(self->super), 0, sizeof(*self) - sizeof(self->super));
     self->config.max_iov     = ucs_max(config->max_iov, 1u);
     self->config.self_marker = config->self_marker;
     self->config.dead_peer   = config->dead_peer;
@@ -527,5 +527,5 @@ static UCS_CLASS_CLEANUP_FUNC(uct_angara_iface_t)
 
 UCS_CLASS_DEFINE(uct_angara_iface_t, uct_base_iface_t)
 UCS_CLASS_DEFINE_NEW_FUNC(uct_angara_iface_t, uct_iface_t, uct_md_h, uct_worker_h,
-                          const uct_iface_params_t*, const uct_iface_config_t*);
+                          const uct_iface_params_t *, const uct_iface_config_t *);
 static UCS_CLASS_DEFINE_DELETE_FUNC(uct_angara_iface_t, uct_iface_t)

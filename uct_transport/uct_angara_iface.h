@@ -39,7 +39,7 @@ typedef struct uct_angara_iface_config {
     int                self_marker;
     int                dead_peer;
     double             bandwidth;
-    char               *stats;
+    char              *stats;
 } uct_angara_iface_config_t;
 
 /** Device address: can we talk at all? */
@@ -53,44 +53,44 @@ typedef struct uct_angara_device_addr {
 /** Set of small numbers, the lowest free one first. */
 typedef struct uct_angara_idmap {
     uint64_t *used;
-    unsigned size;
-    unsigned high; /**< one above the highest ever taken */
+    unsigned  size;
+    unsigned  high; /**< one above the highest ever taken */
 } uct_angara_idmap_t;
 
 typedef struct uct_angara_iface {
-    uct_base_iface_t     super;
+    uct_base_iface_t super;
 
     /* the poll loop, see uct_angara_iface_progress() */
-    uct_angara_rx_t      *hot[UCT_ANGARA_HOT_RINGS];
-    unsigned             nhot;    /**< used entries of hot */
-    unsigned             silent;  /**< empty polls in a row */
-    unsigned             busy;    /**< other polls since the last slow turn */
-    unsigned             slow;    /**< outstanding slow work: a slow turn at each poll */
-    unsigned             armed;   /**< the event descriptor is armed */
+    uct_angara_rx_t *hot[UCT_ANGARA_HOT_RINGS];
+    unsigned         nhot;   /**< used entries of hot */
+    unsigned         silent; /**< empty polls in a row */
+    unsigned         busy;   /**< other polls since the last slow turn */
+    unsigned         slow;   /**< outstanding slow work: a slow turn at each poll */
+    unsigned         armed;  /**< the event descriptor is armed */
 
-    angara_pe_h          pe;
-    angara_address_t     address;
-    uint64_t             ticks;   /**< slow turns */
-    unsigned             nopen;   /**< rings open */
-    char                 *window;
-    volatile uint16_t    *ready;  /**< ready array: written by peers only */
-    uint16_t             *consumed; /**< the same counts as consumed here */
-    uct_angara_rx_t      **rings; /**< by ring index */
-    uct_angara_idmap_t   ring_ids;
-    uct_angara_idmap_t   credit_ids;
-    uint8_t              epoch;   /**< of the last connection asked for */
-    uint8_t              is_error_aware; /**< the user looks after dead peers */
-    uint8_t              has_strangers;  /**< a record from a stranger was reported */
-    uint8_t              has_direct; /**< puts are plain stores */
-    uint8_t              is_inline; /**< ring operations may complete in the call */
+    angara_pe_h        pe;
+    angara_address_t   address;
+    uint64_t           ticks; /**< slow turns */
+    unsigned           nopen; /**< rings open */
+    char              *window;
+    volatile uint16_t *ready;    /**< ready array: written by peers only */
+    uint16_t          *consumed; /**< the same counts as consumed here */
+    uct_angara_rx_t  **rings;    /**< by ring index */
+    uct_angara_idmap_t ring_ids;
+    uct_angara_idmap_t credit_ids;
+    uint8_t            epoch;          /**< of the last connection asked for */
+    uint8_t            is_error_aware; /**< the user looks after dead peers */
+    uint8_t            has_strangers;  /**< a record from a stranger was reported */
+    uint8_t            has_direct;     /**< puts are plain stores */
+    uint8_t            is_inline;      /**< ring operations may complete in the call */
 
-    uct_angara_shape_t   shape;   /**< of the rings that we ask for */
-    size_t               run_bytes; /**< payload of the longest run */
-    size_t               credits_off;
-    size_t               ready_off;
-    size_t               rings_off;
-    size_t               ring_stride;
-    char                 *scratch; /**< message under construction */
+    uct_angara_shape_t shape;     /**< of the rings that we ask for */
+    size_t             run_bytes; /**< payload of the longest run */
+    size_t             credits_off;
+    size_t             ready_off;
+    size_t             rings_off;
+    size_t             ring_stride;
+    char              *scratch; /**< message under construction */
 
     ucs_list_link_t      peers;
     ucs_list_link_t      active;  /**< peers with slow work */
@@ -108,12 +108,12 @@ typedef struct uct_angara_iface {
         int                    self_marker;
         uct_angara_dead_peer_t dead_peer;
         double                 bandwidth;
-        char                   *stats;
+        char                  *stats;
     } config;
 } uct_angara_iface_t;
 
 UCS_CLASS_DECLARE_NEW_FUNC(uct_angara_iface_t, uct_iface_t, uct_md_h, uct_worker_h,
-                           const uct_iface_params_t*, const uct_iface_config_t*);
+                           const uct_iface_params_t *, const uct_iface_config_t *);
 
 extern ucs_config_field_t uct_angara_iface_config_table[];
 
@@ -152,13 +152,14 @@ static inline size_t uct_angara_iface_ring_off(const uct_angara_iface_t *iface, 
 
 /** Take the lowest free number. @return UCS_ERR_NO_RESOURCE if all are taken. */
 ucs_status_t uct_angara_idmap_get(uct_angara_idmap_t *map, unsigned *id_p);
-void uct_angara_idmap_put(uct_angara_idmap_t *map, unsigned id);
+void         uct_angara_idmap_put(uct_angara_idmap_t *map, unsigned id);
 
 /** Start and stop to poll a ring. */
 void uct_angara_iface_add_ring(uct_angara_iface_t *iface, uct_angara_rx_t *rx);
 void uct_angara_iface_remove_ring(uct_angara_iface_t *iface, uct_angara_rx_t *rx);
 
-/** A peer failed and no endpoint's error handler took care of it: do what UCX_ANGARA_DEAD_PEER says. */
+/** A peer failed and no endpoint's error handler took care of it: do what UCX_ANGARA_DEAD_PEER
+ * says. */
 void uct_angara_iface_unhandled(uct_angara_iface_t *iface, const uct_angara_peer_t *peer);
 
 /** Progress that other calls may need while they wait. */
@@ -167,7 +168,7 @@ static inline void uct_angara_iface_push(uct_angara_iface_t *iface)
     angara_pe_progress(iface->pe);
 }
 
-unsigned uct_angara_iface_progress(uct_iface_h tl_iface);
+unsigned     uct_angara_iface_progress(uct_iface_h tl_iface);
 ucs_status_t uct_angara_iface_event_arm(uct_iface_h tl_iface, unsigned events);
 ucs_status_t uct_angara_iface_event_fd_get(uct_iface_h tl_iface, int *fd_p);
 ucs_status_t uct_angara_iface_query(uct_iface_h tl_iface, uct_iface_attr_t *attr);

@@ -4,8 +4,8 @@
  * docs/protocols.md, "Completion"; nothing else decides that an operation is complete.
  *
  * Invariant: an op with value v is completed only when the slot holds at least v, and a marker with
- * value v is posted only after everything that an op with value v stands for. Ops are queued in order
- * of their values.
+ * value v is posted only after everything that an op with value v stands for. Ops are queued in
+ * order of their values.
  */
 #include "uct_angara_marker.h"
 
@@ -13,8 +13,8 @@
 
 /** Flush of an interface: one op per peer that isn't flushed yet. */
 typedef struct uct_angara_flush_group {
-    unsigned         count;
-    ucs_status_t     status;
+    unsigned          count;
+    ucs_status_t      status;
     uct_completion_t *comp;
 } uct_angara_flush_group_t;
 
@@ -29,10 +29,11 @@ uct_angara_op_t *uct_angara_op_get(uct_angara_peer_t *peer, uct_angara_op_func_t
         return NULL;
     }
 
-    op->func   = func;
-    op->peer   = peer;
-    op->comp   = comp;
-    op->bounce = NULL;
+    op->func    = func;
+    op->peer    = peer;
+    op->comp    = comp;
+    op->bounce  = NULL;
+    op->is_ours = 0;
     return op;
 }
 
@@ -58,10 +59,10 @@ static void uct_angara_channel_enqueue(uct_angara_channel_t *channel, uct_angara
     ucs_queue_push(&channel->ops, &op->queue);
 }
 
-static unsigned uct_angara_channel_complete(uct_angara_iface_t *iface,
+static unsigned uct_angara_channel_complete(uct_angara_iface_t   *iface,
                                             uct_angara_channel_t *channel)
 {
-    unsigned count = 0;
+    unsigned         count = 0;
     uct_angara_op_t *op;
 
     while (!ucs_queue_is_empty(&channel->ops)) {
@@ -96,11 +97,11 @@ int uct_angara_peer_release_slot(uct_angara_peer_t *peer)
 }
 
 /* Take a slot, from an idle peer if all are in use. */
-static ucs_status_t uct_angara_channel_open(uct_angara_iface_t *iface,
+static ucs_status_t uct_angara_channel_open(uct_angara_iface_t   *iface,
                                             uct_angara_channel_t *channel)
 {
     uct_angara_peer_t *peer;
-    angara_status_t status;
+    angara_status_t    status;
 
     status = angara_marker_slot_get(iface->pe, &channel->slot);
     if (status == ANGARA_ERR_NO_RESOURCE) {
@@ -134,9 +135,9 @@ int uct_angara_peer_is_dirty(const uct_angara_peer_t *peer)
 ucs_status_t uct_angara_peer_post_marker(uct_angara_peer_t *peer)
 {
     uct_angara_channel_t *channel = &peer->channel;
-    uct_angara_iface_t *iface     = peer->iface;
-    angara_status_t angara_status;
-    ucs_status_t status;
+    uct_angara_iface_t   *iface   = peer->iface;
+    angara_status_t       angara_status;
+    ucs_status_t          status;
 
     if (ucs_unlikely(peer->status != UCS_OK)) {
         return peer->status;
@@ -203,9 +204,9 @@ void uct_angara_peer_enqueue(uct_angara_peer_t *peer, uct_angara_op_t *op, uint6
 unsigned uct_angara_peer_progress_markers(uct_angara_peer_t *peer)
 {
     uct_angara_channel_t *channel = &peer->channel;
-    unsigned count                = 0;
-    uct_angara_op_t *op;
-    uint64_t base;
+    unsigned              count   = 0;
+    uct_angara_op_t      *op;
+    uint64_t              base;
 
     if ((channel->slot == NULL) && (channel->want > channel->posted)) {
         /* Ops were queued while no slot was free: give them values of the new slot. */
@@ -236,6 +237,18 @@ unsigned uct_angara_peer_progress_markers(uct_angara_peer_t *peer)
     return count;
 }
 
+int uct_angara_peer_has_user_ops(const uct_angara_peer_t *peer)
+{
+    uct_angara_op_t *op;
+
+    ucs_queue_for_each(op, (ucs_queue_head_t *)&peer->channel.ops, queue) {
+        if (!op->is_ours) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
 void uct_angara_peer_fail_ops(uct_angara_peer_t *peer, ucs_status_t status)
 {
     uct_angara_op_t *op, *last;
@@ -263,7 +276,7 @@ void uct_angara_peer_fail_ops(uct_angara_peer_t *peer, ucs_status_t status)
 ucs_status_t uct_angara_self_try_complete(uct_angara_iface_t *iface, uint64_t *value_p)
 {
     uct_angara_channel_t *channel = &iface->self_channel;
-    ucs_status_t status;
+    ucs_status_t          status;
 
     if (channel->slot == NULL) {
         status = uct_angara_channel_open(iface, channel);
@@ -295,7 +308,7 @@ void uct_angara_self_enqueue(uct_angara_iface_t *iface, uct_angara_op_t *op, uin
 unsigned uct_angara_self_progress(uct_angara_iface_t *iface)
 {
     uct_angara_channel_t *channel = &iface->self_channel;
-    unsigned count;
+    unsigned              count;
 
     if (channel->slot == NULL) {
         return 0;
@@ -307,26 +320,33 @@ unsigned uct_angara_self_progress(uct_angara_iface_t *iface)
         ++iface->stats.markers;
     }
 
-    count              = uct_angara_channel_complete(iface, channel);
+    count = uct_angara_channel_complete(iface, channel);
     iface->self_waits -= count;
-    iface->slow       -= count;
+    iface->slow -= count;
     return count;
 }
 
 /* ---- flush --------------------------------------------------------------------------------- */
 
+/* What was sent to a peer that left in order has been performed or is moot. */
+static inline ucs_status_t uct_angara_flush_status(const uct_angara_peer_t *peer,
+                                                   ucs_status_t             status)
+{
+    return peer->said_bye ? UCS_OK : status;
+}
+
 static void uct_angara_flush_done(uct_angara_iface_t *iface, uct_angara_op_t *op,
                                   ucs_status_t status)
 {
-    uct_angara_op_finish(iface, op, status);
+    uct_angara_op_finish(iface, op, uct_angara_flush_status(op->peer, status));
 }
 
 ucs_status_t uct_angara_peer_flush(uct_angara_peer_t *peer, uct_angara_op_func_t func,
                                    uct_completion_t *comp, void *group)
 {
     uct_angara_channel_t *channel = &peer->channel;
-    uint64_t value                = channel->posted;
-    uct_angara_op_t *op;
+    uint64_t              value   = channel->posted;
+    uct_angara_op_t      *op;
 
     if (ucs_unlikely(peer->status != UCS_OK)) {
         return UCS_OK; /* its operations have all ended */
@@ -355,19 +375,20 @@ ucs_status_t uct_angara_peer_flush(uct_angara_peer_t *peer, uct_angara_op_func_t
         return UCS_ERR_NO_MEMORY;
     }
 
-    op->group = group;
+    op->group   = group;
+    op->is_ours = (group == peer);
     uct_angara_peer_enqueue(peer, op, ucs_max(value, channel->want));
     return UCS_INPROGRESS;
 }
 
 ucs_status_t uct_angara_ep_flush(uct_ep_h tl_ep, unsigned flags, uct_completion_t *comp)
 {
-    uct_angara_ep_t *ep       = ucs_derived_of(tl_ep, uct_angara_ep_t);
-    uct_angara_peer_t *peer   = ep->peer;
+    uct_angara_ep_t    *ep    = ucs_derived_of(tl_ep, uct_angara_ep_t);
+    uct_angara_peer_t  *peer  = ep->peer;
     uct_angara_iface_t *iface = peer->iface;
-    uct_angara_op_t *op;
-    ucs_status_t status;
-    uint64_t value;
+    uct_angara_op_t    *op;
+    ucs_status_t        status;
+    uint64_t            value;
 
     if (!ucs_arbiter_group_is_empty(&ep->arb_group) && !peer->dispatching) {
         return UCS_ERR_NO_RESOURCE;
@@ -385,7 +406,8 @@ ucs_status_t uct_angara_ep_flush(uct_ep_h tl_ep, unsigned flags, uct_completion_
     }
 
     if (ucs_unlikely(peer->status != UCS_OK)) {
-        return (flags & UCT_FLUSH_FLAG_CANCEL) ? UCS_OK : peer->status;
+        return (flags & UCT_FLUSH_FLAG_CANCEL) ? UCS_OK :
+                                                 uct_angara_flush_status(peer, peer->status);
     }
 
     if (UCT_ANGARA_MUTANT(self_marker_flush)) {
@@ -415,6 +437,7 @@ static void uct_angara_flush_peer_done(uct_angara_iface_t *iface, uct_angara_op_
 {
     uct_angara_flush_group_t *group = op->group;
 
+    status = uct_angara_flush_status(op->peer, status);
     if (status != UCS_OK) {
         group->status = status;
     }
@@ -423,12 +446,12 @@ static void uct_angara_flush_peer_done(uct_angara_iface_t *iface, uct_angara_op_
 }
 
 /* Flush all peers; with @a group NULL only look. @return UCS_OK, UCS_INPROGRESS or an error. */
-static ucs_status_t uct_angara_iface_flush_peers(uct_angara_iface_t *iface,
+static ucs_status_t uct_angara_iface_flush_peers(uct_angara_iface_t       *iface,
                                                  uct_angara_flush_group_t *group)
 {
-    ucs_status_t result = UCS_OK;
+    ucs_status_t       result = UCS_OK;
     uct_angara_peer_t *peer;
-    ucs_status_t status;
+    ucs_status_t       status;
 
     ucs_list_for_each(peer, &iface->peers, list) {
         status = uct_angara_peer_flush(peer, uct_angara_flush_peer_done, NULL, group);
@@ -449,9 +472,9 @@ static ucs_status_t uct_angara_iface_flush_peers(uct_angara_iface_t *iface,
 
 ucs_status_t uct_angara_iface_flush(uct_iface_h tl_iface, unsigned flags, uct_completion_t *comp)
 {
-    uct_angara_iface_t *iface = ucs_derived_of(tl_iface, uct_angara_iface_t);
+    uct_angara_iface_t       *iface = ucs_derived_of(tl_iface, uct_angara_iface_t);
     uct_angara_flush_group_t *group;
-    ucs_status_t status;
+    ucs_status_t              status;
 
     (void)flags;
     if (!ucs_arbiter_is_empty(&iface->arbiter)) {
@@ -493,7 +516,7 @@ ucs_status_t uct_angara_iface_flush(uct_iface_h tl_iface, unsigned flags, uct_co
 void uct_angara_peer_fence(uct_angara_peer_t *peer)
 {
     uct_angara_channel_t *channel = &peer->channel;
-    uint64_t value                = channel->posted;
+    uint64_t              value   = channel->posted;
 
     if (peer->status != UCS_OK) {
         return;
@@ -511,8 +534,8 @@ void uct_angara_peer_fence(uct_angara_peer_t *peer)
     }
 
     peer->fence_value = value;
-    peer->blocked    |= UCT_ANGARA_BLOCK_FENCE;
-    channel->want     = ucs_max(channel->want, value);
+    peer->blocked |= UCT_ANGARA_BLOCK_FENCE;
+    channel->want = ucs_max(channel->want, value);
     uct_angara_peer_activate(peer);
     uct_angara_peer_update(peer);
 }
@@ -547,7 +570,7 @@ ucs_status_t uct_angara_ep_fence(uct_ep_h tl_ep, unsigned flags)
 ucs_status_t uct_angara_iface_fence(uct_iface_h tl_iface, unsigned flags)
 {
     uct_angara_iface_t *iface = ucs_derived_of(tl_iface, uct_angara_iface_t);
-    uct_angara_peer_t *peer;
+    uct_angara_peer_t  *peer;
 
     (void)flags;
     ++iface->stats.fences;

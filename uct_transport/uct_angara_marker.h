@@ -17,10 +17,10 @@ typedef struct uct_angara_op uct_angara_op_t;
 
 /** A marker slot and what is known of it. Values count up from what the slot held at first. */
 typedef struct uct_angara_channel {
-    angara_marker_slot_t *slot;  /**< NULL until first needed */
-    uint64_t             posted; /**< largest value posted */
-    uint64_t             want;   /**< largest value that somebody waits for */
-    ucs_queue_head_t     ops;    /**< operations in order of their values */
+    angara_marker_slot_t *slot;   /**< NULL until first needed */
+    uint64_t              posted; /**< largest value posted */
+    uint64_t              want;   /**< largest value that somebody waits for */
+    ucs_queue_head_t      ops;    /**< operations in order of their values */
 } uct_angara_channel_t;
 
 /** Called when the operation has completed or failed. Owns the op. */
@@ -29,20 +29,21 @@ typedef void (*uct_angara_op_func_t)(struct uct_angara_iface *iface, uct_angara_
 
 /** Something that waits for a marker. */
 struct uct_angara_op {
-    ucs_queue_elem_t       queue;
-    uint64_t               value; /**< marker that completes it */
-    uct_angara_op_func_t   func;
+    ucs_queue_elem_t        queue;
+    uint64_t                value; /**< marker that completes it */
+    uct_angara_op_func_t    func;
     struct uct_angara_peer *peer;
     uct_completion_t       *comp;
-    void                   *bounce; /**< bounce buffer to release, or NULL */
+    void                   *bounce;  /**< bounce buffer to release, or NULL */
+    int                     is_ours; /**< part of a handshake: no user waits for it */
     union {
         struct {
-            void   *result;
+            void  *result;
             size_t length;
         } fetch;
         struct {
             uct_unpack_callback_t cb;
-            void                  *arg;
+            void                 *arg;
             size_t                length;
         } unpack;
         void *group; /**< flush of an interface */
@@ -96,7 +97,16 @@ unsigned uct_angara_peer_progress_markers(struct uct_angara_peer *peer);
 /** Fail all ops of the peer. */
 void uct_angara_peer_fail_ops(struct uct_angara_peer *peer, ucs_status_t status);
 
-/** Start or continue a flush of one peer; @a comp may be NULL. */
+/** @return non-zero if a user waits for something of the peer. */
+int uct_angara_peer_has_user_ops(const struct uct_angara_peer *peer);
+
+/**
+ * Start or continue a flush of one peer.
+ *
+ * @param func   Called at the end if UCS_INPROGRESS is returned and @a comp or @a group is given.
+ * @param comp   User's completion or NULL.
+ * @param group  For @a func; the peer itself for a handshake of the transport's own.
+ */
 ucs_status_t uct_angara_peer_flush(struct uct_angara_peer *peer, uct_angara_op_func_t func,
                                    uct_completion_t *comp, void *group);
 

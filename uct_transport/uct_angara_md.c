@@ -6,22 +6,24 @@
  */
 #include "uct_angara_md.h"
 
+#include "uct_angara_config.h"
+
 #include <uct/api/v2/uct_v2.h>
 
 ucs_config_field_t uct_angara_md_config_table[] = {
     {"", "", NULL, ucs_offsetof(uct_angara_md_config_t, super),
      UCS_CONFIG_TYPE_TABLE(uct_md_config_table)},
 
-    {"RCACHE", "try",
-     "Cache memory registrations. \"try\" does where registering is expensive (the NIC) and does not\n"
-     "on the soft fabric, where it is cheaper than the cache.",
-     ucs_offsetof(uct_angara_md_config_t, rcache_enable), UCS_CONFIG_TYPE_TERNARY},
+    UCT_ANGARA_CONFIG_FIELD(
+        "RCACHE", "try",
+        "Cache memory registrations. \"try\" does where registering is expensive (the NIC) and does not\n"
+        "on the soft fabric, where it is cheaper than the cache.",
+        uct_angara_md_config_t, rcache_enable, UCS_CONFIG_TYPE_TERNARY),
 
     {"", "", NULL, ucs_offsetof(uct_angara_md_config_t, rcache),
      UCS_CONFIG_TYPE_TABLE(uct_md_config_rcache_table)},
 
-    {NULL}
-};
+    {NULL}};
 
 ucs_status_t uct_angara_status(angara_status_t status)
 {
@@ -69,8 +71,8 @@ ucs_status_t uct_angara_md_query(UCT_ANGARA_MD_QUERY_ARGS)
 {
     uct_angara_md_t *md = ucs_derived_of(tl_md, uct_angara_md_t);
 
-    attr->cap.flags            = UCT_MD_FLAG_REG | UCT_MD_FLAG_ALLOC | UCT_MD_FLAG_NEED_MEMH |
-                                 UCT_MD_FLAG_NEED_RKEY | UCT_MD_FLAG_INVALIDATE;
+    attr->cap.flags = UCT_MD_FLAG_REG | UCT_MD_FLAG_ALLOC | UCT_MD_FLAG_NEED_MEMH |
+                      UCT_MD_FLAG_NEED_RKEY | UCT_MD_FLAG_INVALIDATE;
     attr->cap.reg_mem_types    = uct_angara_md_mem_kinds(md);
     attr->cap.alloc_mem_types  = UCS_BIT(UCS_MEMORY_TYPE_HOST);
     attr->cap.access_mem_types = UCS_BIT(UCS_MEMORY_TYPE_HOST);
@@ -115,17 +117,16 @@ void uct_angara_mem_deregister(uct_angara_mem_t *mem)
 
 static ucs_status_t uct_angara_md_mem_reg(UCT_ANGARA_MEM_REG_ARGS)
 {
-    uct_angara_md_t *md = ucs_derived_of(tl_md, uct_angara_md_t);
+    uct_angara_md_t  *md = ucs_derived_of(tl_md, uct_angara_md_t);
     uct_angara_mem_t *mem;
-    ucs_status_t status;
+    ucs_status_t      status;
 
     mem = ucs_malloc(sizeof(*mem), "angara_mem");
     if (mem == NULL) {
         return UCS_ERR_NO_MEMORY;
     }
 
-    status = uct_angara_mem_register(md, address, length, flags & UCT_MD_MEM_FLAG_HIDE_ERRORS,
-                                     mem);
+    status = uct_angara_mem_register(md, address, length, flags & UCT_MD_MEM_FLAG_HIDE_ERRORS, mem);
     if (status != UCS_OK) {
         ucs_free(mem);
         return status;
@@ -135,8 +136,7 @@ static ucs_status_t uct_angara_md_mem_reg(UCT_ANGARA_MEM_REG_ARGS)
     return UCS_OK;
 }
 
-static ucs_status_t uct_angara_md_mem_dereg(uct_md_h tl_md,
-                                            const uct_md_mem_dereg_params_t *params)
+static ucs_status_t uct_angara_md_mem_dereg(uct_md_h tl_md, const uct_md_mem_dereg_params_t *params)
 {
     uct_angara_mem_t *mem;
 
@@ -161,11 +161,11 @@ ucs_status_t uct_angara_md_mem_alloc(uct_md_h tl_md, size_t *length_p, void **ad
                                      ucs_memory_type_t mem_type, unsigned flags,
                                      const char *alloc_name, uct_mem_h *memh_p)
 {
-    uct_angara_md_t *md = ucs_derived_of(tl_md, uct_angara_md_t);
+    uct_angara_md_t  *md = ucs_derived_of(tl_md, uct_angara_md_t);
     uct_angara_mem_t *mem;
-    angara_status_t status;
-    size_t length;
-    void *address;
+    angara_status_t   status;
+    size_t            length;
+    void             *address;
 
     if ((mem_type != UCS_MEMORY_TYPE_HOST) || (flags & UCT_MD_MEM_FLAG_FIXED)) {
         return UCS_ERR_UNSUPPORTED;
@@ -179,8 +179,8 @@ ucs_status_t uct_angara_md_mem_alloc(uct_md_h tl_md, size_t *length_p, void **ad
     length = *length_p;
     status = angara_mem_alloc(md->dom, &length, ANGARA_ACCESS_ALL, &address, &mem->mr);
     if (status != ANGARA_OK) {
-        uct_md_log_mem_reg_error(flags, "angara: allocating %zu bytes for %s failed: %s",
-                                 *length_p, alloc_name, angara_strerror(status));
+        uct_md_log_mem_reg_error(flags, "angara: allocating %zu bytes for %s failed: %s", *length_p,
+                                 alloc_name, angara_strerror(status));
         ucs_free(mem);
         return uct_angara_status(status);
     }
@@ -195,8 +195,8 @@ ucs_status_t uct_angara_md_mem_alloc(uct_md_h tl_md, size_t *length_p, void **ad
 
 ucs_status_t uct_angara_md_mem_free(uct_md_h tl_md, uct_mem_h tl_memh)
 {
-    uct_angara_mem_t *mem  = tl_memh;
-    angara_status_t status = angara_mem_free(mem->mr);
+    uct_angara_mem_t *mem    = tl_memh;
+    angara_status_t   status = angara_mem_free(mem->mr);
 
     (void)tl_md;
     ucs_free(mem);
@@ -207,7 +207,7 @@ ucs_status_t uct_angara_md_mem_free(uct_md_h tl_md, uct_mem_h tl_memh)
 
 ucs_status_t uct_angara_md_mkey_pack(UCT_ANGARA_MKEY_PACK_ARGS)
 {
-    const uct_angara_mem_t *mem = tl_memh;
+    const uct_angara_mem_t  *mem = tl_memh;
     uct_angara_packed_rkey_t packed;
 
     (void)tl_md;
@@ -221,7 +221,7 @@ ucs_status_t uct_angara_md_mkey_pack(UCT_ANGARA_MKEY_PACK_ARGS)
 ucs_status_t uct_angara_rkey_unpack(UCT_ANGARA_RKEY_UNPACK_ARGS)
 {
     uct_angara_packed_rkey_t packed;
-    uct_angara_rkey_t *rkey;
+    uct_angara_rkey_t       *rkey;
 
     (void)component;
     memcpy(&packed, rkey_buffer, sizeof(packed));
@@ -246,7 +246,7 @@ ucs_status_t uct_angara_rkey_release(uct_component_t *component, uct_rkey_t rkey
 {
     (void)component;
     (void)handle;
-    ucs_free((void*)rkey);
+    ucs_free((void *)rkey);
     return UCS_OK;
 }
 
@@ -277,7 +277,7 @@ ucs_status_t uct_angara_md_detect_memory_type(uct_md_h tl_md, const void *addres
 void uct_angara_md_close(uct_md_h tl_md)
 {
     uct_angara_md_t *md = ucs_derived_of(tl_md, uct_angara_md_t);
-    angara_status_t status;
+    angara_status_t  status;
 
     if (md->rcache != NULL) {
         ucs_rcache_destroy(md->rcache);
@@ -290,29 +290,29 @@ void uct_angara_md_close(uct_md_h tl_md)
     ucs_free(md);
 }
 
-static uct_md_ops_t uct_angara_md_ops = {
-    .close              = uct_angara_md_close,
-    .query              = uct_angara_md_query,
-    .mem_alloc          = uct_angara_md_mem_alloc,
-    .mem_free           = uct_angara_md_mem_free,
-    .mem_reg            = uct_angara_md_mem_reg,
-    .mem_dereg          = uct_angara_md_mem_dereg,
-    .mem_query          = uct_angara_md_mem_query,
-    .mkey_pack          = uct_angara_md_mkey_pack,
-    .detect_memory_type = uct_angara_md_detect_memory_type
-};
+static uct_md_ops_t uct_angara_md_ops = {.close              = uct_angara_md_close,
+                                         .query              = uct_angara_md_query,
+                                         .mem_alloc          = uct_angara_md_mem_alloc,
+                                         .mem_free           = uct_angara_md_mem_free,
+                                         .mem_reg            = uct_angara_md_mem_reg,
+                                         .mem_dereg          = uct_angara_md_mem_dereg,
+                                         .mem_query          = uct_angara_md_mem_query,
+                                         .mkey_pack          = uct_angara_md_mkey_pack,
+                                         .detect_memory_type = uct_angara_md_detect_memory_type};
 
 /* Time to register and deregister a region, measured once: it decides about zero copy. */
 static double uct_angara_md_measure_reg(uct_angara_md_t *md)
 {
     const unsigned rounds = 64;
-    char buffer[64];
-    angara_mr_h mr;
-    ucs_time_t start;
-    unsigned i;
+    char           buffer[64];
+    angara_mr_h    mr;
+    ucs_time_t     start = 0;
+    unsigned       i;
 
-    start = ucs_get_time();
-    for (i = 0; i < rounds; ++i) {
+    for (i = 0; i < 2 * rounds; ++i) {
+        if (i == rounds) {
+            start = ucs_get_time(); /* the first half warms up */
+        }
         if (angara_mr_register(md->dom, buffer, sizeof(buffer), 0, &mr) != ANGARA_OK) {
             return 1e-6;
         }
@@ -325,9 +325,9 @@ ucs_status_t uct_angara_md_open(uct_component_t *component, const char *md_name,
                                 const uct_md_config_t *md_config, uct_md_h *md_p)
 {
     const uct_angara_md_config_t *config = ucs_derived_of(md_config, uct_angara_md_config_t);
-    uct_angara_md_t *md;
-    angara_status_t angara_status;
-    ucs_status_t status;
+    uct_angara_md_t              *md;
+    angara_status_t               angara_status;
+    ucs_status_t                  status;
 
     md = ucs_calloc(1, sizeof(*md), "angara_md");
     if (md == NULL) {

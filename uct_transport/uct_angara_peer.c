@@ -1,13 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Peers: creation, what blocks them, their slow work, failure and death. Rings are opened and closed
- * by uct_angara_control.c.
+ * Peers: creation, what blocks them, their slow work, failure and death. Rings are opened and
+ * closed by uct_angara_control.c.
  */
 #include "uct_angara_peer.h"
 
 #include "uct_angara_ep.h"
 
 #include <stdarg.h>
+
+_Static_assert(offsetof(uct_angara_tx_t, run_slots) == UCS_SYS_CACHE_LINE_SIZE,
+               "an eager send touches the first line of tx only");
+_Static_assert(offsetof(uct_angara_rx_t, shape) == UCS_SYS_CACHE_LINE_SIZE,
+               "a poll touches the first line of rx only");
+_Static_assert(offsetof(uct_angara_peer_t, rx) % UCS_SYS_CACHE_LINE_SIZE == 0, "rx is on a line");
 
 /* ---- life ---------------------------------------------------------------------------------- */
 
@@ -38,9 +44,9 @@ static void uct_angara_peer_init(uct_angara_peer_t *peer, uct_angara_iface_t *if
 ucs_status_t uct_angara_peer_get(uct_angara_iface_t *iface, const angara_address_t *address,
                                  uct_angara_peer_t **peer_p)
 {
-    angara_status_t status;
+    angara_status_t    status;
     uct_angara_peer_t *peer;
-    angara_peer_h ap;
+    angara_peer_h      ap;
 
     status = angara_peer_connect(iface->pe, address, &ap);
     if (status != ANGARA_OK) {
@@ -60,7 +66,7 @@ ucs_status_t uct_angara_peer_get(uct_angara_iface_t *iface, const angara_address
             angara_peer_reset(ap); /* left over from a peer that has been freed */
         }
 
-        if (ucs_posix_memalign((void**)&peer, UCS_SYS_CACHE_LINE_SIZE, sizeof(*peer),
+        if (ucs_posix_memalign((void **)&peer, UCS_SYS_CACHE_LINE_SIZE, sizeof(*peer),
                                "angara_peer") != 0) {
             angara_peer_disconnect(ap);
             return UCS_ERR_NO_MEMORY;
@@ -75,23 +81,23 @@ ucs_status_t uct_angara_peer_get(uct_angara_iface_t *iface, const angara_address
 void uct_angara_peer_add_stats(uct_angara_peer_t *peer)
 {
     uct_angara_stats_t *stats = &peer->iface->stats;
-    uct_angara_tx_t *tx       = &peer->tx;
-    uint64_t sent             = tx->msgs - tx->pads;
+    uct_angara_tx_t    *tx    = &peer->tx;
+    uint64_t            sent  = tx->msgs - tx->pads;
 
-    stats->sar_tx    += tx->sar;
-    stats->eager_tx  += sent - tx->sar;
-    stats->am_bcopy  += tx->bcopy;
-    stats->am_zcopy  += tx->zcopy;
-    stats->am_short  += sent - tx->bcopy - tx->zcopy;
-    stats->sar_rx    += peer->rx.sar;
-    stats->eager_rx  += peer->rx.am - peer->rx.sar;
-    tx->msgs          = tx->pads = tx->sar = tx->bcopy = tx->zcopy = 0;
-    peer->rx.am       = peer->rx.sar = 0;
+    stats->sar_tx += tx->sar;
+    stats->eager_tx += sent - tx->sar;
+    stats->am_bcopy += tx->bcopy;
+    stats->am_zcopy += tx->zcopy;
+    stats->am_short += sent - tx->bcopy - tx->zcopy;
+    stats->sar_rx += peer->rx.sar;
+    stats->eager_rx += peer->rx.am - peer->rx.sar;
+    tx->msgs = tx->pads = tx->sar = tx->bcopy = tx->zcopy = 0;
+    peer->rx.am = peer->rx.sar = 0;
 }
 
 void uct_angara_peer_destroy(uct_angara_peer_t *peer)
 {
-    uct_angara_iface_t *iface = peer->iface;
+    uct_angara_iface_t        *iface = peer->iface;
     uct_angara_control_elem_t *elem;
 
     ucs_assert(ucs_list_is_empty(&peer->eps));
@@ -120,7 +126,8 @@ void uct_angara_peer_destroy(uct_angara_peer_t *peer)
 int uct_angara_peer_try_free(uct_angara_peer_t *peer)
 {
     if (!ucs_list_is_empty(&peer->eps) || peer->rx.open || peer->acking || peer->fail_due ||
-        !ucs_queue_is_empty(&peer->control) || !ucs_queue_is_empty(&peer->channel.ops)) {
+        peer->down_due || !ucs_queue_is_empty(&peer->control) ||
+        !ucs_queue_is_empty(&peer->channel.ops)) {
         return 0;
     }
 
@@ -175,7 +182,7 @@ void uct_angara_peer_drop_ep(uct_angara_peer_t *peer)
 ucs_status_t uct_angara_peer_unblock_rma(uct_angara_peer_t *peer)
 {
     if (peer->blocked & UCT_ANGARA_BLOCK_FAILED) {
-        if (!peer->reported) {
+        if (!peer->reported && !peer->said_bye) {
             peer->missed   = 1; /* it left quietly, but it is missed now */
             peer->fail_due = 1;
             uct_angara_peer_activate(peer);
@@ -183,8 +190,7 @@ ucs_status_t uct_angara_peer_unblock_rma(uct_angara_peer_t *peer)
         return peer->status;
     }
 
-    if ((peer->blocked & UCT_ANGARA_BLOCK_FENCE) &&
-        (uct_angara_peer_check_fence(peer) != UCS_OK)) {
+    if ((peer->blocked & UCT_ANGARA_BLOCK_FENCE) && (uct_angara_peer_check_fence(peer) != UCS_OK)) {
         return UCS_ERR_NO_RESOURCE;
     }
 
@@ -253,9 +259,27 @@ ucs_status_t uct_angara_peer_error(uct_angara_peer_t *peer, angara_status_t stat
 
 void uct_angara_peer_down(uct_angara_peer_t *peer)
 {
+    if (!peer->is_down && (peer->status == UCS_OK)) {
+        peer->down_due = 1;
+        uct_angara_peer_activate(peer);
+    }
     peer->is_down = 1;
-    uct_angara_peer_fail(peer, UCS_ERR_ENDPOINT_TIMEOUT, "%s %s", angara_peer_name(peer->ap),
-                         peer->said_bye ? "has left while it was still needed" : "died");
+}
+
+/* Its good-bye may wait among the events behind the one that told of its end. */
+static void uct_angara_peer_take_down(uct_angara_peer_t *peer)
+{
+    while (uct_angara_control_poll(peer->iface) > 0) {
+        /* until all have been seen */
+    }
+
+    peer->down_due = 0;
+    if (peer->said_bye) {
+        uct_angara_peer_fail(peer, UCS_ERR_CONNECTION_RESET, "%s has left",
+                             angara_peer_name(peer->ap));
+    } else {
+        uct_angara_peer_fail(peer, UCS_ERR_ENDPOINT_TIMEOUT, "%s died", angara_peer_name(peer->ap));
+    }
 }
 
 /*
@@ -265,16 +289,16 @@ void uct_angara_peer_down(uct_angara_peer_t *peer)
 static int uct_angara_peer_left_in_order(const uct_angara_peer_t *peer)
 {
     return peer->is_down && (peer->said_bye || peer->we_closed || peer->it_closed) &&
-           !peer->missed && (peer->npending == 0) && ucs_queue_is_empty(&peer->channel.ops);
+           !peer->missed && (peer->npending == 0) && !uct_angara_peer_has_user_ops(peer);
 }
 
 /* Call the error handlers of the endpoints. @return number that took care of it. */
 static unsigned uct_angara_peer_notify_eps(uct_angara_peer_t *peer, unsigned *unhandled_p)
 {
-    unsigned handled = 0;
+    unsigned         handled = 0;
     uct_angara_ep_t *ep;
-    ucs_status_t status;
-    int found;
+    ucs_status_t     status;
+    int              found;
 
     /* a handler may destroy any endpoint: start over after each */
     do {
@@ -300,11 +324,11 @@ static unsigned uct_angara_peer_notify_eps(uct_angara_peer_t *peer, unsigned *un
 
 static void uct_angara_peer_report(uct_angara_peer_t *peer)
 {
-    uct_angara_iface_t *iface = peer->iface;
-    int quiet                 = uct_angara_peer_left_in_order(peer);
-    int had_eps               = !ucs_list_is_empty(&peer->eps);
-    unsigned unhandled        = 0;
-    unsigned handled;
+    uct_angara_iface_t *iface     = peer->iface;
+    int                 quiet     = uct_angara_peer_left_in_order(peer);
+    int                 had_eps   = !ucs_list_is_empty(&peer->eps);
+    unsigned            unhandled = 0;
+    unsigned            handled;
 
     peer->fail_due = 0;
     if (peer->rx.open) {
@@ -314,6 +338,12 @@ static void uct_angara_peer_report(uct_angara_peer_t *peer)
     }
     uct_angara_control_drop_rx(peer);
     uct_angara_peer_fail_ops(peer, peer->status);
+
+    /* endpoints may stay for long: keep no more than they need */
+    uct_angara_peer_add_stats(peer);
+    uct_angara_tx_close(&peer->tx);
+    peer->tx_state = UCT_ANGARA_TX_IDLE;
+    uct_angara_peer_release_slot(peer);
 
     if (quiet || peer->reported) {
         return;
@@ -325,7 +355,10 @@ static void uct_angara_peer_report(uct_angara_peer_t *peer)
         iface->is_error_aware = 1;
     }
 
-    if ((unhandled > 0) || (!had_eps && !peer->we_closed && !iface->is_error_aware)) {
+    if (peer->said_bye) {
+        /* it knew what it did: whoever waits for it gets an error, but nobody has died */
+        ucs_diag("angara: %s", peer->reason);
+    } else if ((unhandled > 0) || (!had_eps && !peer->we_closed && !iface->is_error_aware)) {
         uct_angara_iface_unhandled(iface, peer);
     } else {
         ucs_diag("angara: %s", peer->reason);
@@ -359,13 +392,18 @@ unsigned uct_angara_peer_progress(uct_angara_peer_t *peer)
 
     count += uct_angara_peer_progress_markers(peer);
 
+    if (ucs_unlikely(peer->down_due)) {
+        uct_angara_peer_take_down(peer);
+    }
+
     if (ucs_unlikely(peer->fail_due)) {
         uct_angara_peer_report(peer);
         ++count;
     }
 
-    if (peer->fail_due || peer->tx.ready_owed || peer->rx.credit_owed || peer->rx.closing ||
-        !ucs_queue_is_empty(&peer->control) || !ucs_queue_is_empty(&peer->channel.ops) ||
+    if (peer->fail_due || peer->down_due || peer->tx.ready_owed || peer->rx.credit_owed ||
+        peer->rx.closing || !ucs_queue_is_empty(&peer->control) ||
+        !ucs_queue_is_empty(&peer->channel.ops) ||
         ((peer->status == UCS_OK) && ((peer->channel.want > peer->channel.posted) ||
                                       !uct_angara_channel_idle(&peer->channel)))) {
         return count;

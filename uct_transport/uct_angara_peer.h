@@ -21,45 +21,48 @@ enum {
 
 /** Life of the ring that we send to. */
 typedef enum {
-    UCT_ANGARA_TX_IDLE,    /**< nothing asked for */
-    UCT_ANGARA_TX_HELLO,   /**< asked, waiting for GRANT or REFUSE */
+    UCT_ANGARA_TX_IDLE,  /**< nothing asked for */
+    UCT_ANGARA_TX_HELLO, /**< asked, waiting for GRANT or REFUSE */
     UCT_ANGARA_TX_OPEN,
-    UCT_ANGARA_TX_FLUSH,   /**< closing: waits for the marker behind the last write */
-    UCT_ANGARA_TX_CLOSE    /**< closing: CLOSE sent, waiting for CLOSE_ACK */
+    UCT_ANGARA_TX_FLUSH, /**< closing: waits for the marker behind the last write */
+    UCT_ANGARA_TX_CLOSE  /**< closing: CLOSE sent, waiting for CLOSE_ACK */
 } uct_angara_tx_state_t;
 
+/* Allocated on a cache line; the parts that are hot begin on one (asserted in uct_angara_peer.c).
+ */
 typedef struct uct_angara_peer {
-    angara_peer_h           ap;
-    unsigned                blocked;     /**< UCT_ANGARA_BLOCK_* */
-    unsigned                rma_dirty;   /**< ring operations since the last marker */
-    uct_angara_tx_t         tx UCS_V_ALIGNED(UCS_SYS_CACHE_LINE_SIZE);
-    uct_angara_rx_t         rx UCS_V_ALIGNED(UCS_SYS_CACHE_LINE_SIZE);
-    uct_angara_channel_t    channel;
-    uint64_t                fence_value; /**< marker that ends BLOCK_FENCE */
-
+    uct_angara_tx_t          tx;
+    angara_peer_h            ap;
+    unsigned                 blocked;   /**< UCT_ANGARA_BLOCK_* */
+    unsigned                 rma_dirty; /**< ring operations since the last marker */
+    uct_angara_channel_t     channel;
+    uint64_t                 fence_value; /**< marker that ends BLOCK_FENCE */
     struct uct_angara_iface *iface;
-    ucs_list_link_t         list;        /**< iface->peers */
-    ucs_list_link_t         active;      /**< iface->active while there is slow work */
-    ucs_list_link_t         eps;         /**< endpoints */
-    ucs_queue_head_t        control;     /**< records that the peer's event ring refused */
-    ucs_status_t            status;      /**< why it failed, or UCS_OK */
-    angara_address_t        address;
-    unsigned                npending;    /**< queued requests of all its endpoints */
-    unsigned                dispatching; /**< such a request is being tried */
-    uint16_t                credit_index;
-    uint8_t                 epoch;       /**< our number of the connection we send on */
-    uint8_t                 tx_state;    /**< uct_angara_tx_state_t */
-    uint8_t                 has_credit;  /**< credit_index is ours */
-    uint8_t                 is_active;   /**< on iface->active */
-    uint8_t                 is_down;     /**< the library says it is gone */
-    uint8_t                 said_bye;    /**< it left in order */
-    uint8_t                 we_closed;   /**< we have closed to it in order */
-    uint8_t                 it_closed;   /**< it has closed to us in order */
-    uint8_t                 missed;      /**< it was used after it had failed */
-    uint8_t                 reported;    /**< the failure has been reported */
-    uint8_t                 fail_due;    /**< failure is still to be reported */
-    uint8_t                 acking;      /**< CLOSE_ACK waits for a marker */
-    char                    reason[128]; /**< text of the failure */
+    ucs_list_link_t          list;     /**< iface->peers */
+    ucs_list_link_t          active;   /**< iface->active while there is slow work */
+    ucs_status_t             status;   /**< why it failed, or UCS_OK */
+    unsigned                 npending; /**< queued requests of all its endpoints */
+
+    uct_angara_rx_t  rx;
+    ucs_list_link_t  eps;     /**< endpoints */
+    ucs_queue_head_t control; /**< records that the peer's event ring refused */
+    angara_address_t address;
+    unsigned         dispatching; /**< such a request is being tried */
+    uint16_t         credit_index;
+    uint8_t          epoch;       /**< our number of the connection we send on */
+    uint8_t          tx_state;    /**< uct_angara_tx_state_t */
+    uint8_t          has_credit;  /**< credit_index is ours */
+    uint8_t          is_active;   /**< on iface->active */
+    uint8_t          is_down;     /**< the library says it is gone */
+    uint8_t          down_due;    /**< that is still to be dealt with */
+    uint8_t          said_bye;    /**< it left in order */
+    uint8_t          we_closed;   /**< we have closed to it in order */
+    uint8_t          it_closed;   /**< it has closed to us in order */
+    uint8_t          missed;      /**< it was used after it had failed */
+    uint8_t          reported;    /**< the failure has been reported */
+    uint8_t          fail_due;    /**< failure is still to be reported */
+    uint8_t          acking;      /**< CLOSE_ACK waits for a marker */
+    char             reason[128]; /**< text of the failure */
 } uct_angara_peer_t;
 
 /**
@@ -101,7 +104,7 @@ void uct_angara_peer_drop_ep(uct_angara_peer_t *peer);
 /** Move the counters of the peer to the interface. */
 void uct_angara_peer_add_stats(uct_angara_peer_t *peer);
 
-/** The library says that the peer is gone. */
+/** The library says that the peer is gone: it fails at the next turn of progress. */
 void uct_angara_peer_down(uct_angara_peer_t *peer);
 
 /** Slow path of a send that found no room: start or wait for whatever is missing. */

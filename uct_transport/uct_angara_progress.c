@@ -79,17 +79,18 @@ void uct_angara_iface_remove_ring(uct_angara_iface_t *iface, uct_angara_rx_t *rx
 }
 
 /*
- * Compare the ready array with what was consumed, four rings at a time, and serve those that differ.
+ * Compare the ready array with what was consumed, four rings at a time, and serve those that
+ * differ.
  * @return number of records.
  */
 static unsigned uct_angara_iface_scan(uct_angara_iface_t *iface)
 {
-    volatile uint64_t *ready  = (volatile uint64_t*)iface->ready;
-    const uint64_t *consumed  = (const uint64_t*)iface->consumed;
-    unsigned words            = ucs_div_round_up(iface->ring_ids.high, 4);
-    unsigned count            = 0;
-    unsigned word, index;
-    uct_angara_rx_t *rx;
+    volatile uint64_t *ready    = (volatile uint64_t *)iface->ready;
+    const uint64_t    *consumed = (const uint64_t *)iface->consumed;
+    unsigned           words    = ucs_div_round_up(iface->ring_ids.high, 4);
+    unsigned           count    = 0;
+    unsigned           word, index;
+    uct_angara_rx_t   *rx;
 
     ++iface->stats.scans;
     for (word = 0; word < words; ++word) {
@@ -125,7 +126,7 @@ static unsigned uct_angara_iface_scan(uct_angara_iface_t *iface)
 /* What isn't done at each poll. */
 static UCS_F_NOINLINE unsigned uct_angara_iface_progress_slow(uct_angara_iface_t *iface)
 {
-    unsigned count = 0;
+    unsigned           count = 0;
     uct_angara_peer_t *peer, *tmp;
 
     ++iface->ticks;
@@ -163,15 +164,15 @@ static UCS_F_NOINLINE unsigned uct_angara_iface_progress_slow(uct_angara_iface_t
 unsigned uct_angara_iface_progress(uct_iface_h tl_iface)
 {
     uct_angara_iface_t *iface = ucs_derived_of(tl_iface, uct_angara_iface_t);
-    unsigned count            = 0;
-    uct_angara_rx_t *rx;
-    unsigned i;
+    unsigned            count = 0;
+    uct_angara_rx_t    *rx;
+    unsigned            i;
 
     for (i = 0; i < iface->nhot; ++i) {
         rx = iface->hot[i];
         if (uct_angara_rx_has_record(rx)) {
             rx->last_active = iface->ticks;
-            count          += uct_angara_rx_drain(iface, rx, UCT_ANGARA_DRAIN_MAX);
+            count += uct_angara_rx_drain(iface, rx, UCT_ANGARA_DRAIN_MAX);
         }
     }
 
@@ -219,7 +220,7 @@ ucs_status_t uct_angara_iface_event_fd_get(uct_iface_h tl_iface, int *fd_p)
 ucs_status_t uct_angara_iface_event_arm(uct_iface_h tl_iface, unsigned events)
 {
     uct_angara_iface_t *iface = ucs_derived_of(tl_iface, uct_angara_iface_t);
-    angara_status_t status;
+    angara_status_t     status;
 
     /* Slow work may end without anybody waking us: whoever waits for it must not sleep. */
     if (iface->slow - iface->armed > 0) {
@@ -262,7 +263,8 @@ void uct_angara_iface_unhandled(uct_angara_iface_t *iface, const uct_angara_peer
     case UCT_ANGARA_DEAD_PEER_ABORT:
         fprintf(stderr,
                 "angara: %s, and nothing in this program handles that: aborting "
-                "(UCX_ANGARA_DEAD_PEER=error goes on)\n", peer->reason);
+                "(UCX_ANGARA_DEAD_PEER=error goes on)\n",
+                peer->reason);
         signal(SIGABRT, SIG_DFL);
         abort();
     case UCT_ANGARA_DEAD_PEER_ERROR:

@@ -18,14 +18,14 @@ static uct_angara_rcache_region_t *uct_angara_rcache_region(uct_mem_h memh)
 static ucs_status_t uct_angara_rcache_mem_reg_cb(void *context, ucs_rcache_t *rcache, void *arg,
                                                  ucs_rcache_region_t *tl_region, uint16_t flags)
 {
-    uct_angara_rcache_region_t *region = ucs_derived_of(tl_region, uct_angara_rcache_region_t);
-    void *address                      = (void*)region->super.super.start;
-    size_t length                      = region->super.super.end - region->super.super.start;
+    uct_angara_rcache_region_t *region  = ucs_derived_of(tl_region, uct_angara_rcache_region_t);
+    void                       *address = (void *)region->super.super.start;
+    size_t                      length  = region->super.super.end - region->super.super.start;
 
     (void)rcache;
     (void)arg;
-    return uct_angara_mem_register(context, address, length,
-                                   flags & UCS_RCACHE_MEM_REG_HIDE_ERRORS, &region->mem);
+    return uct_angara_mem_register(context, address, length, flags & UCS_RCACHE_MEM_REG_HIDE_ERRORS,
+                                   &region->mem);
 }
 
 static void uct_angara_rcache_mem_dereg_cb(void *context, ucs_rcache_t *rcache,
@@ -46,17 +46,15 @@ static void uct_angara_rcache_dump_region_cb(void *context, ucs_rcache_t *rcache
     snprintf(buf, max, "key 0x%" PRIx64, angara_mr_key(mem->mr));
 }
 
-static ucs_rcache_ops_t uct_angara_rcache_ops = {
-    .mem_reg     = uct_angara_rcache_mem_reg_cb,
-    .mem_dereg   = uct_angara_rcache_mem_dereg_cb,
-    .dump_region = uct_angara_rcache_dump_region_cb
-};
+static ucs_rcache_ops_t uct_angara_rcache_ops = {.mem_reg     = uct_angara_rcache_mem_reg_cb,
+                                                 .mem_dereg   = uct_angara_rcache_mem_dereg_cb,
+                                                 .dump_region = uct_angara_rcache_dump_region_cb};
 
 static ucs_status_t uct_angara_rcache_mem_reg(UCT_ANGARA_MEM_REG_ARGS)
 {
-    uct_angara_md_t *md = ucs_derived_of(tl_md, uct_angara_md_t);
+    uct_angara_md_t     *md = ucs_derived_of(tl_md, uct_angara_md_t);
     ucs_rcache_region_t *region;
-    ucs_status_t status;
+    ucs_status_t         status;
 
     status = ucs_rcache_get(md->rcache, address, length, PROT_READ | PROT_WRITE, &flags, &region);
     if (status != UCS_OK) {
@@ -72,10 +70,10 @@ static void uct_angara_rcache_invalidated(void *arg)
     uct_invoke_completion(arg, UCS_OK);
 }
 
-static ucs_status_t uct_angara_rcache_mem_dereg(uct_md_h tl_md,
+static ucs_status_t uct_angara_rcache_mem_dereg(uct_md_h                         tl_md,
                                                 const uct_md_mem_dereg_params_t *params)
 {
-    uct_angara_md_t *md = ucs_derived_of(tl_md, uct_angara_md_t);
+    uct_angara_md_t            *md = ucs_derived_of(tl_md, uct_angara_md_t);
     uct_angara_rcache_region_t *region;
 
     UCT_MD_MEM_DEREG_CHECK_PARAMS(params, 1);
@@ -90,22 +88,20 @@ static ucs_status_t uct_angara_rcache_mem_dereg(uct_md_h tl_md,
     return UCS_OK;
 }
 
-uct_md_ops_t uct_angara_md_rcache_ops = {
-    .close              = uct_angara_md_close,
-    .query              = uct_angara_md_query,
-    .mem_alloc          = uct_angara_md_mem_alloc,
-    .mem_free           = uct_angara_md_mem_free,
-    .mem_reg            = uct_angara_rcache_mem_reg,
-    .mem_dereg          = uct_angara_rcache_mem_dereg,
-    .mem_query          = uct_angara_md_mem_query,
-    .mkey_pack          = uct_angara_md_mkey_pack,
-    .detect_memory_type = uct_angara_md_detect_memory_type
-};
+uct_md_ops_t uct_angara_md_rcache_ops = {.close              = uct_angara_md_close,
+                                         .query              = uct_angara_md_query,
+                                         .mem_alloc          = uct_angara_md_mem_alloc,
+                                         .mem_free           = uct_angara_md_mem_free,
+                                         .mem_reg            = uct_angara_rcache_mem_reg,
+                                         .mem_dereg          = uct_angara_rcache_mem_dereg,
+                                         .mem_query          = uct_angara_md_mem_query,
+                                         .mkey_pack          = uct_angara_md_mkey_pack,
+                                         .detect_memory_type = uct_angara_md_detect_memory_type};
 
 ucs_status_t uct_angara_rcache_create(uct_angara_md_t *md, const uct_angara_md_config_t *config)
 {
     ucs_rcache_params_t params;
-    ucs_status_t status;
+    ucs_status_t        status;
 
     uct_md_set_rcache_params(&params, &config->rcache);
     params.region_struct_size = sizeof(uct_angara_rcache_region_t);

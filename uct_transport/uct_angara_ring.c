@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Rings: opening, sending runs of slots, delivering records, credits. Touches the two sides of a ring
- * and the windows; connection management is elsewhere.
+ * Rings: opening, sending runs of slots, delivering records, credits. Touches the two sides of a
+ * ring and the windows; connection management is elsewhere.
  *
  * Invariant (what the receiver may look at): the first word of a slot that comes next holds either
  * zero, or a header of an earlier lap (whose sequence differs), or the header of the record that
- * belongs there. The payload of a run overwrites the first words of its inner slots with anything, so
- * the sender remembers them (tx->dirty) and, before the flag of a record becomes visible, has
+ * belongs there. The payload of a run overwrites the first words of its inner slots with anything,
+ * so the sender remembers them (tx->dirty) and, before the flag of a record becomes visible, has
  * zeroed the first word of the slot behind that record if it is dirty. The sender leaves one slot
  * unused so that this word never belongs to a record that is not yet consumed. Slot 0 is never an
  * inner slot, because runs don't wrap.
@@ -67,7 +67,7 @@ void uct_angara_rx_open(uct_angara_rx_t *rx, char *ring, const uct_angara_shape_
 {
     rx->ring         = ring;
     rx->shape        = *shape;
-    rx->next         = (volatile uint64_t*)ring;
+    rx->next         = (volatile uint64_t *)ring;
     rx->expect       = uct_angara_hdr_seq(0);
     rx->tail         = 0;
     rx->credited     = 0;
@@ -93,7 +93,7 @@ static void uct_angara_tx_clean(uct_angara_tx_t *tx, uint32_t slot)
 {
     uint64_t bit = 1ul << (slot % UCT_ANGARA_DIRTY_BITS);
 
-    tx->ndirty                               -= uct_angara_tx_is_dirty(tx, slot);
+    tx->ndirty -= uct_angara_tx_is_dirty(tx, slot);
     tx->dirty[slot / UCT_ANGARA_DIRTY_BITS] &= ~bit;
 }
 
@@ -104,12 +104,12 @@ static void uct_angara_tx_soil(uct_angara_tx_t *tx, uint32_t first, uint32_t end
     uint32_t n;
 
     while (first < end) {
-        n           = ucs_min(UCT_ANGARA_DIRTY_BITS - first % UCT_ANGARA_DIRTY_BITS, end - first);
-        mask        = UCS_MASK(n) << (first % UCT_ANGARA_DIRTY_BITS);
-        word        = &tx->dirty[first / UCT_ANGARA_DIRTY_BITS];
+        n    = ucs_min(UCT_ANGARA_DIRTY_BITS - first % UCT_ANGARA_DIRTY_BITS, end - first);
+        mask = UCS_MASK(n) << (first % UCT_ANGARA_DIRTY_BITS);
+        word = &tx->dirty[first / UCT_ANGARA_DIRTY_BITS];
         tx->ndirty += ucs_popcount(mask & ~*word);
-        *word      |= mask;
-        first      += n;
+        *word |= mask;
+        first += n;
     }
 }
 
@@ -117,8 +117,8 @@ static void uct_angara_tx_soil(uct_angara_tx_t *tx, uint32_t first, uint32_t end
 
 ucs_status_t uct_angara_tx_refresh(uct_angara_peer_t *peer, uint32_t slots)
 {
-    uct_angara_tx_t *tx = &peer->tx;
-    uint64_t credits    = __atomic_load_n(tx->credit, __ATOMIC_ACQUIRE);
+    uct_angara_tx_t *tx      = &peer->tx;
+    uint64_t         credits = __atomic_load_n(tx->credit, __ATOMIC_ACQUIRE);
 
     if (ucs_unlikely((credits > tx->head) || (credits < tx->credits))) {
         uct_angara_peer_fail(peer, UCS_ERR_CONNECTION_RESET,
@@ -140,8 +140,8 @@ ucs_status_t uct_angara_tx_refresh(uct_angara_peer_t *peer, uint32_t slots)
 
 void uct_angara_tx_retry_ready(uct_angara_peer_t *peer)
 {
-    uct_angara_tx_t *tx    = &peer->tx;
-    angara_status_t status = angara_put_u16(peer->ap, tx->ready_off, (uint16_t)tx->msgs);
+    uct_angara_tx_t *tx     = &peer->tx;
+    angara_status_t  status = angara_put_u16(peer->ap, tx->ready_off, (uint16_t)tx->msgs);
 
     if (status == ANGARA_ERR_NO_RESOURCE) {
         if (!tx->ready_owed) {
@@ -163,7 +163,7 @@ void uct_angara_tx_retry_ready(uct_angara_peer_t *peer)
 static inline void uct_angara_tx_advance(uct_angara_tx_t *tx, uint32_t slots)
 {
     tx->head += slots;
-    tx->pos  += slots;
+    tx->pos += slots;
     if (tx->pos == tx->shape.nslots) {
         tx->pos = 0;
     }
@@ -172,11 +172,11 @@ static inline void uct_angara_tx_advance(uct_angara_tx_t *tx, uint32_t slots)
 
 static ucs_status_t uct_angara_tx_pad(uct_angara_peer_t *peer)
 {
-    uct_angara_tx_t *tx = &peer->tx;
-    uint32_t slots      = tx->shape.nslots - tx->pos;
-    uint64_t offset     = tx->ring_off + ((uint64_t)tx->pos << tx->shape.slot_shift);
-    uint64_t hdr        = uct_angara_hdr_seq(tx->head) | UCT_ANGARA_KIND_PAD |
-                          ((uint64_t)slots << UCT_ANGARA_HDR_LEN_SHIFT);
+    uct_angara_tx_t *tx     = &peer->tx;
+    uint32_t         slots  = tx->shape.nslots - tx->pos;
+    uint64_t         offset = tx->ring_off + ((uint64_t)tx->pos << tx->shape.slot_shift);
+    uint64_t         hdr    = uct_angara_hdr_seq(tx->head) | UCT_ANGARA_KIND_PAD |
+                   ((uint64_t)slots << UCT_ANGARA_HDR_LEN_SHIFT);
     angara_status_t status;
 
     status = angara_put_commit(peer->ap, NULL, offset + sizeof(hdr), 0, offset, hdr);
@@ -192,10 +192,10 @@ static ucs_status_t uct_angara_tx_pad(uct_angara_peer_t *peer)
 
 ucs_status_t uct_angara_tx_reserve(uct_angara_peer_t *peer, uint32_t slots)
 {
-    uct_angara_tx_t *tx = &peer->tx;
-    uint32_t room       = tx->shape.nslots - tx->pos;
-    uint32_t need       = (slots <= room) ? slots : room + slots;
-    ucs_status_t status;
+    uct_angara_tx_t *tx   = &peer->tx;
+    uint32_t         room = tx->shape.nslots - tx->pos;
+    uint32_t         need = (slots <= room) ? slots : room + slots;
+    ucs_status_t     status;
 
     if (ucs_unlikely(tx->head + need > tx->limit)) {
         status = uct_angara_peer_unblock_msg(peer);
@@ -214,8 +214,8 @@ ucs_status_t uct_angara_tx_reserve(uct_angara_peer_t *peer, uint32_t slots)
 
 void *uct_angara_tx_buffer(uct_angara_peer_t *peer)
 {
-    uct_angara_tx_t *tx = &peer->tx;
-    uint64_t offset     = tx->ring_off + ((uint64_t)tx->pos << tx->shape.slot_shift);
+    uct_angara_tx_t *tx     = &peer->tx;
+    uint64_t         offset = tx->ring_off + ((uint64_t)tx->pos << tx->shape.slot_shift);
 
     return angara_put_begin(peer->ap, offset + sizeof(uint64_t), 0, peer->iface->scratch);
 }
@@ -227,14 +227,14 @@ void *uct_angara_tx_buffer(uct_angara_peer_t *peer)
 static ucs_status_t uct_angara_tx_segments(uct_angara_peer_t *peer, const char *p, uint32_t slots,
                                            size_t length)
 {
-    uct_angara_tx_t *tx  = &peer->tx;
-    uint32_t seg_slots   = 1u << tx->shape.seg_shift;
-    size_t seg_bytes     = (size_t)seg_slots << tx->shape.slot_shift;
-    uint64_t offset      = tx->ring_off + ((uint64_t)tx->pos << tx->shape.slot_shift);
-    uint64_t flags       = tx->ring_off + uct_angara_shape_slots_bytes(&tx->shape);
-    angara_status_t status;
-    size_t done, part;
-    uint32_t slot;
+    uct_angara_tx_t *tx        = &peer->tx;
+    uint32_t         seg_slots = 1u << tx->shape.seg_shift;
+    size_t           seg_bytes = (size_t)seg_slots << tx->shape.slot_shift;
+    uint64_t         offset    = tx->ring_off + ((uint64_t)tx->pos << tx->shape.slot_shift);
+    uint64_t         flags     = tx->ring_off + uct_angara_shape_slots_bytes(&tx->shape);
+    angara_status_t  status;
+    size_t           done, part;
+    uint32_t         slot;
 
     for (slot = seg_slots; slot < slots; slot += seg_slots) {
         done = (size_t)slot << tx->shape.slot_shift; /* from the header word on */
@@ -274,21 +274,21 @@ static size_t uct_angara_tx_clean_next(uct_angara_tx_t *tx, char *p, uint32_t sl
     return run_end + sizeof(uint64_t);
 }
 
-ucs_status_t uct_angara_tx_commit(uct_angara_peer_t *peer, uint8_t id, const void *p,
-                                  size_t length)
+ucs_status_t uct_angara_tx_commit(uct_angara_peer_t *peer, uint8_t id, const void *p, size_t length)
 {
-    uct_angara_tx_t *tx = &peer->tx;
-    uint32_t slots      = uct_angara_slots(&tx->shape, length);
-    uint64_t offset     = tx->ring_off + ((uint64_t)tx->pos << tx->shape.slot_shift);
-    size_t put_length   = length;
-    size_t first_length = length;
-    size_t seg_bytes    = SIZE_MAX;
-    angara_status_t status;
-    int next_was_dirty;
+    uct_angara_tx_t *tx           = &peer->tx;
+    uint32_t         slots        = uct_angara_slots(&tx->shape, length);
+    uint64_t         offset       = tx->ring_off + ((uint64_t)tx->pos << tx->shape.slot_shift);
+    size_t           put_length   = length;
+    size_t           first_length = length;
+    size_t           seg_bytes    = SIZE_MAX;
+    angara_status_t  status;
+    ucs_status_t     ucs_status;
+    int              next_was_dirty;
 
     next_was_dirty = tx->ndirty;
     if (ucs_unlikely(tx->ndirty != 0)) {
-        put_length     = uct_angara_tx_clean_next(tx, (char*)p, slots, length);
+        put_length     = uct_angara_tx_clean_next(tx, (char *)p, slots, length);
         next_was_dirty = (put_length != length);
         first_length   = put_length;
     }
@@ -309,9 +309,11 @@ ucs_status_t uct_angara_tx_commit(uct_angara_peer_t *peer, uint8_t id, const voi
         return uct_angara_peer_error(peer, status, "message");
     }
 
-    if (ucs_unlikely(put_length > first_length) &&
-        (uct_angara_tx_segments(peer, p, slots, put_length) != UCS_OK)) {
-        return peer->status;
+    if (ucs_unlikely(put_length > first_length)) {
+        ucs_status = uct_angara_tx_segments(peer, p, slots, put_length);
+        if (ucs_status != UCS_OK) {
+            return ucs_status;
+        }
     }
 
     if (slots > 1) {
@@ -334,14 +336,14 @@ ucs_status_t uct_angara_tx_commit(uct_angara_peer_t *peer, uint8_t id, const voi
 ssize_t uct_angara_tx_bcopy(uct_angara_peer_t *peer, uint8_t id, uct_pack_callback_t pack_cb,
                             void *arg)
 {
-    uct_angara_tx_t *tx = &peer->tx;
-    uint32_t room       = tx->shape.nslots - tx->pos;
-    ucs_status_t status;
-    size_t length;
-    void *p;
+    uct_angara_tx_t *tx   = &peer->tx;
+    uint32_t         room = tx->shape.nslots - tx->pos;
+    ucs_status_t     status;
+    size_t           length;
+    void            *p;
 
-    /* The length is known only after packing: room for the longest run is taken. Near the end of the
-     * ring the message is packed aside, unless it will hardly fit there anyway. */
+    /* The length is known only after packing: room for the longest run is taken. Near the end of
+     * the ring the message is packed aside, unless it will hardly fit there anyway. */
     if ((room >= tx->run_slots) || (tx->last_run > room)) {
         status = uct_angara_tx_reserve(peer, tx->run_slots);
         if (ucs_unlikely(status != UCS_OK)) {
@@ -375,7 +377,8 @@ ssize_t uct_angara_tx_bcopy(uct_angara_peer_t *peer, uint8_t id, uct_pack_callba
         }
     }
 
-    ucs_assertv_always(length <= uct_angara_shape_run_bytes(&tx->shape), "packed %zu bytes", length);
+    ucs_assertv_always(length <= uct_angara_shape_run_bytes(&tx->shape), "packed %zu bytes",
+                       length);
     status = uct_angara_tx_commit(peer, id, p, length);
     return ucs_likely(status == UCS_OK) ? (ssize_t)length : (ssize_t)status;
 }
@@ -409,11 +412,11 @@ void uct_angara_rx_return_credits(uct_angara_rx_t *rx)
 /* @return non-zero if every segment of the run at the tail has arrived. */
 static int uct_angara_rx_segments_here(const uct_angara_rx_t *rx, uint32_t slots)
 {
-    uint32_t seg_slots = 1u << rx->shape.seg_shift;
+    uint32_t        seg_slots = 1u << rx->shape.seg_shift;
     const uint64_t *flags;
-    uint32_t slot;
+    uint32_t        slot;
 
-    flags = (const uint64_t*)(rx->ring + uct_angara_shape_slots_bytes(&rx->shape));
+    flags = (const uint64_t *)(rx->ring + uct_angara_shape_slots_bytes(&rx->shape));
     for (slot = seg_slots; slot < slots; slot += seg_slots) {
         if (__atomic_load_n(&flags[rx->pos + slot], __ATOMIC_ACQUIRE) != rx->tail + slot + 1) {
             return 0;
@@ -427,11 +430,11 @@ static UCS_F_ALWAYS_INLINE void uct_angara_rx_advance(uct_angara_iface_t *iface,
                                                       uct_angara_rx_t *rx, uint32_t slots)
 {
     rx->tail += slots;
-    rx->pos  += slots;
+    rx->pos += slots;
     if (ucs_unlikely(rx->pos == rx->shape.nslots)) {
         rx->pos = 0;
     }
-    rx->next   = (volatile uint64_t*)(rx->ring + ((size_t)rx->pos << rx->shape.slot_shift));
+    rx->next   = (volatile uint64_t *)(rx->ring + ((size_t)rx->pos << rx->shape.slot_shift));
     rx->expect = uct_angara_hdr_seq(rx->tail);
     iface->consumed[rx->index] = ++rx->msgs;
 }
@@ -443,7 +446,7 @@ static UCS_F_NOINLINE unsigned uct_angara_rx_uncommon(uct_angara_iface_t *iface,
 {
     uint32_t room = rx->shape.nslots - rx->pos;
     uint32_t slots;
-    void *data;
+    void    *data;
 
     if ((hdr & UCT_ANGARA_HDR_KIND) == UCT_ANGARA_KIND_PAD) {
         if (length != room) {
@@ -466,7 +469,7 @@ static UCS_F_NOINLINE unsigned uct_angara_rx_uncommon(uct_angara_iface_t *iface,
         return 0;
     }
 
-    data = (char*)rx->next + sizeof(uint64_t);
+    data = (char *)rx->next + sizeof(uint64_t);
     uct_angara_rx_advance(iface, rx, slots);
     ++rx->am;
     ++rx->sar;
@@ -479,8 +482,8 @@ unsigned uct_angara_rx_drain(uct_angara_iface_t *iface, uct_angara_rx_t *rx, uns
 {
     unsigned count = 0;
     uint64_t hdr;
-    size_t length;
-    void *data;
+    size_t   length;
+    void    *data;
 
     do {
         hdr = __atomic_load_n(rx->next, __ATOMIC_ACQUIRE);
@@ -490,7 +493,7 @@ unsigned uct_angara_rx_drain(uct_angara_iface_t *iface, uct_angara_rx_t *rx, uns
 
         length = (hdr >> UCT_ANGARA_HDR_LEN_SHIFT) & UCT_ANGARA_HDR_LEN_MASK;
         if (ucs_likely((length <= rx->eager_max) && !(hdr & UCT_ANGARA_HDR_KIND))) {
-            data = (char*)rx->next + sizeof(uint64_t);
+            data = (char *)rx->next + sizeof(uint64_t);
             uct_angara_rx_advance(iface, rx, 1);
             ++rx->am;
             uct_iface_invoke_am(&iface->super,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Receive rings: slot format, the sender's and the receiver's side of a ring, and the inline fast paths
- * of both. docs/protocols.md explains the format and why it is safe.
+ * Receive rings: slot format, the sender's and the receiver's side of a ring, and the inline fast
+ * paths of both. docs/protocols.md explains the format and why it is safe.
  *
  * A message is a contiguous run of slots. Its first 8 bytes are the header word, written last; the
  * payload follows. The receiver looks at nothing but the header word of the slot that comes next.
@@ -37,15 +37,15 @@ struct uct_angara_peer;
 #define UCT_ANGARA_HDR_MATCH     ((~0ul << UCT_ANGARA_HDR_SEQ_SHIFT) | UCT_ANGARA_HDR_VALID)
 
 /** Kinds of records. */
-#define UCT_ANGARA_KIND_AM  0x00ul
-#define UCT_ANGARA_KIND_PAD 0x40ul /**< skips the slots up to the end of the ring */
+#define UCT_ANGARA_KIND_AM        0x00ul
+#define UCT_ANGARA_KIND_PAD       0x40ul /**< skips the slots up to the end of the ring */
 
 #define UCT_ANGARA_SLOT_SHIFT_MIN 6
 #define UCT_ANGARA_SLOT_SHIFT_MAX 12
 #define UCT_ANGARA_SLOTS_MIN      16u
 #define UCT_ANGARA_SLOTS_MAX      32768u
-#define UCT_ANGARA_NO_SEGS        15u       /**< segment shift: a run is one put */
-#define UCT_ANGARA_RUN_MAX        0xfff8ul  /**< what the length field can hold */
+#define UCT_ANGARA_NO_SEGS        15u      /**< segment shift: a run is one put */
+#define UCT_ANGARA_RUN_MAX        0xfff8ul /**< what the length field can hold */
 
 /** Shape of a ring. The sender chooses it, the receiver agrees or refuses. */
 typedef struct uct_angara_shape {
@@ -81,55 +81,55 @@ static inline size_t uct_angara_shape_bytes(const uct_angara_shape_t *shape)
 
 /** The sender's side. The first cache line is all that an eager send touches. */
 typedef struct uct_angara_tx {
-    uint64_t           head;       /**< absolute index of the next slot */
-    uint64_t           limit;      /**< slots below it may be written; 0 while the peer is blocked */
-    uint64_t           ring_off;   /**< the ring in the peer's window */
-    uint64_t           ready_off;  /**< its ready word there */
-    uint64_t           msgs;       /**< records written */
-    uint32_t           pos;        /**< slot number of head */
-    uint32_t           ndirty;     /**< bits set in dirty */
+    uint64_t           head;      /**< absolute index of the next slot */
+    uint64_t           limit;     /**< slots below it may be written; 0 while the peer is blocked */
+    uint64_t           ring_off;  /**< the ring in the peer's window */
+    uint64_t           ready_off; /**< its ready word there */
+    uint64_t           msgs;      /**< records written */
+    uint32_t           pos;       /**< slot number of head */
+    uint32_t           ndirty;    /**< bits set in dirty */
     uct_angara_shape_t shape;
-    uint32_t           eager_max;  /**< payload of one slot */
-    uint32_t           last_run;   /**< slots of the last packed message: a guess at the next */
+    uint32_t           eager_max; /**< payload of one slot */
+    uint32_t           last_run;  /**< slots of the last packed message: a guess at the next */
 
-    uint32_t           run_slots;  /**< slots of the longest run */
-    uint64_t           pads;       /**< counters */
+    uint32_t           run_slots; /**< slots of the longest run */
+    uint64_t           pads;      /**< counters */
     uint64_t           sar;
     uint64_t           bcopy;
     uint64_t           zcopy;
     uint64_t           marked;     /**< head when the last marker was posted */
     uint64_t           credits;    /**< last credit value seen */
-    volatile uint64_t  *credit;    /**< credit line, written by the peer */
-    uint64_t           *dirty;     /**< slots whose first word holds stale payload */
+    volatile uint64_t *credit;     /**< credit line, written by the peer */
+    uint64_t          *dirty;      /**< slots whose first word holds stale payload */
     int                ready_owed; /**< the ready word is still to be sent */
 } uct_angara_tx_t;
 
 /** The receiver's side. */
 typedef struct uct_angara_rx {
-    volatile uint64_t      *next;        /**< header word of the next slot */
-    uint64_t               expect;       /**< its valid bit and sequence */
-    uint64_t               tail;         /**< slots consumed */
-    uint64_t               credited;     /**< slots given back */
-    uint32_t               credit_batch; /**< give back after so many */
-    uint32_t               pos;          /**< slot number of tail */
-    uint32_t               eager_max;
-    uint16_t               index;        /**< of the ring and its ready word */
-    uint16_t               msgs;         /**< records consumed */
+    volatile uint64_t      *next;         /**< header word of the next slot */
+    uint64_t                expect;       /**< its valid bit and sequence */
+    uint64_t                tail;         /**< slots consumed */
+    uint64_t                credited;     /**< slots given back */
+    uint32_t                credit_batch; /**< give back after so many */
+    uint32_t                pos;          /**< slot number of tail */
+    uint32_t                eager_max;
+    uint16_t                index; /**< of the ring and its ready word */
+    uint16_t                msgs;  /**< records consumed */
     struct uct_angara_peer *peer;
     char                   *ring;
 
-    uct_angara_shape_t     shape;
-    uint32_t               run_bytes;
-    uint64_t               credit_off;   /**< our credit line in the peer's window */
-    uint64_t               last_active;  /**< iface->ticks when last found busy */
-    uint64_t               total;        /**< slots at the end, once the peer closes */
-    uint64_t               am;           /**< counters */
-    uint64_t               sar;
-    uint8_t                hot;          /**< polled directly */
-    uint8_t                open;
-    uint8_t                closing;
-    uint8_t                epoch;        /**< the sender's number of this connection */
-    int                    credit_owed;  /**< a credit is still to be sent */
+    uct_angara_shape_t shape;
+    uint32_t           run_bytes;
+    uint64_t           credit_off;  /**< our credit line in the peer's window */
+    uint64_t           last_active; /**< iface->ticks when last found busy */
+    uint64_t           total;       /**< slots at the end, once the peer closes */
+    uint64_t           am;          /**< counters */
+    uint64_t           sar;
+    uint8_t            hot; /**< polled directly */
+    uint8_t            open;
+    uint8_t            closing;
+    uint8_t            epoch;       /**< the sender's number of this connection */
+    int                credit_owed; /**< a credit is still to be sent */
 } uct_angara_rx_t;
 
 /** Sequence and valid bits of the slot of absolute index @a index. */
@@ -152,22 +152,21 @@ static UCS_F_ALWAYS_INLINE uint32_t uct_angara_slots(const uct_angara_shape_t *s
 }
 
 /** Copy a small payload without a call. */
-static UCS_F_ALWAYS_INLINE void
-uct_angara_copy_small(void *dst, const void *src, size_t length)
+static UCS_F_ALWAYS_INLINE void uct_angara_copy_small(void *dst, const void *src, size_t length)
 {
     typedef struct {
         uint64_t v[2];
     } UCS_S_PACKED uct_angara_pair_t;
-    char *d       = dst;
-    const char *s = src;
-    size_t i;
+    char          *d = dst;
+    const char    *s = src;
+    size_t         i;
 
     if (length >= sizeof(uct_angara_pair_t)) {
         for (i = 0; i + sizeof(uct_angara_pair_t) <= length; i += sizeof(uct_angara_pair_t)) {
-            *(uct_angara_pair_t*)(d + i) = *(const uct_angara_pair_t*)(s + i);
+            *(uct_angara_pair_t *)(d + i) = *(const uct_angara_pair_t *)(s + i);
         }
-        i = length - sizeof(uct_angara_pair_t);
-        *(uct_angara_pair_t*)(d + i) = *(const uct_angara_pair_t*)(s + i);
+        i                             = length - sizeof(uct_angara_pair_t);
+        *(uct_angara_pair_t *)(d + i) = *(const uct_angara_pair_t *)(s + i);
     } else if (length >= 8) {
         memcpy(d, s, 8);
         memcpy(d + length - 8, s + length - 8, 8);
@@ -189,7 +188,7 @@ static UCS_F_ALWAYS_INLINE int uct_angara_rx_has_record(const uct_angara_rx_t *r
 
 /** Prepare the sender's side for a granted ring of @a tx->shape. @return UCS_ERR_NO_MEMORY. */
 ucs_status_t uct_angara_tx_open(uct_angara_tx_t *tx, uint64_t ring_off, uint64_t ready_off);
-void uct_angara_tx_close(uct_angara_tx_t *tx);
+void         uct_angara_tx_close(uct_angara_tx_t *tx);
 
 /** Prepare the receiver's side; @a ring is zeroed. */
 void uct_angara_rx_open(uct_angara_rx_t *rx, char *ring, const uct_angara_shape_t *shape);

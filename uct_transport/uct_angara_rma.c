@@ -10,17 +10,18 @@
 static UCS_F_ALWAYS_INLINE uint64_t uct_angara_rma_offset(uint64_t remote_addr, uct_rkey_t rkey)
 {
     /* below the base it wraps to a huge number, which the library refuses */
-    return remote_addr - ((const uct_angara_rkey_t*)rkey)->base;
+    return remote_addr - ((const uct_angara_rkey_t *)rkey)->base;
 }
 
 static UCS_F_ALWAYS_INLINE uint64_t uct_angara_rma_key(uct_rkey_t rkey)
 {
-    return ((const uct_angara_rkey_t*)rkey)->key;
+    return ((const uct_angara_rkey_t *)rkey)->key;
 }
 
 /* What a posted operation's status means for the caller. */
-static UCS_F_ALWAYS_INLINE ucs_status_t
-uct_angara_rma_posted(uct_angara_peer_t *peer, angara_status_t status, const char *what)
+static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_rma_posted(uct_angara_peer_t *peer,
+                                                              angara_status_t    status,
+                                                              const char        *what)
 {
     if (ucs_unlikely(status < 0)) {
         return uct_angara_peer_error(peer, status, what);
@@ -36,8 +37,8 @@ ucs_status_t uct_angara_ep_put_short(uct_ep_h tl_ep, const void *buffer, unsigne
                                      uint64_t remote_addr, uct_rkey_t rkey)
 {
     uct_angara_peer_t *peer = uct_angara_ep_peer(tl_ep);
-    angara_status_t angara_status;
-    ucs_status_t status;
+    angara_status_t    angara_status;
+    ucs_status_t       status;
 
     UCT_CHECK_LENGTH(length, 0, uct_angara_iface_md(peer->iface)->attr.inline_max, "put_short");
     UCT_SKIP_ZERO_LENGTH(length);
@@ -57,8 +58,7 @@ ucs_status_t uct_angara_ep_put_short(uct_ep_h tl_ep, const void *buffer, unsigne
     return status;
 }
 
-static void uct_angara_op_done(uct_angara_iface_t *iface, uct_angara_op_t *op,
-                               ucs_status_t status)
+static void uct_angara_op_done(uct_angara_iface_t *iface, uct_angara_op_t *op, ucs_status_t status)
 {
     uct_angara_op_finish(iface, op, status);
 }
@@ -66,14 +66,14 @@ static void uct_angara_op_done(uct_angara_iface_t *iface, uct_angara_op_t *op,
 ssize_t uct_angara_ep_put_bcopy(uct_ep_h tl_ep, uct_pack_callback_t pack_cb, void *arg,
                                 uint64_t remote_addr, uct_rkey_t rkey)
 {
-    uct_angara_peer_t *peer   = uct_angara_ep_peer(tl_ep);
+    uct_angara_peer_t  *peer  = uct_angara_ep_peer(tl_ep);
     uct_angara_iface_t *iface = peer->iface;
-    angara_status_t angara_status;
-    uct_angara_op_t *op;
-    ucs_status_t status;
-    uint64_t value;
-    size_t length;
-    void *buffer;
+    angara_status_t     angara_status;
+    uct_angara_op_t    *op;
+    ucs_status_t        status;
+    uint64_t            value;
+    size_t              length;
+    void               *buffer;
 
     status = uct_angara_peer_check_rma(peer);
     if (ucs_unlikely(status != UCS_OK)) {
@@ -115,17 +115,18 @@ ssize_t uct_angara_ep_put_bcopy(uct_ep_h tl_ep, uct_pack_callback_t pack_cb, voi
     return length;
 }
 
-static UCS_F_ALWAYS_INLINE ucs_status_t
-uct_angara_rma_post_iov(uct_angara_peer_t *peer, int is_get, const uct_iov_t *iov, size_t iovcnt,
-                        uint64_t remote_addr, uct_rkey_t rkey, size_t *total_p)
+static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_rma_post_iov(uct_angara_peer_t *peer, int is_get,
+                                                                const uct_iov_t *iov, size_t iovcnt,
+                                                                uint64_t   remote_addr,
+                                                                uct_rkey_t rkey, size_t *total_p)
 {
-    uint64_t offset = uct_angara_rma_offset(remote_addr, rkey);
-    uint64_t key    = uct_angara_rma_key(rkey);
-    size_t total    = 0;
-    angara_status_t angara_status;
+    uint64_t          offset = uct_angara_rma_offset(remote_addr, rkey);
+    uint64_t          key    = uct_angara_rma_key(rkey);
+    size_t            total  = 0;
+    angara_status_t   angara_status;
     uct_angara_mem_t *mem;
-    ucs_status_t status;
-    size_t length, i;
+    ucs_status_t      status;
+    size_t            length, i;
 
     for (i = 0; i < iovcnt; ++i) {
         length = uct_iov_get_length(&iov[i]);
@@ -133,11 +134,11 @@ uct_angara_rma_post_iov(uct_angara_peer_t *peer, int is_get, const uct_iov_t *io
             continue;
         }
 
-        mem           = iov[i].memh;
-        angara_status = is_get ? angara_offload_get(peer->ap, mem->mr, iov[i].buffer, key,
-                                                    offset + total, length) :
-                                 angara_offload_put(peer->ap, mem->mr, iov[i].buffer, key,
-                                                    offset + total, length);
+        mem = iov[i].memh;
+        angara_status =
+            is_get ?
+                angara_offload_get(peer->ap, mem->mr, iov[i].buffer, key, offset + total, length) :
+                angara_offload_put(peer->ap, mem->mr, iov[i].buffer, key, offset + total, length);
         /* Without resource in the middle the caller tries all again: the same bytes move twice to
          * the same place before the marker. */
         status = uct_angara_rma_posted(peer, angara_status, is_get ? "get" : "put");
@@ -155,8 +156,8 @@ uct_angara_rma_post_iov(uct_angara_peer_t *peer, int is_get, const uct_iov_t *io
 static ucs_status_t uct_angara_put_complete_self(uct_angara_peer_t *peer, uct_completion_t *comp)
 {
     uct_angara_op_t *op;
-    ucs_status_t status;
-    uint64_t value;
+    ucs_status_t     status;
+    uint64_t         value;
 
     status = uct_angara_self_try_complete(peer->iface, &value);
     if ((status != UCS_INPROGRESS) || (comp == NULL)) {
@@ -173,8 +174,8 @@ static ucs_status_t uct_angara_put_complete_self(uct_angara_peer_t *peer, uct_co
 }
 
 /* Complete the caller's zero-copy operation now or queue it for its marker. */
-static UCS_F_ALWAYS_INLINE ucs_status_t
-uct_angara_rma_complete(uct_angara_peer_t *peer, uct_angara_op_t *op)
+static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_rma_complete(uct_angara_peer_t *peer,
+                                                                uct_angara_op_t   *op)
 {
     uint64_t value;
 
@@ -188,13 +189,12 @@ uct_angara_rma_complete(uct_angara_peer_t *peer, uct_angara_op_t *op)
 }
 
 ucs_status_t uct_angara_ep_put_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov, size_t iovcnt,
-                                     uint64_t remote_addr, uct_rkey_t rkey,
-                                     uct_completion_t *comp)
+                                     uint64_t remote_addr, uct_rkey_t rkey, uct_completion_t *comp)
 {
     uct_angara_peer_t *peer = uct_angara_ep_peer(tl_ep);
-    uct_angara_op_t *op;
-    ucs_status_t status;
-    size_t length;
+    uct_angara_op_t   *op;
+    ucs_status_t       status;
+    size_t             length;
 
     UCT_CHECK_IOV_SIZE(iovcnt, peer->iface->config.max_iov, "put_zcopy");
 
@@ -241,13 +241,12 @@ ucs_status_t uct_angara_ep_put_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov, size_
 /* ---- get ----------------------------------------------------------------------------------- */
 
 ucs_status_t uct_angara_ep_get_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov, size_t iovcnt,
-                                     uint64_t remote_addr, uct_rkey_t rkey,
-                                     uct_completion_t *comp)
+                                     uint64_t remote_addr, uct_rkey_t rkey, uct_completion_t *comp)
 {
     uct_angara_peer_t *peer = uct_angara_ep_peer(tl_ep);
-    uct_angara_op_t *op;
-    ucs_status_t status;
-    size_t length;
+    uct_angara_op_t   *op;
+    ucs_status_t       status;
+    size_t             length;
 
     UCT_CHECK_IOV_SIZE(iovcnt, peer->iface->config.max_iov, "get_zcopy");
 
@@ -299,13 +298,13 @@ ucs_status_t uct_angara_ep_get_bcopy(uct_ep_h tl_ep, uct_unpack_callback_t unpac
                                      size_t length, uint64_t remote_addr, uct_rkey_t rkey,
                                      uct_completion_t *comp)
 {
-    uct_angara_peer_t *peer   = uct_angara_ep_peer(tl_ep);
+    uct_angara_peer_t  *peer  = uct_angara_ep_peer(tl_ep);
     uct_angara_iface_t *iface = peer->iface;
-    angara_status_t angara_status;
-    uct_angara_op_t *op;
-    ucs_status_t status;
-    uint64_t value;
-    void *buffer;
+    angara_status_t     angara_status;
+    uct_angara_op_t    *op;
+    ucs_status_t        status;
+    uint64_t            value;
+    void               *buffer;
 
     UCT_CHECK_LENGTH(length, 0, iface->bounce.size, "get_bcopy");
     if (ucs_unlikely(length == 0)) {
@@ -333,10 +332,9 @@ ucs_status_t uct_angara_ep_get_bcopy(uct_ep_h tl_ep, uct_unpack_callback_t unpac
     op->unpack.cb     = unpack_cb;
     op->unpack.arg    = arg;
     op->unpack.length = length;
-    angara_status     = angara_offload_get(peer->ap, iface->bounce.mr, buffer,
-                                           uct_angara_rma_key(rkey),
-                                           uct_angara_rma_offset(remote_addr, rkey), length);
-    status            = uct_angara_rma_posted(peer, angara_status, "get");
+    angara_status = angara_offload_get(peer->ap, iface->bounce.mr, buffer, uct_angara_rma_key(rkey),
+                                       uct_angara_rma_offset(remote_addr, rkey), length);
+    status        = uct_angara_rma_posted(peer, angara_status, "get");
     if (ucs_unlikely(status != UCS_OK)) {
         op->comp = NULL;
         uct_angara_op_finish(iface, op, UCS_OK);
@@ -359,12 +357,12 @@ ucs_status_t uct_angara_ep_get_bcopy(uct_ep_h tl_ep, uct_unpack_callback_t unpac
 /** Blocking get: waits here for the data. */
 typedef struct uct_angara_get_wait {
     uct_completion_t comp;
-    void             *buffer;
+    void            *buffer;
 } uct_angara_get_wait_t;
 
 static void uct_angara_get_short_unpack(void *arg, const void *data, size_t length)
 {
-    memcpy(((uct_angara_get_wait_t*)arg)->buffer, data, length);
+    memcpy(((uct_angara_get_wait_t *)arg)->buffer, data, length);
 }
 
 static void uct_angara_get_short_done(uct_completion_t *comp)
@@ -375,12 +373,12 @@ static void uct_angara_get_short_done(uct_completion_t *comp)
 ucs_status_t uct_angara_ep_get_short(uct_ep_h tl_ep, void *buffer, unsigned length,
                                      uint64_t remote_addr, uct_rkey_t rkey)
 {
-    uct_angara_peer_t *peer    = uct_angara_ep_peer(tl_ep);
+    uct_angara_peer_t    *peer = uct_angara_ep_peer(tl_ep);
     uct_angara_get_wait_t wait = {
         .comp   = {.func = uct_angara_get_short_done, .count = 1, .status = UCS_OK},
-        .buffer = buffer
-    };
-    ucs_status_t status;
+        .buffer = buffer};
+    angara_status_t angara_status;
+    ucs_status_t    status;
 
     UCT_CHECK_LENGTH(length, 0, uct_angara_iface_md(peer->iface)->attr.inline_max, "get_short");
 
@@ -389,15 +387,15 @@ ucs_status_t uct_angara_ep_get_short(uct_ep_h tl_ep, void *buffer, unsigned leng
         return UCS_ERR_NO_RESOURCE;
     }
 
-    status = uct_angara_ep_get_bcopy(tl_ep, uct_angara_get_short_unpack, &wait, length,
-                                     remote_addr, rkey, &wait.comp);
+    status = uct_angara_ep_get_bcopy(tl_ep, uct_angara_get_short_unpack, &wait, length, remote_addr,
+                                     rkey, &wait.comp);
     if (status == UCS_INPROGRESS) {
         do {
             uct_angara_iface_push(peer->iface);
             uct_angara_peer_progress_markers(peer);
-            if (angara_peer_status(peer->ap) != ANGARA_OK) {
-                uct_angara_peer_error(peer, angara_peer_status(peer->ap), "get");
-                uct_angara_peer_fail_ops(peer, peer->status);
+            angara_status = angara_peer_status(peer->ap);
+            if (ucs_unlikely(angara_status != ANGARA_OK)) {
+                uct_angara_peer_fail_ops(peer, uct_angara_peer_error(peer, angara_status, "get"));
             }
         } while (wait.comp.count > 0);
         status = wait.comp.status;

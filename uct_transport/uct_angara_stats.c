@@ -14,7 +14,7 @@
 
 static struct {
     pthread_mutex_t    lock;
-    pid_t              pid;   /* a child of fork starts from zero */
+    pid_t              pid; /* a child of fork starts from zero */
     uct_angara_stats_t sum;
 } uct_angara_totals = {PTHREAD_MUTEX_INITIALIZER, 0, {0}};
 

@@ -183,9 +183,8 @@ static void conf_rank_bound(void)
     }
 }
 
-static void conf_rank_main(unsigned rank, unsigned nranks,
-                           int pair[CONF_MAX_RANKS][CONF_MAX_RANKS], conf_func_t func,
-                           const void *arg)
+static void conf_rank_main(unsigned rank, unsigned nranks, int pair[CONF_MAX_RANKS][CONF_MAX_RANKS],
+                           conf_func_t func, const void *arg)
 {
     conf_t   t = {.rank = rank, .nranks = nranks, .arg = arg};
     unsigned i;
@@ -236,7 +235,7 @@ static unsigned conf_ranks_wait(const pid_t *pids, unsigned nranks, unsigned vic
     double   end    = conf_now() + 3 * CONF_TIMEOUT;
     unsigned failed = 0, left = nranks, i;
     int      done[CONF_MAX_RANKS] = {0};
-    int      killed = 0;
+    int      killed               = 0;
     int      status;
 
     *skipped = 0;
@@ -250,8 +249,8 @@ static unsigned conf_ranks_wait(const pid_t *pids, unsigned nranks, unsigned vic
             if (WIFEXITED(status) && (WEXITSTATUS(status) == CONF_SKIP_EXIT)) {
                 ++*skipped;
             } else if ((victims & (1u << i)) ?
-                               (!WIFSIGNALED(status) || (WTERMSIG(status) != SIGKILL)) :
-                               (!WIFEXITED(status) || (WEXITSTATUS(status) != 0))) {
+                           (!WIFSIGNALED(status) || (WTERMSIG(status) != SIGKILL)) :
+                           (!WIFEXITED(status) || (WEXITSTATUS(status) != 0))) {
                 conf_status_print(i, pids[i], status);
                 /* The others have two seconds to notice. */
                 end = (failed++ == 0) ? conf_now() + 2 : end;
@@ -308,7 +307,7 @@ void conf_send(conf_t *t, unsigned rank, const void *buffer, size_t length)
         if (n <= 0) {
             conf_fail(__FILE__, __LINE__, "rank %u is gone", rank);
         }
-        p      += n;
+        p += n;
         length -= (size_t)n;
     }
 }
@@ -327,7 +326,7 @@ void conf_recv(conf_t *t, unsigned rank, void *buffer, size_t length)
             conf_fail(__FILE__, __LINE__, "rank %u is gone or silent (%s)", rank,
                       (n == 0) ? "end of file" : strerror(errno));
         }
-        p      += n;
+        p += n;
         length -= (size_t)n;
     }
 }
@@ -482,7 +481,7 @@ angara_status_t conf_settle(conf_t *t, unsigned rank)
 
     if (status == ANGARA_OK) {
         CONF_WAIT(t, angara_marker_arrived(t->slot, value) ||
-                             (angara_peer_status(t->peer[rank]) != ANGARA_OK));
+                         (angara_peer_status(t->peer[rank]) != ANGARA_OK));
     }
     status = angara_peer_status(t->peer[rank]);
     if (status != ANGARA_OK) {

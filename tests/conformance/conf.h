@@ -23,27 +23,27 @@
 #include <string.h>
 #include <sys/types.h>
 
-#define CONF_MAX_RANKS 4
-#define CONF_TIMEOUT   30  /* seconds that any single wait may take */
-#define CONF_SKIP_EXIT 77  /* exit status of a rank that can't run the test here */
-#define CONF_WINDOW    (1u << 20)
+#define CONF_MAX_RANKS   4
+#define CONF_TIMEOUT     30 /* seconds that any single wait may take */
+#define CONF_SKIP_EXIT   77 /* exit status of a rank that can't run the test here */
+#define CONF_WINDOW      (1u << 20)
 #define CONF_SEGMENT_MAX (2ul << 30) /* RLIMIT_FSIZE of the ranks */
 
 typedef struct conf {
-    unsigned              rank;                  /* 0 to nranks - 1 */
-    unsigned              nranks;
-    const void           *arg;                   /* of conf_run() */
-    int                   fd[CONF_MAX_RANKS];    /* socket to each other rank */
-    pid_t                 pid[CONF_MAX_RANKS];
-    uint64_t              rng;
+    unsigned    rank; /* 0 to nranks - 1 */
+    unsigned    nranks;
+    const void *arg;                /* of conf_run() */
+    int         fd[CONF_MAX_RANKS]; /* socket to each other rank */
+    pid_t       pid[CONF_MAX_RANKS];
+    uint64_t    rng;
     /* set up by conf_open() */
     angara_domain_h       dom;
     angara_pe_h           pe;
     angara_attr_t         attr;
-    char                 *window;                /* own window, CONF_WINDOW bytes committed */
+    char                 *window; /* own window, CONF_WINDOW bytes committed */
     angara_address_t      addr[CONF_MAX_RANKS];
-    angara_peer_h         peer[CONF_MAX_RANKS];  /* to each rank, the own one included */
-    angara_marker_slot_t *slot;                  /* used by conf_marker() */
+    angara_peer_h         peer[CONF_MAX_RANKS]; /* to each rank, the own one included */
+    angara_marker_slot_t *slot;                 /* used by conf_marker() */
     uint64_t              value;
 } conf_t;
 
@@ -51,11 +51,11 @@ typedef void (*conf_func_t)(conf_t *t);
 
 /** Region of a rank, and how the others name it. */
 typedef struct {
-    char        *addr;
-    size_t       length;
-    angara_mr_h  mr;
-    uint64_t     key;
-    int          shared; /* from angara_mem_alloc() */
+    char       *addr;
+    size_t      length;
+    angara_mr_h mr;
+    uint64_t    key;
+    int         shared; /* from angara_mem_alloc() */
 } conf_mem_t;
 
 /** Run @a func in @a nranks processes; fails (or skips) the current cmocka test as they did. */
@@ -72,11 +72,11 @@ void conf_close(conf_t *t);
 void conf_close_alone(conf_t *t);
 
 /* Talk between ranks, outside the library. */
-void   conf_barrier(conf_t *t);
-void   conf_send(conf_t *t, unsigned rank, const void *buffer, size_t length);
-void   conf_recv(conf_t *t, unsigned rank, void *buffer, size_t length);
+void conf_barrier(conf_t *t);
+void conf_send(conf_t *t, unsigned rank, const void *buffer, size_t length);
+void conf_recv(conf_t *t, unsigned rank, void *buffer, size_t length);
 /** Everybody's @a length bytes into all[rank]; each rank ends with the same table. */
-void   conf_exchange(conf_t *t, const void *mine, void *all, size_t length);
+void conf_exchange(conf_t *t, const void *mine, void *all, size_t length);
 
 /* Memory of a test. */
 void conf_mem_init(conf_t *t, conf_mem_t *mem, int shared, size_t length, unsigned access);
@@ -130,72 +130,72 @@ typedef struct {
     unsigned turns;
 } conf_timer_t;
 conf_timer_t conf_timer(void);
-void         conf_relax(conf_t *t, conf_timer_t *timer, const char *file, int line, const char *what);
+void conf_relax(conf_t *t, conf_timer_t *timer, const char *file, int line, const char *what);
 
-#define CHECK(_cond) \
-    do { \
-        if (!(_cond)) { \
+#define CHECK(_cond)                                     \
+    do {                                                 \
+        if (!(_cond)) {                                  \
             conf_fail(__FILE__, __LINE__, "%s", #_cond); \
-        } \
+        }                                                \
     } while (0)
 
-#define CHECK_STATUS(_expr, _expected) \
-    do { \
-        angara_status_t _status = (_expr); \
-        if (_status != (_expected)) { \
+#define CHECK_STATUS(_expr, _expected)                                                             \
+    do {                                                                                           \
+        angara_status_t _status = (_expr);                                                         \
+        if (_status != (_expected)) {                                                              \
             conf_fail(__FILE__, __LINE__, "%s: %s, expected %s", #_expr, angara_strerror(_status), \
-                      angara_strerror(_expected)); \
-        } \
+                      angara_strerror(_expected));                                                 \
+        }                                                                                          \
     } while (0)
 
 #define CHECK_OK(_expr) CHECK_STATUS(_expr, ANGARA_OK)
 
-#define CHECK_EQ(_a, _b) \
-    do { \
-        uint64_t _va = (uint64_t)(_a), _vb = (uint64_t)(_b); \
-        if (_va != _vb) { \
-            conf_fail(__FILE__, __LINE__, "%s is %#llx, %s is %#llx", #_a, \
+#define CHECK_EQ(_a, _b)                                                      \
+    do {                                                                      \
+        uint64_t _va = (uint64_t)(_a), _vb = (uint64_t)(_b);                  \
+        if (_va != _vb) {                                                     \
+            conf_fail(__FILE__, __LINE__, "%s is %#llx, %s is %#llx", #_a,    \
                       (unsigned long long)_va, #_b, (unsigned long long)_vb); \
-        } \
+        }                                                                     \
     } while (0)
 
-#define CHECK_DATA(_buffer, _length, _seed) \
-    do { \
-        if (!conf_matches(_buffer, _length, _seed)) { \
+#define CHECK_DATA(_buffer, _length, _seed)                                           \
+    do {                                                                              \
+        if (!conf_matches(_buffer, _length, _seed)) {                                 \
             conf_fail(__FILE__, __LINE__, "%zu bytes of %s differ from pattern %llu", \
-                      (size_t)(_length), #_buffer, (unsigned long long)(_seed)); \
-        } \
+                      (size_t)(_length), #_buffer, (unsigned long long)(_seed));      \
+        }                                                                             \
     } while (0)
 
 /* Wait with progress until the condition holds. */
-#define CONF_WAIT(_t, _cond) \
-    do { \
-        conf_timer_t _timer = conf_timer(); \
-        while (!(_cond)) { \
+#define CONF_WAIT(_t, _cond)                                     \
+    do {                                                         \
+        conf_timer_t _timer = conf_timer();                      \
+        while (!(_cond)) {                                       \
             conf_relax(_t, &_timer, __FILE__, __LINE__, #_cond); \
-        } \
+        }                                                        \
     } while (0)
 
 /*
  * Status of a posting call, repeated with progress while there are no resources: its arguments must
  * not have side effects.
  */
-#define CONF_POST(_t, _expr) \
-    __extension__({ \
-        conf_timer_t    _timer = conf_timer(); \
-        angara_status_t _post; \
-        while ((_post = (_expr)) == ANGARA_ERR_NO_RESOURCE) { \
+#define CONF_POST(_t, _expr)                                     \
+    __extension__({                                              \
+        conf_timer_t    _timer = conf_timer();                   \
+        angara_status_t _post;                                   \
+        while ((_post = (_expr)) == ANGARA_ERR_NO_RESOURCE) {    \
             conf_relax(_t, &_timer, __FILE__, __LINE__, #_expr); \
-        } \
-        _post; \
+        }                                                        \
+        _post;                                                   \
     })
 
-#define POST_OK(_t, _expr) \
-    do { \
-        angara_status_t _posted = CONF_POST(_t, _expr); \
-        if (_posted != ANGARA_OK) { \
+#define POST_OK(_t, _expr)                                                             \
+    do {                                                                               \
+        angara_status_t _posted = CONF_POST(_t, _expr);                                \
+        if (_posted != ANGARA_OK) {                                                    \
             conf_fail(__FILE__, __LINE__, "%s: %s", #_expr, angara_strerror(_posted)); \
-        } \
+        }                                                                              \
     } while (0)
 
 #endif

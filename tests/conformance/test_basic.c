@@ -33,10 +33,12 @@ static void library(conf_t *t)
 
 static void open_names(conf_t *t)
 {
-    static const char *const bad[] = {"", "sof", "soft1", "softer", "nic7", "/dev/null", "a b", "soft0 ",
-                                      "0123456789012345678901234567890123456789012345678901234567"};
-    angara_domain_h          dom   = NULL;
-    size_t                   i;
+    static const char *const bad[] = {
+        "",       "sof",    "soft1",
+        "softer", "nic7",   "/dev/null",
+        "a b",    "soft0 ", "0123456789012345678901234567890123456789012345678901234567"};
+    angara_domain_h dom = NULL;
+    size_t          i;
 
     for (i = 0; i < sizeof(bad) / sizeof(bad[0]); ++i) {
         CHECK_STATUS(angara_open(bad[i], &dom), ANGARA_ERR_NO_DEVICE);
@@ -192,11 +194,11 @@ static void region_table(conf_t *t)
 
 static void connecting(conf_t *t)
 {
-    unsigned        other = 1 - t->rank;
-    angara_peer_h   again;
-    angara_event_t  event;
-    int             user;
-    char            name[64];
+    unsigned       other = 1 - t->rank;
+    angara_peer_h  again;
+    angara_event_t event;
+    int            user;
+    char           name[64];
 
     conf_open(t);
     CHECK_OK(angara_peer_connect(t->pe, &t->addr[other], &again));
@@ -207,7 +209,8 @@ static void connecting(conf_t *t)
     CHECK(angara_peer_user(t->peer[other]) == &user);
     snprintf(name, sizeof(name), "%d", (int)t->pid[other]);
     if (strstr(angara_peer_name(again), name) == NULL) {
-        conf_fail(__FILE__, __LINE__, "name \"%s\" lacks the pid %s", angara_peer_name(again), name);
+        conf_fail(__FILE__, __LINE__, "name \"%s\" lacks the pid %s", angara_peer_name(again),
+                  name);
     }
     angara_peer_disconnect(again);
     conf_marker(t, other); /* one reference is left */
@@ -244,13 +247,13 @@ static void wrong_addresses(conf_t *t)
     addr.provider = 99;
     CHECK_STATUS(angara_peer_connect(t->pe, &addr, &peer), ANGARA_ERR_UNREACHABLE);
     CHECK(!angara_is_reachable(t->dom, &addr));
-    addr       = t->addr[1 - t->rank];
+    addr = t->addr[1 - t->rank];
     addr.node += 1;
     CHECK_STATUS(angara_peer_connect(t->pe, &addr, &peer), ANGARA_ERR_UNREACHABLE);
     CHECK(!angara_is_reachable(t->dom, &addr));
-    addr             = t->addr[1 - t->rank];
+    addr = t->addr[1 - t->rank];
     addr.generation += 1;
-    status           = angara_peer_connect(t->pe, &addr, &peer);
+    status = angara_peer_connect(t->pe, &addr, &peer);
     CHECK((status == ANGARA_ERR_PEER_DEAD) || (status == ANGARA_ERR_UNREACHABLE));
     CHECK_STATUS(angara_peer_connect(t->pe, NULL, &peer), ANGARA_ERR_INVALID);
     CHECK(peer == NULL);
@@ -282,7 +285,8 @@ static void hostile_addresses(conf_t *t)
         angara_is_reachable(t->dom, &addr);
         status = angara_peer_connect(t->pe, &addr, &peer);
         CHECK(status <= 0);
-        if (status == ANGARA_OK) { /* bits that this provider doesn't use: same PE, or none at all */
+        if (status ==
+            ANGARA_OK) { /* bits that this provider doesn't use: same PE, or none at all */
             if (peer != t->peer[1]) {
                 angara_put(peer, 0, "x", 1);
                 angara_offload_put_inline(peer, "x", n, 0, 1);
@@ -296,11 +300,11 @@ static void hostile_addresses(conf_t *t)
     conf_close(t);
 }
 
-#define TEST(_ranks, _name) \
+#define TEST(_ranks, _name)                \
     static void test_##_name(void **state) \
-    { \
-        (void)state; \
-        conf_run(_ranks, _name, NULL); \
+    {                                      \
+        (void)state;                       \
+        conf_run(_ranks, _name, NULL);     \
     }
 
 TEST(1, library)

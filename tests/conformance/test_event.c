@@ -29,13 +29,13 @@ static void record_init(record_t *record, unsigned rank, unsigned n)
 /* Several senders flood a small ring; every record arrives once, whole, in its sender's order. */
 static void flood(conf_t *t)
 {
-    angara_pe_params_t params  = {.size = sizeof(params), .window_size = CONF_WINDOW,
-                                  .events = SMALL_RING};
-    unsigned           rounds  = conf_rounds(conf_chaos() ? 500 : 3000);
-    unsigned           next[CONF_MAX_RANKS] = {0}, left, n;
-    angara_counters_t  counters;
-    angara_event_t     event;
-    record_t           record;
+    angara_pe_params_t params = {
+        .size = sizeof(params), .window_size = CONF_WINDOW, .events = SMALL_RING};
+    unsigned          rounds               = conf_rounds(conf_chaos() ? 500 : 3000);
+    unsigned          next[CONF_MAX_RANKS] = {0}, left, n;
+    angara_counters_t counters;
+    angara_event_t    event;
+    record_t          record;
 
     conf_open_params(t, &params);
     if (t->rank != 0) {
@@ -65,12 +65,12 @@ static void flood(conf_t *t)
 /* A full ring refuses, keeps what it has, and takes again once there is room. */
 static void full(conf_t *t)
 {
-    angara_pe_params_t params   = {.size = sizeof(params), .window_size = CONF_WINDOW,
-                                   .events = SMALL_RING};
-    unsigned           accepted = 0, i;
-    angara_status_t    status;
-    angara_counters_t  counters;
-    angara_event_t     event;
+    angara_pe_params_t params = {
+        .size = sizeof(params), .window_size = CONF_WINDOW, .events = SMALL_RING};
+    unsigned          accepted = 0, i;
+    angara_status_t   status;
+    angara_counters_t counters;
+    angara_event_t    event;
 
     conf_open_params(t, &params);
     if (t->rank == 0) {
@@ -183,7 +183,8 @@ static void sleep_until(conf_t *t, int fd, uint64_t word, unsigned notified, uns
         if (((window_word(t) < word) || (*seen < notified)) &&
             (poll(&pfd, 1, CONF_TIMEOUT * 1000) != 1)) {
             conf_fail(__FILE__, __LINE__, "wake-up lost: word %llu of %llu, %u of %u records",
-                      (unsigned long long)window_word(t), (unsigned long long)word, *seen, notified);
+                      (unsigned long long)window_word(t), (unsigned long long)word, *seen,
+                      notified);
         }
         angara_pe_event_disarm(t->pe);
     }
@@ -210,7 +211,7 @@ static void wake_rounds(conf_t *t)
                 POST_OK(t, angara_notify(t->peer[other], &n, sizeof(n)));
             }
         } else {
-            word      = by_window ? n + 1 : word;
+            word = by_window ? n + 1 : word;
             notified += by_window ? 0 : 1;
             sleep_until(t, fd, word, notified, &seen);
         }
@@ -218,7 +219,8 @@ static void wake_rounds(conf_t *t)
     conf_close(t);
 }
 
-/* A one-way stream without answers: the receiver goes to sleep while the sender is in the middle. */
+/* A one-way stream without answers: the receiver goes to sleep while the sender is in the middle.
+ */
 static void wake_stream(conf_t *t)
 {
     unsigned rounds = conf_rounds(conf_chaos() ? 1000 : 10000), n, seen = 0;
@@ -240,6 +242,41 @@ static void wake_stream(conf_t *t)
     } else {
         while (window_word(t) < rounds) {
             sleep_until(t, fd, window_word(t) + 1, 0, &seen);
+        }
+    }
+    conf_close(t);
+}
+
+static void spin(uint64_t turns)
+{
+    volatile uint64_t left = turns;
+
+    while (left > 0) {
+        --left;
+    }
+}
+
+/*
+ * The race itself: the receiver arms at the very moment in which the sender stores its flag, with a
+ * random skew of some ten nanoseconds up to a microsecond. Each wake-up is the only one.
+ */
+static void wake_race(conf_t *t)
+{
+    unsigned rounds = conf_rounds(conf_chaos() ? 1000 : 10000), n, seen = 0;
+    int      fd;
+
+    conf_open(t);
+    CHECK_OK(angara_pe_event_fd(t->pe, &fd));
+    for (n = 1; n <= rounds; ++n) {
+        if (t->rank == 0) {
+            CONF_WAIT(t, window_word(t) == n);
+            spin(conf_random(t) % (1u << (n % 10)));
+            POST_OK(t, angara_put_u64(t->peer[1], 0, n));
+            angara_wake_if_armed(t->peer[1]);
+        } else {
+            POST_OK(t, angara_put_u64(t->peer[0], 0, n));
+            spin(conf_random(t) % (1u << (n % 10)));
+            sleep_until(t, fd, n, 0, &seen);
         }
     }
     conf_close(t);
@@ -314,6 +351,12 @@ static void test_wake_stream(void **state)
     conf_run(2, wake_stream, NULL);
 }
 
+static void test_wake_race(void **state)
+{
+    (void)state;
+    conf_run(2, wake_race, NULL);
+}
+
 static void test_arm_states(void **state)
 {
     (void)state;
@@ -325,7 +368,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_flood),       cmocka_unit_test(test_full),
         cmocka_unit_test(test_stranger),    cmocka_unit_test(test_wake_rounds),
-        cmocka_unit_test(test_wake_stream), cmocka_unit_test(test_arm_states),
+        cmocka_unit_test(test_wake_stream), cmocka_unit_test(test_wake_race),
+        cmocka_unit_test(test_arm_states),
     };
 
     return cmocka_run_group_tests_name("event", tests, NULL, NULL);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Faults: bad keys, bounds, rights, regions that are gone, foreign domains. No byte moves, the event
- * tells status, peer and key, no marker behind the fault arrives, and the pair works after a reset.
+ * Faults: bad keys, bounds, rights, regions that are gone, foreign domains. No byte moves, the
+ * event tells status, peer and key, no marker behind the fault arrives, and the pair works after a
+ * reset.
  */
 #include "conf.h"
 
@@ -16,9 +17,9 @@ static const kind_t kind_private = {0}, kind_shared = {1};
 #define SIZE 8192u
 
 typedef struct {
-    conf_mem_t all;       /* every right */
-    conf_mem_t readable;  /* remote reads only */
-    conf_mem_t writable;  /* remote writes only */
+    conf_mem_t all;      /* every right */
+    conf_mem_t readable; /* remote reads only */
+    conf_mem_t writable; /* remote writes only */
     conf_mem_t buf;
     uint64_t   all_keys[CONF_MAX_RANKS];
     uint64_t   readable_keys[CONF_MAX_RANKS];
@@ -66,25 +67,22 @@ static void expect_all_fault(conf_t *t, regions_t *r, uint64_t key, uint64_t off
 {
     angara_peer_h peer = t->peer[1];
 
-    conf_expect_fault(t, 1,
-                      CONF_POST(t, angara_offload_put(peer, r->buf.mr, r->buf.addr, key, offset,
-                                                      length)),
-                      expected, key);
-    conf_expect_fault(t, 1,
-                      CONF_POST(t, angara_offload_get(peer, r->buf.mr, r->buf.addr, key, offset,
-                                                      length)),
-                      expected, key);
+    conf_expect_fault(
+        t, 1, CONF_POST(t, angara_offload_put(peer, r->buf.mr, r->buf.addr, key, offset, length)),
+        expected, key);
+    conf_expect_fault(
+        t, 1, CONF_POST(t, angara_offload_get(peer, r->buf.mr, r->buf.addr, key, offset, length)),
+        expected, key);
     if (length <= t->attr.inline_max) {
-        conf_expect_fault(t, 1,
-                          CONF_POST(t, angara_offload_put_inline(peer, r->buf.addr, key, offset,
-                                                                 length)),
-                          expected, key);
+        conf_expect_fault(
+            t, 1, CONF_POST(t, angara_offload_put_inline(peer, r->buf.addr, key, offset, length)),
+            expected, key);
     }
     if (length == 8) {
-        conf_expect_fault(t, 1,
-                          CONF_POST(t, angara_atomic(peer, ANGARA_ATOMIC_ADD, 8, 1, 0, key, offset,
-                                                     NULL, NULL)),
-                          expected, key);
+        conf_expect_fault(
+            t, 1,
+            CONF_POST(t, angara_atomic(peer, ANGARA_ATOMIC_ADD, 8, 1, 0, key, offset, NULL, NULL)),
+            expected, key);
         conf_expect_fault(t, 1,
                           CONF_POST(t, angara_atomic(peer, ANGARA_ATOMIC_SWAP, 8, 1, 0, key, offset,
                                                      r->buf.mr, r->buf.addr)),
@@ -166,16 +164,17 @@ static void wrong_rights(conf_t *t)
     if (t->rank == 0) {
         peer = t->peer[1];
         key  = r.readable_keys[1];
-        conf_expect_fault(t, 1, CONF_POST(t, angara_offload_put(peer, r.buf.mr, r.buf.addr, key, 0, 64)),
+        conf_expect_fault(t, 1,
+                          CONF_POST(t, angara_offload_put(peer, r.buf.mr, r.buf.addr, key, 0, 64)),
                           ANGARA_ERR_RIGHTS, key);
         conf_expect_fault(t, 1, CONF_POST(t, angara_offload_put_inline(peer, &key, key, 0, 8)),
                           ANGARA_ERR_RIGHTS, key);
-        conf_expect_fault(t, 1,
-                          CONF_POST(t, angara_atomic(peer, ANGARA_ATOMIC_ADD, 8, 1, 0, key, 0, NULL,
-                                                     NULL)),
-                          ANGARA_ERR_RIGHTS, key);
+        conf_expect_fault(
+            t, 1, CONF_POST(t, angara_atomic(peer, ANGARA_ATOMIC_ADD, 8, 1, 0, key, 0, NULL, NULL)),
+            ANGARA_ERR_RIGHTS, key);
         key = r.writable_keys[1];
-        conf_expect_fault(t, 1, CONF_POST(t, angara_offload_get(peer, r.buf.mr, r.buf.addr, key, 0, 64)),
+        conf_expect_fault(t, 1,
+                          CONF_POST(t, angara_offload_get(peer, r.buf.mr, r.buf.addr, key, 0, 64)),
                           ANGARA_ERR_RIGHTS, key);
     }
     conf_barrier(t);
@@ -222,7 +221,8 @@ static void deregistered(conf_t *t)
     conf_close(t);
 }
 
-/* The second domain of the target process: its regions are out of reach through a PE of the first. */
+/* The second domain of the target process: its regions are out of reach through a PE of the first.
+ */
 static void domain_isolation(conf_t *t)
 {
     int             shared = ((const kind_t *)t->arg)->shared;
@@ -274,11 +274,12 @@ static void fault_in_stream(conf_t *t)
         conf_fill(r.buf.addr, 1000, 9);
         POST_OK(t, angara_offload_put(t->peer[1], r.buf.mr, r.buf.addr, r.all_keys[1], 0, 1000));
         conf_marker(t, 1);
-        status = CONF_POST(t, angara_offload_put(t->peer[1], r.buf.mr, r.buf.addr, r.all_keys[1],
-                                                 SIZE, 8));
+        status = CONF_POST(
+            t, angara_offload_put(t->peer[1], r.buf.mr, r.buf.addr, r.all_keys[1], SIZE, 8));
         CHECK((status == ANGARA_OK) || (status == ANGARA_ERR_BOUNDS));
         for (n = 0; n < 10; ++n) {
-            status = angara_offload_put(t->peer[1], r.buf.mr, r.buf.addr, r.all_keys[1], 2000, 1000);
+            status = angara_offload_put(t->peer[1], r.buf.mr, r.buf.addr, r.all_keys[1], 2000,
+                                        1000);
             CHECK((status == ANGARA_OK) || (status == ANGARA_ERR_PAIR));
         }
         value  = ++t->value;
@@ -315,7 +316,8 @@ static void fault_in_stream(conf_t *t)
     conf_close(t);
 }
 
-/* Every fault is counted, and every event is delivered or counted as lost, with a sticky overflow. */
+/* Every fault is counted, and every event is delivered or counted as lost, with a sticky overflow.
+ */
 static void overflow(conf_t *t)
 {
     angara_pe_params_t params = {.size = sizeof(params), .window_size = CONF_WINDOW, .events = 16};
@@ -337,7 +339,7 @@ static void overflow(conf_t *t)
         CHECK(counters.events_lost > 0);
         CHECK(counters.events_lost < raised);
         while (conf_event(t, &event, 0)) {
-            faults    += (event.type == ANGARA_EVENT_FAULT);
+            faults += (event.type == ANGARA_EVENT_FAULT);
             overflows += (event.type == ANGARA_EVENT_OVERFLOW);
         }
         CHECK_EQ(faults + counters.events_lost, raised);
@@ -350,16 +352,16 @@ static void overflow(conf_t *t)
     conf_close(t);
 }
 
-#define FOR_KINDS(_ranks, _name) \
+#define FOR_KINDS(_ranks, _name)                     \
     static void test_##_name##_private(void **state) \
-    { \
-        (void)state; \
-        conf_run(_ranks, _name, &kind_private); \
-    } \
-    static void test_##_name##_shared(void **state) \
-    { \
-        (void)state; \
-        conf_run(_ranks, _name, &kind_shared); \
+    {                                                \
+        (void)state;                                 \
+        conf_run(_ranks, _name, &kind_private);      \
+    }                                                \
+    static void test_##_name##_shared(void **state)  \
+    {                                                \
+        (void)state;                                 \
+        conf_run(_ranks, _name, &kind_shared);       \
     }
 
 FOR_KINDS(2, bad_keys)

@@ -41,7 +41,8 @@ static void traffic(conf_t *t, regions_t *r, unsigned seed)
 
     conf_fill(r->buf.addr, 30000, seed + t->rank);
     POST_OK(t, angara_put_flag(t->peer[other], 8, r->buf.addr, 1000, 0, seed));
-    POST_OK(t, angara_offload_put(t->peer[other], r->buf.mr, r->buf.addr, r->keys[other], 64, 30000));
+    POST_OK(t,
+            angara_offload_put(t->peer[other], r->buf.mr, r->buf.addr, r->keys[other], 64, 30000));
     POST_OK(t, angara_atomic(t->peer[other], ANGARA_ATOMIC_ADD, 8, 1, 0, r->keys[other], 0, NULL,
                              NULL));
     POST_OK(t, angara_notify(t->peer[other], &seed, sizeof(seed)));
@@ -115,7 +116,8 @@ static void child_calls(conf_t *t, regions_t *r)
     CHECK_STATUS(angara_close(t->dom), ANGARA_ERR_FORKED);
 }
 
-/* The child tries everything and exits through exit handlers; the parent goes on as if nothing was. */
+/* The child tries everything and exits through exit handlers; the parent goes on as if nothing was.
+ */
 static void child_exits(conf_t *t)
 {
     regions_t r;
@@ -172,8 +174,8 @@ static void child_opens(conf_t *t)
                 CHECK_OK(angara_peer_connect(own.pe, &t->addr[i], &own.peer[i]));
                 conf_fill(buf.addr, 40000, 50 + i);
                 POST_OK(&own, angara_put_flag(own.peer[i], 8192, buf.addr, 1000, 4096, 50 + i));
-                POST_OK(&own, angara_offload_put(own.peer[i], buf.mr, buf.addr, r.keys[i], 1024,
-                                                 40000));
+                POST_OK(&own,
+                        angara_offload_put(own.peer[i], buf.mr, buf.addr, r.keys[i], 1024, 40000));
                 POST_OK(&own, angara_atomic(own.peer[i], ANGARA_ATOMIC_ADD, 4, 7, 0, r.keys[i], 8,
                                             buf.mr, buf.addr + 50000));
                 POST_OK(&own, angara_offload_get(own.peer[i], buf.mr, buf.addr + 8, r.keys[i], 1024,
@@ -344,8 +346,8 @@ static void test_lives(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_child_exits),        cmocka_unit_test(test_child_opens_private),
-        cmocka_unit_test(test_child_opens_shared), cmocka_unit_test(test_exec_closes),
+        cmocka_unit_test(test_child_exits),         cmocka_unit_test(test_child_opens_private),
+        cmocka_unit_test(test_child_opens_shared),  cmocka_unit_test(test_exec_closes),
         cmocka_unit_test(test_spawn_under_traffic), cmocka_unit_test(test_lives),
     };
 

@@ -41,8 +41,8 @@ static angara_status_t any_operation(conf_t *t, unsigned n, unsigned to, conf_me
 }
 
 /*
- * Rank 0 keeps all kinds of operations going, rank 1 is killed by rank 2 some time in between. Rank 0
- * must get an error within the bound, then the event; rank 2 is not concerned.
+ * Rank 0 keeps all kinds of operations going, rank 1 is killed by rank 2 some time in between. Rank
+ * 0 must get an error within the bound, then the event; rank 2 is not concerned.
  */
 static void kill_target(conf_t *t)
 {
@@ -195,8 +195,9 @@ static void deregister_waits(conf_t *t)
                 int get = (round + n) % 2;
 
                 memset(buf.addr, 0x44, length);
-                status = get ? angara_offload_get(t->peer[0], buf.mr, buf.addr, keys[0], 0, length)
-                             : angara_offload_put(t->peer[0], buf.mr, buf.addr, keys[0], 0, length);
+                status = get ?
+                             angara_offload_get(t->peer[0], buf.mr, buf.addr, keys[0], 0, length) :
+                             angara_offload_put(t->peer[0], buf.mr, buf.addr, keys[0], 0, length);
                 if (n == 0) {
                     conf_send(t, 0, "r", 1);
                 }
@@ -265,9 +266,9 @@ static void free_under_access(conf_t *t)
             unsigned        n;
 
             for (n = 0; (status == ANGARA_OK) || (status == ANGARA_ERR_NO_RESOURCE); ++n) {
-                status = ((n % 2) != 0)
-                             ? angara_offload_get(t->peer[0], buf.mr, buf.addr, keys[0], 0, length)
-                             : angara_offload_put(t->peer[0], buf.mr, buf.addr, keys[0], 0, length);
+                status = ((n % 2) != 0) ?
+                             angara_offload_get(t->peer[0], buf.mr, buf.addr, keys[0], 0, length) :
+                             angara_offload_put(t->peer[0], buf.mr, buf.addr, keys[0], 0, length);
                 conf_relax(t, &timer, __FILE__, __LINE__, "fault");
                 if (n == 2) {
                     conf_send(t, 0, "r", 1);
@@ -287,7 +288,8 @@ static void free_under_access(conf_t *t)
     conf_close(t);
 }
 
-/* A PE closed by its living owner is as gone as a dead one; the address isn't good for its successor. */
+/* A PE closed by its living owner is as gone as a dead one; the address isn't good for its
+ * successor. */
 static void closed_pe(conf_t *t)
 {
     angara_pe_params_t params = {.size = sizeof(params), .window_size = CONF_WINDOW};

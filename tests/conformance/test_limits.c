@@ -93,7 +93,8 @@ static void valid_setting(conf_t *t)
 
     setenv(setting->name, setting->value, 1);
     capture_begin();
-    CHECK_OK(angara_open((strcmp(setting->name, "ANGARA_DEVICE") == 0) ? NULL : conf_device(), &dom));
+    CHECK_OK(
+        angara_open((strcmp(setting->name, "ANGARA_DEVICE") == 0) ? NULL : conf_device(), &dom));
     CHECK_OK(angara_close(dom));
     text = capture_end();
     if (text[0] != '\0') {
@@ -103,8 +104,9 @@ static void valid_setting(conf_t *t)
 }
 
 /* No variable takes these. */
-static const char *const nonsense[] = {"@bogus value", "", "-1", " 1", "1 ", "1x", "99999999999999999999999",
-                                       "0x", "1e3", "y1", "\xff\xfe"};
+static const char *const nonsense[] = {
+    "@bogus value", "",    "-1", " 1",      "1 ", "1x", "99999999999999999999999",
+    "0x",           "1e3", "y1", "\xff\xfe"};
 
 /* In a process of its own: the settings are read once, and the ranks inherit what this one has. */
 static void collect_names(char (*names)[64], unsigned *count)
@@ -157,17 +159,28 @@ static void test_wrong_settings(void **state)
 static void test_wrong_ranges(void **state)
 {
     static const setting_t settings[] = {
-        {"ANGARA_DEVICE", "soft9"},        {"ANGARA_DEVICE", "angara7"},
-        {"ANGARA_LOG_LEVEL", "verbose"},   {"ANGARA_LOG_LEVEL", "4"},
-        {"ANGARA_SOFT_NODE", "4294967295"}, {"ANGARA_SOFT_LOOPBACK", "2"},
-        {"ANGARA_SOFT_LOOPBACK", "maybe"}, {"ANGARA_SOFT_CMA", "auto"},
-        {"ANGARA_CHAOS", "18446744073709551616"}, {"ANGARA_CHAOS_DELAY", "1000001"},
-        {"ANGARA_WINDOW_SIZE", "4095"},    {"ANGARA_WINDOW_SIZE", "1025G"},
-        {"ANGARA_WINDOW_SIZE", "64Q"},     {"ANGARA_WINDOW_SIZE", "64MM"},
-        {"ANGARA_WINDOW_SIZE", "99999999999T"}, {"ANGARA_EVENTS", "15"},
-        {"ANGARA_EVENTS", "100"},          {"ANGARA_EVENTS", "131072"},
-        {"ANGARA_MR_MAX", "15"},           {"ANGARA_MR_MAX", "16777217"},
-        {"ANGARA_PEER_CHECK", "0"},        {"ANGARA_PEER_CHECK", "60001"},
+        {"ANGARA_DEVICE", "soft9"},
+        {"ANGARA_DEVICE", "angara7"},
+        {"ANGARA_LOG_LEVEL", "verbose"},
+        {"ANGARA_LOG_LEVEL", "4"},
+        {"ANGARA_SOFT_NODE", "4294967295"},
+        {"ANGARA_SOFT_LOOPBACK", "2"},
+        {"ANGARA_SOFT_LOOPBACK", "maybe"},
+        {"ANGARA_SOFT_CMA", "auto"},
+        {"ANGARA_CHAOS", "18446744073709551616"},
+        {"ANGARA_CHAOS_DELAY", "1000001"},
+        {"ANGARA_WINDOW_SIZE", "4095"},
+        {"ANGARA_WINDOW_SIZE", "1025G"},
+        {"ANGARA_WINDOW_SIZE", "64Q"},
+        {"ANGARA_WINDOW_SIZE", "64MM"},
+        {"ANGARA_WINDOW_SIZE", "99999999999T"},
+        {"ANGARA_EVENTS", "15"},
+        {"ANGARA_EVENTS", "100"},
+        {"ANGARA_EVENTS", "131072"},
+        {"ANGARA_MR_MAX", "15"},
+        {"ANGARA_MR_MAX", "16777217"},
+        {"ANGARA_PEER_CHECK", "0"},
+        {"ANGARA_PEER_CHECK", "60001"},
     };
     unsigned i;
 
@@ -180,15 +193,24 @@ static void test_wrong_ranges(void **state)
 static void test_valid_settings(void **state)
 {
     static const setting_t settings[] = {
-        {"ANGARA_DEVICE", "auto"},       {"ANGARA_DEVICE", "soft"},
-        {"ANGARA_DEVICE", "soft0"},      {"ANGARA_LOG_LEVEL", "error"},
-        {"ANGARA_LOG_LEVEL", "WARN"},    {"ANGARA_SOFT_NODE", "4294967294"},
-        {"ANGARA_SOFT_LOOPBACK", "No"},  {"ANGARA_SOFT_CMA", "off"},
-        {"ANGARA_CHAOS", "0xffffffffffffffff"}, {"ANGARA_CHAOS_DELAY", "0"},
-        {"ANGARA_WINDOW_SIZE", "4k"},    {"ANGARA_WINDOW_SIZE", "16MB"},
-        {"ANGARA_EVENTS", "16"},         {"ANGARA_EVENTS", "65536"},
-        {"ANGARA_MR_MAX", "16"},         {"ANGARA_MR_MAX", "16777216"},
-        {"ANGARA_PEER_CHECK", "1"},      {"ANGARA_PEER_CHECK", "60000"},
+        {"ANGARA_DEVICE", "auto"},
+        {"ANGARA_DEVICE", "soft"},
+        {"ANGARA_DEVICE", "soft0"},
+        {"ANGARA_LOG_LEVEL", "error"},
+        {"ANGARA_LOG_LEVEL", "WARN"},
+        {"ANGARA_SOFT_NODE", "4294967294"},
+        {"ANGARA_SOFT_LOOPBACK", "No"},
+        {"ANGARA_SOFT_CMA", "off"},
+        {"ANGARA_CHAOS", "0xffffffffffffffff"},
+        {"ANGARA_CHAOS_DELAY", "0"},
+        {"ANGARA_WINDOW_SIZE", "4k"},
+        {"ANGARA_WINDOW_SIZE", "16MB"},
+        {"ANGARA_EVENTS", "16"},
+        {"ANGARA_EVENTS", "65536"},
+        {"ANGARA_MR_MAX", "16"},
+        {"ANGARA_MR_MAX", "16777216"},
+        {"ANGARA_PEER_CHECK", "1"},
+        {"ANGARA_PEER_CHECK", "60000"},
     };
     unsigned i;
 
@@ -264,7 +286,8 @@ static void set_limit(int resource, rlim_t value)
     CHECK(setrlimit(resource, &limit) == 0);
 }
 
-/* Open, create, allocate and connect until something fails; clean up; then it works without limit. */
+/* Open, create, allocate and connect until something fails; clean up; then it works without limit.
+ */
 static angara_status_t whole_life(conf_t *t, const angara_address_t *other)
 {
     angara_pe_params_t params = {.size = sizeof(params), .window_size = CONF_WINDOW};
@@ -498,11 +521,11 @@ static void test_nothing_left(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_wrong_settings),    cmocka_unit_test(test_wrong_ranges),
-        cmocka_unit_test(test_valid_settings),    cmocka_unit_test(test_unknown_setting),
-        cmocka_unit_test(test_different_nodes),   cmocka_unit_test(test_few_descriptors),
-        cmocka_unit_test(test_small_files),       cmocka_unit_test(test_small_address_space),
-        cmocka_unit_test(test_no_locked_memory),  cmocka_unit_test(test_nothing_left),
+        cmocka_unit_test(test_wrong_settings),   cmocka_unit_test(test_wrong_ranges),
+        cmocka_unit_test(test_valid_settings),   cmocka_unit_test(test_unknown_setting),
+        cmocka_unit_test(test_different_nodes),  cmocka_unit_test(test_few_descriptors),
+        cmocka_unit_test(test_small_files),      cmocka_unit_test(test_small_address_space),
+        cmocka_unit_test(test_no_locked_memory), cmocka_unit_test(test_nothing_left),
     };
 
     return cmocka_run_group_tests_name("limits", tests, NULL, NULL);

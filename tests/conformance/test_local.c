@@ -15,8 +15,8 @@ typedef struct {
 static const kind_t kinds[] = {{0, 0}, {0, 1}, {1, 0}, {1, 1}};
 
 typedef struct {
-    conf_t        side[2]; /* each with peer[0] and peer[1], of one process */
-    conf_mem_t    mem[2];
+    conf_t     side[2]; /* each with peer[0] and peer[1], of one process */
+    conf_mem_t mem[2];
 } pair_t;
 
 static void pair_init(conf_t *t, pair_t *pair)
@@ -82,7 +82,7 @@ static void transfers(conf_t *t)
     for (n = 1; n <= rounds; ++n) {
         unsigned from = n % 2, to = 1 - from;
         conf_t  *side = &pair.side[from];
-        char    *src  = pair.mem[from].addr, *dst = pair.mem[to].addr;
+        char    *src = pair.mem[from].addr, *dst = pair.mem[to].addr;
         uint64_t key  = angara_mr_key(pair.mem[to].mr);
         size_t   size = 1 + (n * 1009) % 100000;
         size_t   put  = (size < side->attr.put_max) ? size : side->attr.put_max;
@@ -123,13 +123,14 @@ static void domains(conf_t *t)
     pair_t        pair;
 
     pair_init(t, &pair);
-    /* The key of PE 0's own memory, used towards PE 1: known there only if they share the domain. */
+    /* The key of PE 0's own memory, used towards PE 1: known there only if they share the domain.
+     */
     if (kind->two_domains) {
         uint64_t key = angara_mr_key(pair.mem[0].mr);
 
         conf_expect_fault(&pair.side[0], 1,
-                          CONF_POST(&pair.side[0],
-                                    angara_offload_put_inline(pair.side[0].peer[1], "x", key, 0, 1)),
+                          CONF_POST(&pair.side[0], angara_offload_put_inline(pair.side[0].peer[1],
+                                                                             "x", key, 0, 1)),
                           ANGARA_ERR_KEY, key);
         CHECK_EQ(pair.mem[0].addr[0], 0);
     } else {
@@ -154,26 +155,26 @@ static void slots(conf_t *t)
     pair_cleanup(t, &pair);
 }
 
-#define FOR_KINDS(_name) \
-    static void test_##_name##_one_domain_private(void **state) \
-    { \
-        (void)state; \
-        conf_run(1, _name, &kinds[0]); \
-    } \
-    static void test_##_name##_one_domain_shared(void **state) \
-    { \
-        (void)state; \
-        conf_run(1, _name, &kinds[1]); \
-    } \
+#define FOR_KINDS(_name)                                         \
+    static void test_##_name##_one_domain_private(void **state)  \
+    {                                                            \
+        (void)state;                                             \
+        conf_run(1, _name, &kinds[0]);                           \
+    }                                                            \
+    static void test_##_name##_one_domain_shared(void **state)   \
+    {                                                            \
+        (void)state;                                             \
+        conf_run(1, _name, &kinds[1]);                           \
+    }                                                            \
     static void test_##_name##_two_domains_private(void **state) \
-    { \
-        (void)state; \
-        conf_run(1, _name, &kinds[2]); \
-    } \
-    static void test_##_name##_two_domains_shared(void **state) \
-    { \
-        (void)state; \
-        conf_run(1, _name, &kinds[3]); \
+    {                                                            \
+        (void)state;                                             \
+        conf_run(1, _name, &kinds[2]);                           \
+    }                                                            \
+    static void test_##_name##_two_domains_shared(void **state)  \
+    {                                                            \
+        (void)state;                                             \
+        conf_run(1, _name, &kinds[3]);                           \
     }
 
 FOR_KINDS(transfers)

@@ -15,9 +15,10 @@ typedef struct {
     int remote_shared;
 } kinds_t;
 
-static const size_t sizes[] = {1,     2,      3,      7,      8,       9,       63,      64,      65,
-                               255,   1000,   4095,   4096,   4097,    10000,   65535,   65536,   65537,
-                               1 << 20, (1 << 20) + 13, 3 << 20, REGION};
+static const size_t sizes[] = {
+    1,       2,     3,    7,    8,     9,     63,    64,    65,      255,
+    1000,    4095,  4096, 4097, 10000, 65535, 65536, 65537, 1 << 20, (1 << 20) + 13,
+    3 << 20, REGION};
 
 #define NUM_SIZES (sizeof(sizes) / sizeof(sizes[0]))
 
@@ -136,8 +137,8 @@ static void storm(conf_t *t)
             POST_OK(t, angara_offload_put(t->peer[to], r.buf.mr, r.buf.addr + at, r.keys[to], at,
                                           piece));
             /* Read back what was just written: ring order to one destination. */
-            POST_OK(t, angara_offload_get(t->peer[to], r.buf.mr, r.buf.addr + at + piece, r.keys[to],
-                                          at, piece));
+            POST_OK(t, angara_offload_get(t->peer[to], r.buf.mr, r.buf.addr + at + piece,
+                                          r.keys[to], at, piece));
         }
         conf_marker(t, to);
         for (i = 0; i < batch; ++i) {
@@ -164,7 +165,8 @@ static void put_inline(conf_t *t)
     max = t->attr.inline_max;
     CHECK(max >= 8);
     CHECK(max < sizeof(src));
-    for (length = 1; length <= max; length += ((length < 70) || (length == max - 1)) ? 1 : max / 9) {
+    for (length = 1; length <= max;
+         length += ((length < 70) || (length == max - 1)) ? 1 : max / 9) {
         if (t->rank == 1) {
             memset(r.mem.addr, 0x33, 8192);
         }
@@ -229,14 +231,16 @@ static void own_pe(conf_t *t)
     word = (uint64_t *)(void *)t->window;
     CHECK_EQ(*word, 77);
     angara_mr_range(r.mem.mr, &addr, &length);
-    conf_expect_fault(t, me, CONF_POST(t, angara_offload_put(t->peer[me], r.buf.mr, r.buf.addr,
-                                                             r.keys[me], length - 3, 4)),
+    conf_expect_fault(t, me,
+                      CONF_POST(t, angara_offload_put(t->peer[me], r.buf.mr, r.buf.addr, r.keys[me],
+                                                      length - 3, 4)),
                       ANGARA_ERR_BOUNDS, r.keys[me]);
     regions_cleanup(t, &r);
     conf_close(t);
 }
 
-/* The local side is checked too: a foreign region, bytes outside, a source that can't be written. */
+/* The local side is checked too: a foreign region, bytes outside, a source that can't be written.
+ */
 static void local_checks(conf_t *t)
 {
     angara_status_t status;
@@ -253,8 +257,8 @@ static void local_checks(conf_t *t)
         CHECK(angara_offload_put(t->peer[1], r.buf.mr, r.buf.addr, r.keys[1], 0, SIZE_MAX) < 0);
         CHECK(angara_offload_put(t->peer[1], NULL, r.buf.addr, r.keys[1], 0, 8) < 0);
         memset(readonly.addr, 0x11, 8);
-        status = CONF_POST(t, angara_offload_get(t->peer[1], readonly.mr, readonly.addr, r.keys[1],
-                                                 0, 8));
+        status = CONF_POST(
+            t, angara_offload_get(t->peer[1], readonly.mr, readonly.addr, r.keys[1], 0, 8));
         CHECK((status == ANGARA_OK) || (status == ANGARA_ERR_RIGHTS));
         CHECK((conf_settle(t, 1) == ANGARA_ERR_PAIR) || (status != ANGARA_OK));
         CHECK_EQ(readonly.addr[0], 0x11);
@@ -268,26 +272,26 @@ static void local_checks(conf_t *t)
 
 static const kinds_t kinds[] = {{0, 0}, {0, 1}, {1, 0}, {1, 1}};
 
-#define FOR_KINDS(_name) \
+#define FOR_KINDS(_name)                                     \
     static void test_##_name##_private_private(void **state) \
-    { \
-        (void)state; \
-        conf_run(2, _name, &kinds[0]); \
-    } \
-    static void test_##_name##_private_shared(void **state) \
-    { \
-        (void)state; \
-        conf_run(2, _name, &kinds[1]); \
-    } \
-    static void test_##_name##_shared_private(void **state) \
-    { \
-        (void)state; \
-        conf_run(2, _name, &kinds[2]); \
-    } \
-    static void test_##_name##_shared_shared(void **state) \
-    { \
-        (void)state; \
-        conf_run(2, _name, &kinds[3]); \
+    {                                                        \
+        (void)state;                                         \
+        conf_run(2, _name, &kinds[0]);                       \
+    }                                                        \
+    static void test_##_name##_private_shared(void **state)  \
+    {                                                        \
+        (void)state;                                         \
+        conf_run(2, _name, &kinds[1]);                       \
+    }                                                        \
+    static void test_##_name##_shared_private(void **state)  \
+    {                                                        \
+        (void)state;                                         \
+        conf_run(2, _name, &kinds[2]);                       \
+    }                                                        \
+    static void test_##_name##_shared_shared(void **state)   \
+    {                                                        \
+        (void)state;                                         \
+        conf_run(2, _name, &kinds[3]);                       \
     }
 
 FOR_KINDS(put_sizes)

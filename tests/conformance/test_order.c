@@ -45,7 +45,8 @@ static uint8_t flag_byte(const conf_mem_t *mem, size_t offset)
     return __atomic_load_n((uint8_t *)mem->addr + offset, __ATOMIC_ACQUIRE);
 }
 
-/* Operations of one ring to one PE are performed in the order posted: puts, inline puts, atomics. */
+/* Operations of one ring to one PE are performed in the order posted: puts, inline puts, atomics.
+ */
 static void ring_order(conf_t *t)
 {
     unsigned  rounds = conf_rounds(conf_chaos() ? 60 : 200), n;
@@ -61,7 +62,8 @@ static void ring_order(conf_t *t)
         if (t->rank == 0) {
             conf_fill(r.buf.addr, PIECE, n);
             conf_fill(r.buf.addr + PIECE, PIECE, n + 1000);
-            POST_OK(t, angara_offload_put(t->peer[1], r.buf.mr, r.buf.addr, r.keys[1], DATA, PIECE));
+            POST_OK(t,
+                    angara_offload_put(t->peer[1], r.buf.mr, r.buf.addr, r.keys[1], DATA, PIECE));
             POST_OK(t, angara_offload_put_inline(t->peer[1], &flag, r.keys[1], 0, 1));
             /* The same place again: the later put wins. */
             POST_OK(t, angara_offload_put(t->peer[1], r.buf.mr, r.buf.addr, r.keys[1], DATA + PIECE,
@@ -201,7 +203,8 @@ static void marker_covers(conf_t *t)
     conf_close(t);
 }
 
-/* One marker completes a batch of gets; several markers in flight each cover what was before them. */
+/* One marker completes a batch of gets; several markers in flight each cover what was before them.
+ */
 static void marker_batches(conf_t *t)
 {
     unsigned              rounds = conf_rounds(conf_chaos() ? 30 : 100), n, i;
@@ -225,8 +228,8 @@ static void marker_batches(conf_t *t)
         if (t->rank == 0) {
             memset(r.buf.addr, 0, 8 * 2000);
             for (i = 0; i < 8; ++i) {
-                POST_OK(t, angara_offload_get(t->peer[1], r.buf.mr, r.buf.addr + i * 2000, r.keys[1],
-                                              DATA + i * 2000, 2000));
+                POST_OK(t, angara_offload_get(t->peer[1], r.buf.mr, r.buf.addr + i * 2000,
+                                              r.keys[1], DATA + i * 2000, 2000));
                 ++values[i];
                 POST_OK(t, angara_marker(t->peer[1], slots[i], values[i]));
             }
@@ -266,8 +269,8 @@ static void marker_sequence(conf_t *t)
     if (t->rank == 0) {
         base = t->value;
         for (i = 0; i < count; ++i) {
-            POST_OK(t, angara_offload_get(t->peer[1], r.buf.mr, r.buf.addr + 4 * i, r.keys[1], 4 * i,
-                                          4));
+            POST_OK(t, angara_offload_get(t->peer[1], r.buf.mr, r.buf.addr + 4 * i, r.keys[1],
+                                          4 * i, 4));
             ++t->value;
             POST_OK(t, angara_marker(t->peer[1], t->slot, t->value));
         }
@@ -288,8 +291,8 @@ static void marker_sequence(conf_t *t)
 }
 
 /*
- * What is issued after a marker has returned is performed after what the marker covers: the peer sees
- * a window flag that was written behind it and must find the earlier ring operation done.
+ * What is issued after a marker has returned is performed after what the marker covers: the peer
+ * sees a window flag that was written behind it and must find the earlier ring operation done.
  */
 static void after_marker(conf_t *t)
 {
@@ -303,7 +306,8 @@ static void after_marker(conf_t *t)
     for (n = 1; n <= rounds; ++n) {
         if (t->rank == 0) {
             conf_fill(r.buf.addr, PIECE, n);
-            POST_OK(t, angara_offload_put(t->peer[1], r.buf.mr, r.buf.addr, r.keys[1], DATA, PIECE));
+            POST_OK(t,
+                    angara_offload_put(t->peer[1], r.buf.mr, r.buf.addr, r.keys[1], DATA, PIECE));
             conf_marker(t, 1);
             POST_OK(t, angara_put_flag(t->peer[1], 8, NULL, 0, 0, n));
             conf_marker(t, 1);
@@ -369,7 +373,8 @@ static void slot_reuse(conf_t *t)
         /* Posted and given back at once. */
         for (i = 0; i < 4; ++i) {
             CHECK_OK(angara_marker_slot_get(t->pe, &slots[0]));
-            POST_OK(t, angara_offload_put(t->peer[1], r.buf.mr, r.buf.addr, r.keys[1], DATA, PIECE));
+            POST_OK(t,
+                    angara_offload_put(t->peer[1], r.buf.mr, r.buf.addr, r.keys[1], DATA, PIECE));
             POST_OK(t, angara_marker(t->peer[1], slots[0], *slots[0] + 1 + n));
             angara_marker_slot_put(t->pe, slots[0]);
         }
@@ -398,16 +403,16 @@ static void slot_reuse(conf_t *t)
     free(start);
 }
 
-#define FOR_KINDS(_ranks, _name) \
+#define FOR_KINDS(_ranks, _name)                     \
     static void test_##_name##_private(void **state) \
-    { \
-        (void)state; \
-        conf_run(_ranks, _name, &kind_private); \
-    } \
-    static void test_##_name##_shared(void **state) \
-    { \
-        (void)state; \
-        conf_run(_ranks, _name, &kind_shared); \
+    {                                                \
+        (void)state;                                 \
+        conf_run(_ranks, _name, &kind_private);      \
+    }                                                \
+    static void test_##_name##_shared(void **state)  \
+    {                                                \
+        (void)state;                                 \
+        conf_run(_ranks, _name, &kind_shared);       \
     }
 
 FOR_KINDS(2, ring_order)

@@ -4,13 +4,14 @@
 
 #include <cmocka.h>
 
-#define SLOTS      8u
-#define SLOT_SIZE  (64u << 10)
-#define CREDIT_OFF (SLOTS * SLOT_SIZE) /* where the receiver returns credits in the sender's window */
+#define SLOTS     8u
+#define SLOT_SIZE (64u << 10)
+#define CREDIT_OFF \
+    (SLOTS * SLOT_SIZE) /* where the receiver returns credits in the sender's window */
 
-static const uint32_t sizes[] = {0,   1,   2,   7,    8,    9,    31,   55,    56,    57,    63,
-                                 64,  65,  127, 128,  129,  255,  256,  1000,  1024,  4095,  4096,
-                                 4097, 8191, 8192, 16383, 20000, 32768, 65000, 65496};
+static const uint32_t sizes[] = {0,    1,    2,    7,    8,    9,     31,    55,    56,    57,
+                                 63,   64,   65,   127,  128,  129,   255,   256,   1000,  1024,
+                                 4095, 4096, 4097, 8191, 8192, 16383, 20000, 32768, 65000, 65496};
 
 /* What a slot announces: its place and length follow from the number alone, for both sides. */
 static uint32_t size_max;
@@ -48,7 +49,8 @@ static void flagged_send(conf_t *t, unsigned to, unsigned n, char *buffer, int i
     uint32_t size = message_size(n);
     void    *p;
 
-    CONF_WAIT(t, n < SLOTS + __atomic_load_n((uint64_t *)(t->window + CREDIT_OFF), __ATOMIC_ACQUIRE));
+    CONF_WAIT(t,
+              n < SLOTS + __atomic_load_n((uint64_t *)(t->window + CREDIT_OFF), __ATOMIC_ACQUIRE));
     if (in_place) {
         p = angara_put_begin(t->peer[to], message_offset(n), size, buffer);
         conf_fill(p, size, n);
@@ -169,7 +171,8 @@ static void narrow_words(conf_t *t)
     conf_close(t);
 }
 
-/* Unflagged puts of all sizes and shifts have arrived when the marker has; neighbours are intact. */
+/* Unflagged puts of all sizes and shifts have arrived when the marker has; neighbours are intact.
+ */
 static void plain(conf_t *t)
 {
     size_t   offset = 4096 + 3, i;
@@ -361,10 +364,10 @@ static void test_writers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_flagged),      cmocka_unit_test(test_flagged_in_place),
-        cmocka_unit_test(test_same_word),    cmocka_unit_test(test_narrow_words),
-        cmocka_unit_test(test_plain),        cmocka_unit_test(test_bounds),
-        cmocka_unit_test(test_commit),       cmocka_unit_test(test_writers),
+        cmocka_unit_test(test_flagged),   cmocka_unit_test(test_flagged_in_place),
+        cmocka_unit_test(test_same_word), cmocka_unit_test(test_narrow_words),
+        cmocka_unit_test(test_plain),     cmocka_unit_test(test_bounds),
+        cmocka_unit_test(test_commit),    cmocka_unit_test(test_writers),
     };
 
     return cmocka_run_group_tests_name("window", tests, NULL, NULL);

@@ -29,16 +29,16 @@ static const char *const harm_names[] = {"none", "kill", "exit", "abort", "segv"
 static struct {
     int      mode;
     size_t   size;
-    int      window;   /* messages at once */
-    double   seconds;  /* of traffic */
-    int      created;  /* MPI_Win_create instead of MPI_Win_allocate */
+    int      window;  /* messages at once */
+    double   seconds; /* of traffic */
+    int      created; /* MPI_Win_create instead of MPI_Win_allocate */
     int      harm;
     int      victim;
     unsigned after_us; /* the harm comes so long after the traffic started */
     unsigned stop_ms;
-    int      forks;    /* run system() during the traffic */
-    int      returns;  /* errors are returned by MPI */
-    int      stats;    /* print open descriptors and memory at the end */
+    int      forks;   /* run system() during the traffic */
+    int      returns; /* errors are returned by MPI */
+    int      stats;   /* print open descriptors and memory at the end */
 } opt = {.size = 8, .window = 16, .seconds = 0.3, .victim = 1, .stop_ms = 1000};
 
 static int         rank, ranks, to, from;
@@ -79,10 +79,10 @@ static int find_name(const char *const *names, const char *name)
 static void parse_options(int argc, char **argv)
 {
     static const struct option options[] = {
-        {"mode", 1, NULL, 'm'},   {"size", 1, NULL, 's'},    {"window", 1, NULL, 'w'},
+        {"mode", 1, NULL, 'm'},    {"size", 1, NULL, 's'},    {"window", 1, NULL, 'w'},
         {"seconds", 1, NULL, 't'}, {"created", 0, NULL, 'c'}, {"harm", 1, NULL, 'h'},
-        {"victim", 1, NULL, 'v'}, {"after", 1, NULL, 'a'},   {"stop-ms", 1, NULL, 'p'},
-        {"fork", 0, NULL, 'f'},   {"returns", 0, NULL, 'r'}, {"stats", 0, NULL, 'x'},
+        {"victim", 1, NULL, 'v'},  {"after", 1, NULL, 'a'},   {"stop-ms", 1, NULL, 'p'},
+        {"fork", 0, NULL, 'f'},    {"returns", 0, NULL, 'r'}, {"stats", 0, NULL, 'x'},
         {NULL, 0, NULL, 0},
     };
     int option;
@@ -222,8 +222,8 @@ static void verify(const char *what, const char *data, uint64_t key)
     long wrong = fault_verify(data, opt.size, key);
 
     if (wrong >= 0) {
-        fprintf(stderr, "fault_mpi: rank %d: %s: wrong data at byte %ld of %zu\n", rank, what, wrong,
-                opt.size);
+        fprintf(stderr, "fault_mpi: rank %d: %s: wrong data at byte %ld of %zu\n", rank, what,
+                wrong, opt.size);
         MPI_Abort(MPI_COMM_WORLD, FAULT_WRONG);
     }
 }
@@ -338,7 +338,7 @@ static void (*const round_functions[])(uint64_t) = {round_msg, round_put, round_
 
 static void allocate(void)
 {
-    size_t length = opt.size * (size_t)(ranks > opt.window ? ranks : opt.window);
+    size_t length   = opt.size * (size_t)(ranks > opt.window ? ranks : opt.window);
     int    onesided = opt.mode == MODE_PUT || opt.mode == MODE_GET || opt.mode == MODE_ACC;
 
     send_data = calloc(1, length);

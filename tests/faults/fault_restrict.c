@@ -61,7 +61,8 @@ static int install(const unsigned *refused, unsigned count, int error)
                                                    (unsigned char)(count - i), 0);
     }
     filter[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
-    filter[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (unsigned)error);
+    filter[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K,
+                                               SECCOMP_RET_ERRNO | (unsigned)error);
 
     program.len = (unsigned short)n;
     return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||

@@ -15,9 +15,7 @@ export B
 # shellcheck disable=SC2034 # used by the scripts
 faults=$B/tests/faults
 out=$(mktemp -d "${TMPDIR:-/tmp}/angara-faults.XXXXXX")
-# Programs of other users read it.
-chmod 755 "$out"
-trap 'rm -rf -- "$out"' EXIT
+trap 'rm -rf -- "$out" ${shared:+"$shared"}' EXIT
 
 # The environment of the tests, for a script that is run by hand.
 if [[ :${LD_LIBRARY_PATH:-}: != *:$B/lib:* ]]; then
@@ -51,6 +49,15 @@ mpi()
     local seconds=$1 ranks=$2
     shift 2
     run "$seconds" mpirun -np "$ranks" -x UCX_TLS=angara,self "$@"
+}
+
+# preloaded SECONDS COMMAND...: a program that uses UCX without Open MPI.
+preloaded()
+{
+    local seconds=$1 preload
+    shift
+    preload=$(eval "$(scripts/angara_env --preload)" && printf %s "$LD_PRELOAD")
+    run "$seconds" env LD_PRELOAD="$preload" UCX_TLS=angara,self "$@"
 }
 
 # ok NAME CONDITION...: one test; shows the last run's output where the condition does not hold.
@@ -110,6 +117,7 @@ rc_no_crash() { [[ $rc -lt 124 ]] || why "the status is $rc: a crash or a hang";
 
 has_line() { grep -Eq -- "$2" "$out/$1" || why "$1 has no line with $2"; }
 no_line() { ! grep -E -- "$2" "$out/$1" || why "$1 has a line with $2"; }
+lines_are() { [[ $(wc -l <"$out/$1") == "$2" ]] || why "$1 has not $2 lines"; }
 
 # messages REGEX MIN MAX: so many lines of the library's or the transport's match.
 messages()
@@ -127,8 +135,8 @@ readonly angara_line='^angara(\[[0-9]+\] (error|warning))?: |uct_angara_[a-z]+\.
 only_messages()
 {
     messages "$@" || return 1
-    ! cat "$out/stdout" "$out/stderr" | grep -E "$angara_line" | grep -Ev -- "$1" | sed 's/^/#   other: /' |
-        grep . || return 1
+    ! cat "$out/stdout" "$out/stderr" | grep -E "$angara_line" | grep -Ev -- "$1" |
+        sed 's/^/#   other: /' | grep . || return 1
 }
 
 # all_of CONDITION... -- CONDITION... -- ...
@@ -194,6 +202,15 @@ nothing_left() { no_strays && no_files; }
 
 # Can this user have namespaces of its own?
 can_unshare() { unshare "$@" true 2>/dev/null; }
+
+# Copies files to the folder $shared, where every user can read them: neither the build folder nor
+# $TMPDIR need be such a place.
+share()
+{
+    shared=$(mktemp -d /tmp/angara-shared.XXXXXX)
+    cp -- "$@" "$shared/"
+    chmod -R a+rX "$shared"
+}
 
 # As an unprivileged user: run 10 "${as_nobody[@]}" COMMAND...
 # shellcheck disable=SC2034 # used by the scripts

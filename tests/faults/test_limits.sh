@@ -93,15 +93,15 @@ ok 'RLIMIT_AS, 12 to 64 MiB' address_space
 # --- RLIMIT_NPROC: no helper thread; its work waits for the owner's progress ------------------------
 
 if [[ $(id -u) == 0 ]]; then
-    cp "$pair" "$out/fault_pair"
-    chmod 755 "$out/fault_pair"
+    share "$pair" "$B/lib/libangara.so.0"
+    export LD_LIBRARY_PATH=$shared:$LD_LIBRARY_PATH
     # A user of its own, so that nobody else's processes count.
     run 20 setpriv --reuid=64999 --regid=64999 --clear-groups prlimit --nproc=2 \
-        "$out/fault_pair" --size "$size" --progress
+        "$shared/fault_pair" --size "$size" --progress
     ok 'RLIMIT_NPROC: data is right without the helper' all_of rc_is "$status_ok" -- \
         messages 'ulimit -u' 1 2
     run 20 env ANGARA_SOFT_LOOPBACK=n setpriv --reuid=64999 --regid=64999 --clear-groups \
-        prlimit --nproc=2 "$out/fault_pair" --size "$size" --progress
+        prlimit --nproc=2 "$shared/fault_pair" --size "$size" --progress
     ok 'RLIMIT_NPROC without loopback' all_of rc_is "$status_ok" -- messages 'ulimit -u' 1 2
 else
     skip 'RLIMIT_NPROC: data is right without the helper' 'needs root to become another user'

@@ -16,6 +16,14 @@ cma='process_vm_readv process_vm_writev'
 
 # fallen_back N: right data; each of the N processes concerned warns once.
 fallen_back() { all_of rc_is "$status_ok" -- only_messages 'warning: process_vm' "$1" "$1"; }
+without_pidfd()
+{
+    if [[ $rc == "$status_ok" ]]; then
+        only_messages 'pidfd_open' 0 2
+    else
+        all_of rc_is "$status_refused" -- messages 'pidfd_open' 1 2
+    fi
+}
 quiet() { all_of rc_is "$status_ok" -- only_messages . 0 0; }
 
 run 5 "$restrict" membarrier -- true
@@ -54,7 +62,9 @@ else
     run 20 "$restrict" membarrier -- "$pair"
     ok 'membarrier refused: senders fence' quiet
     run 20 "$restrict" pidfd_open -- "$pair"
-    ok 'pidfd_open refused: named' all_of rc_is "$status_refused" -- messages 'pidfd_open' 1 2
+    ok 'pidfd_open refused: right data without it, or named' without_pidfd
+    run 20 "$restrict" pidfd_open -- "$pair" --victim 3000
+    ok 'pidfd_open refused: the death of the peer is still seen' without_pidfd
     run 20 "$restrict" --errno ENOSYS memfd_create -- "$pair"
     ok 'memfd_create refused: named' all_of rc_is "$status_refused" -- messages 'memfd|creation' 1 2
     run 20 "$restrict" fallocate -- "$pair"
@@ -66,19 +76,17 @@ else
 fi
 
 if [[ $(id -u) == 0 ]] && "${as_nobody[@]}" true 2>/dev/null; then
-    # The build folder may lie where that user can't read.
-    cp "$pair" "$restrict" "$B/lib/libangara.so.0" "$out/"
-    chmod 755 "$out"/fault_* "$out/libangara.so.0"
-    export LD_LIBRARY_PATH=$out:$LD_LIBRARY_PATH
+    share "$pair" "$restrict" "$B/lib/libangara.so.0"
+    export LD_LIBRARY_PATH=$shared:$LD_LIBRARY_PATH
 
-    run 20 "${as_nobody[@]}" "$out/fault_pair"
+    run 20 "${as_nobody[@]}" "$shared/fault_pair"
     ok 'an unprivileged user' quiet
-    run 20 "${as_nobody[@]}" "$out/fault_pair" --undumpable
+    run 20 "${as_nobody[@]}" "$shared/fault_pair" --undumpable
     ok 'an undumpable process: the message says so' all_of rc_is "$status_refused" -- \
         messages 'dumpable' 1 2 -- messages 'same user' 1 2
-    run 20 "$out/fault_pair" --peer "${as_nobody[*]}"
+    run 20 "$shared/fault_pair" --peer "${as_nobody[*]}"
     ok 'another user: the message says so' all_of rc_is "$status_refused" -- messages 'same user' 1 2
-    run 20 "${as_nobody[@]}" "$out/fault_restrict" process_vm_readv process_vm_writev -- "$out/fault_pair"
+    run 20 "${as_nobody[@]}" "$shared/fault_restrict" process_vm_readv process_vm_writev -- "$shared/fault_pair"
     ok 'an unprivileged user without process_vm_*' fallen_back 2
 else
     skip 'an unprivileged user' 'needs root to become one'

@@ -20,6 +20,9 @@ Usage: run_mpi.sh [-n RANKS] [-v VARIATION] [-e COUNTER]... [-s] [-p] PROGRAM [A
   -v VARIATION  default      as a user gets it
                 get_zcopy    rendezvous reads (UCX_RNDV_SCHEME)
                 put_zcopy    rendezvous writes
+                rndv         rendezvous for all sizes
+                eager        rendezvous for none: fragments
+                alone        UCX_TLS=angara: messages to oneself too
                 tiny         small rings, so that senders have to wait
                 chaos        the soft fabric delays and reorders what the model leaves open
                 noloop       the own node can't be read: requests to the peer instead
@@ -43,6 +46,9 @@ variation_apply()
     case $1 in
     default) ;;
     get_zcopy | put_zcopy) variables+=(UCX_RNDV_SCHEME="$1") ;;
+    rndv) variables+=(UCX_RNDV_THRESH=1) ;;
+    eager) variables+=(UCX_RNDV_THRESH=inf) ;;
+    alone) variables+=(UCX_TLS=angara) ;; # the later one counts
     tiny) variables+=(UCX_ANGARA_RING_SLOTS=16) ;;
     chaos) variables+=(ANGARA_CHAOS="${ANGARA_TEST_SEED:-20251121}") ;;
     noloop) variables+=(ANGARA_SOFT_LOOPBACK=n) ;;

@@ -130,8 +130,7 @@ static void am_script_add(am_script_t *script, am_kind_t kind, uint8_t id, size_
     am_item_t *item;
 
     if ((script->count & (script->count - 1)) == 0) {
-        script->items = realloc(script->items,
-                                2 * (script->count + 1) * sizeof(*script->items));
+        script->items = realloc(script->items, 2 * (script->count + 1) * sizeof(*script->items));
         CHECK(script->items != NULL);
     }
     item         = &script->items[script->count];
@@ -174,7 +173,9 @@ static void am_script_sizes(am_script_t *script, am_kind_t kind, const uct_iface
         for (i = 0; i < count; ++i) {
             header = (kind == AM_SHORT) ? sizeof(uint64_t) : 0;
             if (kind == AM_ZCOPY) {
-                header = (round == 0) ? 0 : (round == 1) ? attr->cap.am.max_hdr : (i * 7 + round) % 9;
+                header = (round == 0) ? 0 :
+                         (round == 1) ? attr->cap.am.max_hdr :
+                                        (i * 7 + round) % 9;
                 header = ucs_min(ucs_min(header, attr->cap.am.max_hdr), sizes[i]);
             }
             if (sizes[i] >= header) {
@@ -430,10 +431,10 @@ static void am_replies(ut_t *t)
 
 /* ---- the tests ----------------------------------------------------------------------------- */
 
-#define AM_TEST(_name, _func, _where) \
-    static void _name(void **state) \
-    { \
-        (void)state; \
+#define AM_TEST(_name, _func, _where)              \
+    static void _name(void **state)                \
+    {                                              \
+        (void)state;                               \
         ut_run((_where).nranks, _func, &(_where)); \
     }
 
@@ -458,22 +459,14 @@ AM_TEST(replies_from_handler, am_replies, am_remote)
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(short_sizes_remote),
-        cmocka_unit_test(short_sizes_self),
-        cmocka_unit_test(short_sizes_local),
-        cmocka_unit_test(short_iov_sizes_remote),
-        cmocka_unit_test(short_iov_sizes_self),
-        cmocka_unit_test(bcopy_sizes_remote),
-        cmocka_unit_test(bcopy_sizes_self),
-        cmocka_unit_test(bcopy_sizes_local),
-        cmocka_unit_test(zcopy_sizes_remote),
-        cmocka_unit_test(zcopy_sizes_self),
-        cmocka_unit_test(zcopy_sizes_local),
-        cmocka_unit_test(random_stream_remote),
-        cmocka_unit_test(random_stream_self),
-        cmocka_unit_test(random_stream_local),
-        cmocka_unit_test(small_stream_remote),
-        cmocka_unit_test(refusals),
+        cmocka_unit_test(short_sizes_remote),   cmocka_unit_test(short_sizes_self),
+        cmocka_unit_test(short_sizes_local),    cmocka_unit_test(short_iov_sizes_remote),
+        cmocka_unit_test(short_iov_sizes_self), cmocka_unit_test(bcopy_sizes_remote),
+        cmocka_unit_test(bcopy_sizes_self),     cmocka_unit_test(bcopy_sizes_local),
+        cmocka_unit_test(zcopy_sizes_remote),   cmocka_unit_test(zcopy_sizes_self),
+        cmocka_unit_test(zcopy_sizes_local),    cmocka_unit_test(random_stream_remote),
+        cmocka_unit_test(random_stream_self),   cmocka_unit_test(random_stream_local),
+        cmocka_unit_test(small_stream_remote),  cmocka_unit_test(refusals),
         cmocka_unit_test(replies_from_handler),
     };
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Atomics: every operation that is advertised, of both widths, posted and fetching, against a model;
- * then several processes on the same words at once.
+ * Atomics: every operation that is advertised, of both widths, posted and fetching, against a
+ * model; then several processes on the same words at once.
  */
 #include "ut.h"
 
-#define AMO_WORDS  64
+#define AMO_WORDS   64
 #define AMO_NUM_OPS ((unsigned)UCT_ATOMIC_OP_LAST)
 
 typedef struct {
@@ -18,7 +18,7 @@ typedef struct {
     ut_t       *t;
     ut_iface_t  second;
     ut_iface_t *iface;
-    uct_ep_h    ep;   /* to the rank that has the words: the last */
+    uct_ep_h    ep; /* to the rank that has the words: the last */
     unsigned    home;
     ut_mem_t    mem;
     ut_remote_t remotes[UT_MAX_RANKS];
@@ -29,7 +29,7 @@ static uint64_t amo_apply(uct_atomic_op_t op, unsigned width, uint64_t operand, 
                           uint64_t *word)
 {
     uint64_t mask = (width == 4) ? UINT32_MAX : UINT64_MAX;
-    uint64_t old  = *word & mask, value = old;
+    uint64_t old = *word & mask, value = old;
 
     operand &= mask;
     compare &= mask;
@@ -75,14 +75,14 @@ static ucs_status_t amo_fetch_start(amo_t *amo, uct_atomic_op_t op, unsigned wid
     uint32_t  *result32 = (uint32_t *)result; /* little endian: the upper half stays 0 */
 
     if (op == UCT_ATOMIC_OP_CSWAP) {
-        return (width == 4) ? uct_ep_atomic_cswap32(amo->ep, (uint32_t)compare, (uint32_t)operand,
-                                                    addr, rkey, result32, comp) :
-                              uct_ep_atomic_cswap64(amo->ep, compare, operand, addr, rkey, result,
-                                                    comp);
+        return (width == 4) ?
+                   uct_ep_atomic_cswap32(amo->ep, (uint32_t)compare, (uint32_t)operand, addr, rkey,
+                                         result32, comp) :
+                   uct_ep_atomic_cswap64(amo->ep, compare, operand, addr, rkey, result, comp);
     }
-    return (width == 4) ? uct_ep_atomic32_fetch(amo->ep, op, (uint32_t)operand, result32, addr,
-                                                rkey, comp) :
-                          uct_ep_atomic64_fetch(amo->ep, op, operand, result, addr, rkey, comp);
+    return (width == 4) ?
+               uct_ep_atomic32_fetch(amo->ep, op, (uint32_t)operand, result32, addr, rkey, comp) :
+               uct_ep_atomic64_fetch(amo->ep, op, operand, result, addr, rkey, comp);
 }
 
 static uint64_t amo_fetch(amo_t *amo, uct_atomic_op_t op, unsigned width, uint64_t operand,
@@ -138,9 +138,8 @@ static uint64_t amo_flags(const amo_t *amo, unsigned width, int is_fetch)
 {
     const uct_iface_attr_t *attr = &amo->iface->attr;
 
-    return (width == 4) ?
-                   (is_fetch ? attr->cap.atomic32.fop_flags : attr->cap.atomic32.op_flags) :
-                   (is_fetch ? attr->cap.atomic64.fop_flags : attr->cap.atomic64.op_flags);
+    return (width == 4) ? (is_fetch ? attr->cap.atomic32.fop_flags : attr->cap.atomic32.op_flags) :
+                          (is_fetch ? attr->cap.atomic64.fop_flags : attr->cap.atomic64.op_flags);
 }
 
 /* Each advertised operation on random words and operands, among its neighbours. */
@@ -190,8 +189,7 @@ static void amo_model(ut_t *t, unsigned width)
     amo_init(&amo, t);
     /* UCP uses atomics only where all of them are there */
     CHECK_EQ(amo_flags(&amo, width, 0), UCS_BIT(UCT_ATOMIC_OP_ADD) | UCS_BIT(UCT_ATOMIC_OP_AND) |
-                                                UCS_BIT(UCT_ATOMIC_OP_OR) |
-                                                UCS_BIT(UCT_ATOMIC_OP_XOR));
+                                            UCS_BIT(UCT_ATOMIC_OP_OR) | UCS_BIT(UCT_ATOMIC_OP_XOR));
     CHECK_EQ(amo_flags(&amo, width, 1), UCS_MASK(UCT_ATOMIC_OP_LAST));
     CHECK(amo.iface->attr.cap.flags & (UCT_IFACE_FLAG_ATOMIC_CPU | UCT_IFACE_FLAG_ATOMIC_DEVICE));
     if (t->rank == 0) {
@@ -234,8 +232,8 @@ static void amo_pipeline(ut_t *t)
         for (i = 0; i < DEPTH; ++i) {
             ut_comp_init(&comps[i], 1);
             results[i] = UINT64_MAX;
-            status     = UT_POST(t, amo_fetch_start(&amo, UCT_ATOMIC_OP_ADD, 8, 1, 0, 8,
-                                                    &results[i], &comps[i].super));
+            status = UT_POST(t, amo_fetch_start(&amo, UCT_ATOMIC_OP_ADD, 8, 1, 0, 8, &results[i],
+                                                &comps[i].super));
             if (status == UCS_OK) {
                 comps[i].calls = 1;
             } else {
@@ -338,10 +336,10 @@ static const amo_where_t amo_three_alloc    = {3, 0, UT_MEM_ALLOC};
 static const amo_where_t amo_self_private   = {1, 0, UT_MEM_PRIVATE};
 static const amo_where_t amo_local_private  = {1, 1, UT_MEM_PRIVATE};
 
-#define AMO_TEST(_func, _where) \
-    static void test_##_func##_##_where(void **state) \
-    { \
-        (void)state; \
+#define AMO_TEST(_func, _where)                                  \
+    static void test_##_func##_##_where(void **state)            \
+    {                                                            \
+        (void)state;                                             \
         ut_run(amo_##_where.nranks, amo_##_func, &amo_##_where); \
     }
 

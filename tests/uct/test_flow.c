@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Flow control: running out of ring space, bounce buffers and everything else; pending requests, their
- * order, purging them; floods in all directions. A message carries its number, so loss, duplication
- * and disorder all show.
+ * Flow control: running out of ring space, bounce buffers and everything else; pending requests,
+ * their order, purging them; floods in all directions. A message carries its number, so loss,
+ * duplication and disorder all show.
  */
 #include "ut.h"
 
@@ -182,8 +182,8 @@ static void full_ring_rank0(ut_t *t)
     unsigned          i;
 
     sent = flow_fill(t, t->ep[1]);
-    CHECK(sent >= 8);         /* of the smallest ring */
-    CHECK(sent <= 1u << 20);  /* memory of a peer is bounded */
+    CHECK(sent >= 8);        /* of the smallest ring */
+    CHECK(sent <= 1u << 20); /* memory of a peer is bounded */
     for (i = 0; i < QUEUED; ++i) {
         flow_req_init(&reqs[i], t, t->ep[1], sent + i);
         flow_send_or_queue(&reqs[i]);
@@ -330,7 +330,7 @@ static void many_queues(ut_t *t)
         }
         ut_progress_ms(t, 5);
         for (i = 0; i < EPS; ++i) {
-            CHECK(reqs[i][0].calls > 0);  /* each queue is tried */
+            CHECK(reqs[i][0].calls > 0);   /* each queue is tried */
             CHECK_EQ(reqs[i][1].calls, 0); /* but only its head */
             uct_ep_pending_purge(eps[i], flow_purge, &flow_purged);
             uct_ep_destroy(eps[i]);
@@ -352,7 +352,7 @@ static void flood(ut_t *t)
 {
     enum { WINDOW = 64 };
     static flow_req_t reqs[UT_MAX_RANKS][WINDOW];
-    unsigned          count = ut_rounds(15000), i, j;
+    unsigned          count                 = ut_rounds(15000), i, j;
     uint64_t          started[UT_MAX_RANKS] = {0};
     flow_sink_t       sink;
     flow_req_t       *req;
@@ -404,8 +404,7 @@ static void rma_flood(ut_t *t)
         ut_fill(buffer, LENGTH, i);
         for (;;) {
             length = uct_ep_put_bcopy(t->ep[1], ut_pack, &pack,
-                                      remotes[1].addr + (i % slots) * LENGTH,
-                                      remotes[1].key.rkey);
+                                      remotes[1].addr + (i % slots) * LENGTH, remotes[1].key.rkey);
             if (length != (ssize_t)UCS_ERR_NO_RESOURCE) {
                 break;
             }
@@ -498,10 +497,10 @@ static void reconnect(ut_t *t)
 /* ---- the tests ----------------------------------------------------------------------------- */
 
 #define FLOW_TEST(_name, _nranks, _func) \
-    static void _name(void **state) \
-    { \
-        (void)state; \
-        ut_run(_nranks, _func, NULL); \
+    static void _name(void **state)      \
+    {                                    \
+        (void)state;                     \
+        ut_run(_nranks, _func, NULL);    \
     }
 
 FLOW_TEST(test_full_ring, 2, full_ring)

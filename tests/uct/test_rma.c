@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Put and get, short, buffered and zero-copy, at every size that may be a threshold, aligned and not,
- * in pieces, on private and on allocated memory, between processes, to oneself, and between two
- * interfaces. The target itself checks what was put, told by a socket; the bytes around it must
+ * Put and get, short, buffered and zero-copy, at every size that may be a threshold, aligned and
+ * not, in pieces, on private and on allocated memory, between processes, to oneself, and between
+ * two interfaces. The target itself checks what was put, told by a socket; the bytes around it must
  * not have changed.
  */
 #include "ut.h"
@@ -165,8 +165,9 @@ static void rma_put(rma_t *rma, rma_kind_t kind, size_t length, size_t source, s
     } else {
         count = 1 + ut_random(rma->t) % ucs_min(rma->iface->attr.cap.put.max_iov, RMA_IOV_MAX);
         ut_iov_cut(rma->t, buffer, length, rma->near.memh, iov, count);
-        COMPLETE_OK(rma->t, &comp, uct_ep_put_zcopy(rma->ep, iov, count, rma_addr(rma, target),
-                                                    rma_key(rma), &comp.super));
+        COMPLETE_OK(rma->t, &comp,
+                    uct_ep_put_zcopy(rma->ep, iov, count, rma_addr(rma, target), rma_key(rma),
+                                     &comp.super));
         memset(buffer, 0xee, length);
     }
     rma_order(rma, target, length, 0);
@@ -235,7 +236,9 @@ static void rma_unpack(void *arg, const void *data, size_t length)
     ut_pack_t *pack = arg;
 
     CHECK_EQ(length, pack->length);
-    memcpy((void *)(uintptr_t)pack->buffer, data, length);
+    if (length > 0) { /* else data may be NULL */
+        memcpy((void *)(uintptr_t)pack->buffer, data, length);
+    }
     pack->length = SIZE_MAX; /* called once */
 }
 
@@ -252,15 +255,16 @@ static void rma_get(rma_t *rma, rma_kind_t kind, size_t length, size_t dest, siz
         POST_OK(rma->t, uct_ep_get_short(rma->ep, buffer, (unsigned)length, rma_addr(rma, source),
                                          rma_key(rma)));
     } else if (kind == RMA_BCOPY) {
-        COMPLETE_OK(rma->t, &comp, uct_ep_get_bcopy(rma->ep, rma_unpack, &unpack, length,
-                                                    rma_addr(rma, source), rma_key(rma),
-                                                    &comp.super));
+        COMPLETE_OK(rma->t, &comp,
+                    uct_ep_get_bcopy(rma->ep, rma_unpack, &unpack, length, rma_addr(rma, source),
+                                     rma_key(rma), &comp.super));
         CHECK_EQ(unpack.length, SIZE_MAX);
     } else {
         count = 1 + ut_random(rma->t) % ucs_min(rma->iface->attr.cap.get.max_iov, RMA_IOV_MAX);
         ut_iov_cut(rma->t, buffer, length, rma->near.memh, iov, count);
-        COMPLETE_OK(rma->t, &comp, uct_ep_get_zcopy(rma->ep, iov, count, rma_addr(rma, source),
-                                                    rma_key(rma), &comp.super));
+        COMPLETE_OK(rma->t, &comp,
+                    uct_ep_get_zcopy(rma->ep, iov, count, rma_addr(rma, source), rma_key(rma),
+                                     &comp.super));
     }
     for (i = 0; i < length; ++i) {
         if ((unsigned char)buffer[i] != ut_pattern(source + i, 77)) {
@@ -330,12 +334,12 @@ static void rma_mix_post(rma_t *rma, unsigned i, size_t length, ut_comp_t *comp,
     ut_comp_init(comp, 1);
     if (i % 2 == 0) {
         ut_fill(buffer, length, i);
-        status = UT_POST(rma->t, uct_ep_put_zcopy(rma->ep, &iov, 1, addr, rma_key(rma),
-                                                  &comp->super));
+        status = UT_POST(rma->t,
+                         uct_ep_put_zcopy(rma->ep, &iov, 1, addr, rma_key(rma), &comp->super));
     } else {
         memset(buffer, 0, length);
-        status = UT_POST(rma->t, uct_ep_get_zcopy(rma->ep, &iov, 1, addr, rma_key(rma),
-                                                  &comp->super));
+        status = UT_POST(rma->t,
+                         uct_ep_get_zcopy(rma->ep, &iov, 1, addr, rma_key(rma), &comp->super));
     }
     if (status == UCS_INPROGRESS) {
         ++*pending;
@@ -453,26 +457,26 @@ static const rma_where_t rma_self_private   = {1, 0, UT_MEM_PRIVATE};
 static const rma_where_t rma_local_private  = {1, 1, UT_MEM_PRIVATE};
 static const rma_where_t rma_local_alloc    = {1, 1, UT_MEM_ALLOC};
 
-#define RMA_TEST(_func, _where) \
-    static void test_##_func##_##_where(void **state) \
-    { \
-        (void)state; \
+#define RMA_TEST(_func, _where)                                  \
+    static void test_##_func##_##_where(void **state)            \
+    {                                                            \
+        (void)state;                                             \
         ut_run(rma_##_where.nranks, rma_##_func, &rma_##_where); \
     }
 
-#define RMA_TESTS(_func) \
+#define RMA_TESTS(_func)            \
     RMA_TEST(_func, remote_private) \
-    RMA_TEST(_func, remote_alloc) \
-    RMA_TEST(_func, self_private) \
-    RMA_TEST(_func, local_private) \
+    RMA_TEST(_func, remote_alloc)   \
+    RMA_TEST(_func, self_private)   \
+    RMA_TEST(_func, local_private)  \
     RMA_TEST(_func, local_alloc)
 
-#define RMA_LIST(_func) \
-    cmocka_unit_test(test_##_func##_remote_private), \
-            cmocka_unit_test(test_##_func##_remote_alloc), \
-            cmocka_unit_test(test_##_func##_self_private), \
-            cmocka_unit_test(test_##_func##_local_private), \
-            cmocka_unit_test(test_##_func##_local_alloc)
+#define RMA_LIST(_func)                                 \
+    cmocka_unit_test(test_##_func##_remote_private),    \
+        cmocka_unit_test(test_##_func##_remote_alloc),  \
+        cmocka_unit_test(test_##_func##_self_private),  \
+        cmocka_unit_test(test_##_func##_local_private), \
+        cmocka_unit_test(test_##_func##_local_alloc)
 
 RMA_TESTS(put_short)
 RMA_TESTS(put_bcopy)
@@ -486,14 +490,10 @@ RMA_TEST(refusals, remote_private)
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
-        RMA_LIST(put_short),
-        RMA_LIST(put_bcopy),
-        RMA_LIST(put_zcopy),
-        RMA_LIST(get_short),
-        RMA_LIST(get_bcopy),
-        RMA_LIST(get_zcopy),
-        RMA_LIST(mix),
-        cmocka_unit_test(test_refusals_remote_private),
+        RMA_LIST(put_short), RMA_LIST(put_bcopy),
+        RMA_LIST(put_zcopy), RMA_LIST(get_short),
+        RMA_LIST(get_bcopy), RMA_LIST(get_zcopy),
+        RMA_LIST(mix),       cmocka_unit_test(test_refusals_remote_private),
     };
 
     return ut_main(argc, argv, "rma", tests, sizeof(tests) / sizeof(tests[0]));

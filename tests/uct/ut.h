@@ -52,12 +52,12 @@ typedef struct {
 } ut_iface_t;
 
 typedef struct ut {
-    unsigned             rank; /* 0 to nranks - 1 */
-    unsigned             nranks;
-    const void          *arg;  /* of ut_run() */
-    int                  fd[UT_MAX_RANKS]; /* socket to each other rank */
-    pid_t                pid[UT_MAX_RANKS];
-    uint64_t             rng;
+    unsigned    rank; /* 0 to nranks - 1 */
+    unsigned    nranks;
+    const void *arg;              /* of ut_run() */
+    int         fd[UT_MAX_RANKS]; /* socket to each other rank */
+    pid_t       pid[UT_MAX_RANKS];
+    uint64_t    rng;
     /* set up by ut_md_open() */
     ucs_async_context_t *async;
     uct_worker_h         worker; /* NULL until then: ut_recv() makes progress on it */
@@ -67,9 +67,9 @@ typedef struct ut {
     char                 tl_name[UCT_TL_NAME_MAX];
     char                 dev_name[UCT_DEVICE_NAME_MAX];
     /* set up by ut_open() */
-    ut_iface_t           main;
-    ut_addr_t            addr[UT_MAX_RANKS];
-    uct_ep_h             ep[UT_MAX_RANKS]; /* to each rank, the own one included */
+    ut_iface_t main;
+    ut_addr_t  addr[UT_MAX_RANKS];
+    uct_ep_h   ep[UT_MAX_RANKS]; /* to each rank, the own one included */
 } ut_t;
 
 typedef void (*ut_func_t)(ut_t *t);
@@ -108,11 +108,11 @@ uint64_t ut_random(ut_t *t);
 unsigned ut_rounds(unsigned rounds);
 int      ut_chaos(void);
 /* A boolean variable that is on by default. */
-int      ut_env_on(const char *name);
-double   ut_now(void);
-void     ut_sleep_ms(unsigned ms);
+int    ut_env_on(const char *name);
+double ut_now(void);
+void   ut_sleep_ms(unsigned ms);
 /* Busy for about that long. */
-void     ut_spin_ns(uint64_t ns);
+void ut_spin_ns(uint64_t ns);
 
 /* One turn of a wait loop: progress, now and then a yield, failure after UT_TIMEOUT. */
 typedef struct {
@@ -125,10 +125,10 @@ void ut_relax(ut_t *t, ut_timer_t *timer, const char *file, int line, const char
 /* ---- UCT objects (ut_uct.c) ------------------------------------------------------------------ */
 
 /* Worker, memory domain. */
-void ut_md_open(ut_t *t);
-void ut_md_close(ut_t *t);
-void ut_iface_open(ut_t *t, ut_iface_t *iface);
-void ut_iface_close(ut_iface_t *iface);
+void         ut_md_open(ut_t *t);
+void         ut_md_close(ut_t *t);
+void         ut_iface_open(ut_t *t, ut_iface_t *iface);
+void         ut_iface_close(ut_iface_t *iface);
 uct_ep_h     ut_ep_create(const ut_iface_t *iface, const ut_addr_t *addr);
 ucs_status_t ut_ep_try_create(const ut_iface_t *iface, const ut_addr_t *addr, uct_ep_h *ep_p);
 
@@ -193,8 +193,9 @@ typedef struct {
 size_t ut_pack(void *dest, void *arg);
 
 /*
- * Sizes around whatever may be a threshold, rising, each once, not above max: 0, 1, and one below, at
- * and one above each power of two, each power of two less 8 and less 16, and max. @return number.
+ * Sizes around whatever may be a threshold, rising, each once, not above max: 0, 1, and one below,
+ * at and one above each power of two, each power of two less 8 and less 16, and max. @return
+ * number.
  */
 #define UT_SIZES_MAX 256
 unsigned ut_sizes(size_t max, size_t sizes[UT_SIZES_MAX]);
@@ -204,78 +205,78 @@ void ut_iov_cut(ut_t *t, void *buffer, size_t length, uct_mem_h memh, uct_iov_t 
 
 /* ---- checks ---------------------------------------------------------------------------------- */
 
-#define CHECK(_cond) \
-    do { \
-        if (!(_cond)) { \
+#define CHECK(_cond)                                   \
+    do {                                               \
+        if (!(_cond)) {                                \
             ut_fail(__FILE__, __LINE__, "%s", #_cond); \
-        } \
+        }                                              \
     } while (0)
 
-#define CHECK_STATUS(_expr, _expected) \
-    do { \
-        ucs_status_t _status = (ucs_status_t)(_expr); \
-        if (_status != (_expected)) { \
+#define CHECK_STATUS(_expr, _expected)                                                             \
+    do {                                                                                           \
+        ucs_status_t _status = (ucs_status_t)(_expr);                                              \
+        if (_status != (_expected)) {                                                              \
             ut_fail(__FILE__, __LINE__, "%s: %s, expected %s", #_expr, ucs_status_string(_status), \
-                    ucs_status_string(_expected)); \
-        } \
+                    ucs_status_string(_expected));                                                 \
+        }                                                                                          \
     } while (0)
 
 #define CHECK_OK(_expr) CHECK_STATUS(_expr, UCS_OK)
 
 /* Any error will do. */
-#define CHECK_ERR(_expr) \
-    do { \
-        ucs_status_t _status = (ucs_status_t)(_expr); \
+#define CHECK_ERR(_expr)                                                       \
+    do {                                                                       \
+        ucs_status_t _status = (ucs_status_t)(_expr);                          \
         if (!UCS_STATUS_IS_ERR(_status) || (_status == UCS_ERR_NO_RESOURCE)) { \
-            ut_fail(__FILE__, __LINE__, "%s: %s, expected an error", #_expr, \
-                    ucs_status_string(_status)); \
-        } \
+            ut_fail(__FILE__, __LINE__, "%s: %s, expected an error", #_expr,   \
+                    ucs_status_string(_status));                               \
+        }                                                                      \
     } while (0)
 
-#define CHECK_EQ(_a, _b) \
-    do { \
-        uint64_t _va = (uint64_t)(_a), _vb = (uint64_t)(_b); \
-        if (_va != _vb) { \
+#define CHECK_EQ(_a, _b)                                                                          \
+    do {                                                                                          \
+        uint64_t _va = (uint64_t)(_a), _vb = (uint64_t)(_b);                                      \
+        if (_va != _vb) {                                                                         \
             ut_fail(__FILE__, __LINE__, "%s is %#llx, %s is %#llx", #_a, (unsigned long long)_va, \
-                    #_b, (unsigned long long)_vb); \
-        } \
+                    #_b, (unsigned long long)_vb);                                                \
+        }                                                                                         \
     } while (0)
 
-#define CHECK_DATA(_buffer, _length, _seed) \
-    do { \
-        if (!ut_matches(_buffer, _length, _seed)) { \
+#define CHECK_DATA(_buffer, _length, _seed)                                         \
+    do {                                                                            \
+        if (!ut_matches(_buffer, _length, _seed)) {                                 \
             ut_fail(__FILE__, __LINE__, "%zu bytes of %s differ from pattern %llu", \
-                    (size_t)(_length), #_buffer, (unsigned long long)(_seed)); \
-        } \
+                    (size_t)(_length), #_buffer, (unsigned long long)(_seed));      \
+        }                                                                           \
     } while (0)
 
 /* Wait with progress until the condition holds. */
-#define UT_WAIT(_t, _cond) \
-    do { \
-        ut_timer_t _timer = {0, 0}; \
-        while (!(_cond)) { \
+#define UT_WAIT(_t, _cond)                                     \
+    do {                                                       \
+        ut_timer_t _timer = {0, 0};                            \
+        while (!(_cond)) {                                     \
             ut_relax(_t, &_timer, __FILE__, __LINE__, #_cond); \
-        } \
+        }                                                      \
     } while (0)
 
 /* Status (or length) of a posting call, repeated with progress while there are no resources. */
-#define UT_POST(_t, _expr) \
-    __extension__({ \
-        ut_timer_t _timer = {0, 0}; \
-        ssize_t    _post; \
+#define UT_POST(_t, _expr)                                                   \
+    __extension__({                                                          \
+        ut_timer_t _timer = {0, 0};                                          \
+        ssize_t    _post;                                                    \
         while ((_post = (ssize_t)(_expr)) == (ssize_t)UCS_ERR_NO_RESOURCE) { \
-            ut_relax(_t, &_timer, __FILE__, __LINE__, #_expr); \
-        } \
-        _post; \
+            ut_relax(_t, &_timer, __FILE__, __LINE__, #_expr);               \
+        }                                                                    \
+        _post;                                                               \
     })
 
 #define POST_OK(_t, _expr) CHECK_OK(UT_POST(_t, _expr))
 
 /* A posting call with a ut_comp_t of its own: post, wait, check that it ends well. */
-#define COMPLETE_OK(_t, _comp, _expr) \
-    do { \
-        ucs_status_t _posted; \
-        ut_comp_init(_comp, 1); \
+#define COMPLETE_OK(_t, _comp, _expr)               \
+    do {                                            \
+        ucs_status_t _posted;                       \
+        ut_comp_init(_comp, 1);                     \
         _posted = (ucs_status_t)UT_POST(_t, _expr); \
         CHECK_OK(ut_comp_wait(_t, _posted, _comp)); \
     } while (0)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What the tests need to know of the transport's inside: its counters, and the wire format for those
- * that play a hostile peer. Only ut_inside.c and test_hostile.c include the transport's headers.
+ * What the tests need to know of the transport's inside: its counters, and the wire format for
+ * those that play a hostile peer. Only ut_inside.c and test_hostile.c include the transport's
+ * headers.
  */
 #ifndef ANGARA_TESTS_UT_INSIDE_H
 #define ANGARA_TESTS_UT_INSIDE_H

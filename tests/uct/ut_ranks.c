@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Harness of the UCT tests: processes, sockets between them, waiting. Knows of UCT only that waiting
- * makes progress on the worker.
+ * Harness of the UCT tests: processes, sockets between them, waiting. Knows of UCT only that
+ * waiting makes progress on the worker.
  */
 #include "ut.h"
 
@@ -310,7 +310,7 @@ void ut_send(ut_t *t, unsigned rank, const void *buffer, size_t length)
         if (n <= 0) {
             ut_fail(__FILE__, __LINE__, "rank %u is gone", rank);
         }
-        p      += n;
+        p += n;
         length -= (size_t)n;
     }
 }
@@ -334,7 +334,7 @@ static void ut_recv_common(ut_t *t, unsigned rank, void *buffer, size_t length, 
         if (n <= 0) {
             ut_fail(__FILE__, __LINE__, "rank %u is gone", rank);
         }
-        p      += n;
+        p += n;
         length -= (size_t)n;
     }
 }

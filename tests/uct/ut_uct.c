@@ -37,12 +37,12 @@ static void ut_component_find(ut_t *t)
 
 static void ut_md_open_named(ut_t *t)
 {
-    uct_md_resource_desc_t md_resource;
-    uct_component_attr_t   attr = {.field_mask   = UCT_COMPONENT_ATTR_FIELD_MD_RESOURCES,
-                                   .md_resources = &md_resource};
+    uct_md_resource_desc_t  md_resource;
+    uct_component_attr_t    attr = {.field_mask   = UCT_COMPONENT_ATTR_FIELD_MD_RESOURCES,
+                                    .md_resources = &md_resource};
     uct_tl_resource_desc_t *resources;
-    uct_md_config_t       *config;
-    unsigned               count;
+    uct_md_config_t        *config;
+    unsigned                count;
 
     CHECK_OK(uct_component_query(t->component, &attr));
     CHECK_OK(uct_md_config_read(t->component, NULL, NULL, &config));
@@ -156,7 +156,7 @@ void ut_progress(ut_t *t)
 
 void ut_progress_ms(ut_t *t, unsigned ms)
 {
-    double end = ut_now() + ms * 1e-3;
+    double   end = ut_now() + ms * 1e-3;
     unsigned i;
 
     do {
@@ -348,7 +348,7 @@ static int ut_size_compare(const void *a, const void *b)
 unsigned ut_sizes(size_t max, size_t sizes[UT_SIZES_MAX])
 {
     static const int less[] = {0, 8, 16};
-    unsigned         count  = 0, kept = 1, i;
+    unsigned         count = 0, kept = 1, i;
     size_t           power;
     int              around;
 
@@ -393,6 +393,6 @@ void ut_iov_cut(ut_t *t, void *buffer, size_t length, uct_mem_h memh, uct_iov_t 
         iov[i].memh   = memh;
         iov[i].stride = 0;
         iov[i].count  = 1;
-        done         += part;
+        done += part;
     }
 }

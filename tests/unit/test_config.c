@@ -87,14 +87,28 @@ typedef struct {
 static void test_sizes(void **state)
 {
     static const number_t good[] = {
-        {"4096", 4096},        {"4k", 4096},           {"4K", 4096},       {"4KB", 4096},
-        {"4kb", 4096},         {"0x1000", 4096},       {"1m", 1 << 20},    {"1MB", 1 << 20},
-        {"2G", 2ull << 30},    {"1T", 1ull << 40},     {"1024G", 1ull << 40},
-        {"1099511627776", 1ull << 40},
+        {"4096", 4096},     {"4k", 4096},          {"4K", 4096},
+        {"4KB", 4096},      {"4kb", 4096},         {"0x1000", 4096},
+        {"1m", 1 << 20},    {"1MB", 1 << 20},      {"2G", 2ull << 30},
+        {"1T", 1ull << 40}, {"1024G", 1ull << 40}, {"1099511627776", 1ull << 40},
     };
-    static const char *const bad[] = {"",     "4095",  "k",    "4kk",  "4BK", "4 K",  "1025G", "2T",
-                                      "-4K",  "+4K",   "1e6",  "4.5K", "0x",  "0xg",  "16777216T",
-                                      "18446744073709551616",  "99999999999999999999K"};
+    static const char *const bad[] = {"",
+                                      "4095",
+                                      "k",
+                                      "4kk",
+                                      "4BK",
+                                      "4 K",
+                                      "1025G",
+                                      "2T",
+                                      "-4K",
+                                      "+4K",
+                                      "1e6",
+                                      "4.5K",
+                                      "0x",
+                                      "0xg",
+                                      "16777216T",
+                                      "18446744073709551616",
+                                      "99999999999999999999K"};
     size_t                   i;
 
     (void)state;
@@ -110,9 +124,9 @@ static void test_sizes(void **state)
 
 static void test_numbers(void **state)
 {
-    static const char *const bad[] = {"", "-1", "1K", "1 ", "0x10000000000000000",
-                                      "18446744073709551616", "one"};
-    size_t                   i;
+    static const char *const bad[] = {
+        "", "-1", "1K", "1 ", "0x10000000000000000", "18446744073709551616", "one"};
+    size_t i;
 
     (void)state;
     assert_int_equal(load("ANGARA_CHAOS", "18446744073709551615"), ANGARA_OK);

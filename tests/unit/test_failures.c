@@ -38,16 +38,16 @@
 
 #include <cmocka.h>
 
-#define SIZE   65536u
-#define HUGE_  (1ll << 30) /* nothing here may ask the kernel for that much memory */
-#define UNSET  ((void *)(uintptr_t)0x5a5a)
+#define SIZE  65536u
+#define HUGE_ (1ll << 30) /* nothing here may ask the kernel for that much memory */
+#define UNSET ((void *)(uintptr_t)0x5a5a)
 
 /* ---- the replaced calls -------------------------------------------------------------------- */
 
-static __thread unsigned countdown; /* 0: no failures; n: the n-th call from here on fails */
-static __thread const char *failed; /* which one did */
-static long live;                   /* blocks of memory allocated and not freed */
-static int  huge;                   /* somebody asked for HUGE_ */
+static __thread unsigned    countdown; /* 0: no failures; n: the n-th call from here on fails */
+static __thread const char *failed;    /* which one did */
+static long                 live;      /* blocks of memory allocated and not freed */
+static int                  huge;      /* somebody asked for HUGE_ */
 
 static int fails(const char *name, int error)
 {
@@ -105,11 +105,11 @@ void __wrap_free(void *block)
 }
 
 /* A call that returns an int, or a long, and -1 with errno. */
-#define WRAP(_type, _name, _error, _params, _args) \
-    _type __real_##_name _params; \
-    _type __wrap_##_name _params; \
-    _type __wrap_##_name _params \
-    { \
+#define WRAP(_type, _name, _error, _params, _args)                \
+    _type __real_##_name _params;                                 \
+    _type __wrap_##_name _params;                                 \
+    _type __wrap_##_name _params                                  \
+    {                                                             \
         return fails(#_name, _error) ? -1 : __real_##_name _args; \
     }
 
@@ -156,8 +156,7 @@ int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(
 int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *),
                           void *arg)
 {
-    return fails("pthread_create", EAGAIN) ? EAGAIN
-                                           : __real_pthread_create(thread, attr, run, arg);
+    return fails("pthread_create", EAGAIN) ? EAGAIN : __real_pthread_create(thread, attr, run, arg);
 }
 
 int __real_open(const char *path, int flags, ...);
@@ -352,17 +351,17 @@ static angara_status_t await(life_t *life, uint64_t value)
     return status;
 }
 
-#define TRY(_call) \
-    do { \
+#define TRY(_call)                         \
+    do {                                   \
         angara_status_t _status = (_call); \
-        if (_status != ANGARA_OK) { \
-            return _status; \
-        } \
+        if (_status != ANGARA_OK) {        \
+            return _status;                \
+        }                                  \
     } while (0)
 
 static angara_status_t operations(life_t *life)
 {
-    uint64_t base = *life->slot;
+    uint64_t base      = *life->slot;
     char     record[8] = "record";
 
     TRY(angara_put_flag(life->remote, 8, life->memory, 1000, 0, 1));
@@ -375,7 +374,8 @@ static angara_status_t operations(life_t *life)
     TRY(angara_offload_put_inline(life->remote, record, peer.hello.private_key, 8, 8));
     TRY(await(life, base + 2));
     TRY(angara_notify(life->remote, record, sizeof(record)));
-    TRY(angara_offload_put(life->self, life->mr, life->memory, angara_mr_key(life->shared), 0, 100));
+    TRY(angara_offload_put(life->self, life->mr, life->memory, angara_mr_key(life->shared), 0,
+                           100));
     TRY(angara_marker(life->self, life->slot, base + 3));
     return ANGARA_OK;
 }
@@ -471,8 +471,8 @@ static void all_failures(void)
     base_live = live;
     for (n = 1; one_life(n, &name); ++n) {
         if ((descriptors() != base_fds) || (mappings() != base_maps) || (live != base_live)) {
-            fail_msg("call %u, %s, failed and left %d descriptors, %d mappings, %ld blocks", n, name,
-                     (int)descriptors() - (int)base_fds, (int)mappings() - (int)base_maps,
+            fail_msg("call %u, %s, failed and left %d descriptors, %d mappings, %ld blocks", n,
+                     name, (int)descriptors() - (int)base_fds, (int)mappings() - (int)base_maps,
                      live - base_live);
         }
         assert_true(n < 2000);

@@ -40,8 +40,8 @@ static int teardown(void **state)
 static angara_status_t check(angara_domain_h base, uint64_t key, uint64_t offset, uint64_t length,
                              unsigned access)
 {
-    soft_domain_t *dom  = (soft_domain_t *)base;
-    uint64_t       addr = 0;
+    soft_domain_t  *dom  = (soft_domain_t *)base;
+    uint64_t        addr = 0;
     angara_status_t status;
 
     status = soft_mr_check(dom->shared, dom->mr_max, key, offset, length, access, &addr, NULL);
@@ -57,7 +57,8 @@ static void test_bounds(void **state)
     angara_mr_h     mr;
     uint64_t        key, size = sizeof(memory);
 
-    assert_int_equal(soft_mr_register(dom, memory, size, ANGARA_ACCESS_REMOTE_READ, &mr), ANGARA_OK);
+    assert_int_equal(soft_mr_register(dom, memory, size, ANGARA_ACCESS_REMOTE_READ, &mr),
+                     ANGARA_OK);
     key = angara_mr_key(mr);
     assert_int_equal(check(dom, key, 0, size, 0), ANGARA_OK);
     assert_int_equal(check(dom, key, 0, 0, 0), ANGARA_OK);
@@ -97,7 +98,7 @@ static void test_keys(void **state)
         for (bit = 0; bit < 64; ++bit) {
             assert_int_equal(check(dom, key ^ (1ull << bit), 0, 1, 0), ANGARA_ERR_KEY);
         }
-        ones  |= key;
+        ones |= key;
         zeros |= ~key;
         assert_int_equal(soft_mr_deregister(mr), ANGARA_OK);
     }

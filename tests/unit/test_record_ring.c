@@ -142,8 +142,8 @@ static void test_lengths(void **state)
 }
 
 /*
- * The hint falls behind when a slow producer stores it late, or one is killed before it does. Records
- * must still come out in order, and none may be put where the consumer isn't going to look.
+ * The hint falls behind when a slow producer stores it late, or one is killed before it does.
+ * Records must still come out in order, and none may be put where the consumer isn't going to look.
  */
 static void test_stale_hint(void **state)
 {
@@ -201,7 +201,8 @@ static void sleep_ms(long ms)
     nanosleep(&ts, NULL);
 }
 
-/* A producer killed between claim and ready, by hand: its slot's state is what such a one leaves. */
+/* A producer killed between claim and ready, by hand: its slot's state is what such a one leaves.
+ */
 static void leave_claim(fixture_t *f, pid_t pid, uint64_t position)
 {
     soft_record_t *slot = &f->ring->slots[position % COUNT];
@@ -215,7 +216,7 @@ static void dead_claim(fixture_t *f, int reap)
     uint8_t  record[SOFT_RECORD_MAX];
     pid_t    pid = fork();
     unsigned tries;
-    uint64_t value = 0;
+    uint64_t value  = 0;
     int      length = -1;
 
     if (pid == 0) {
@@ -330,8 +331,8 @@ static void test_producers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_order),      TEST(test_full),         TEST(test_lengths),
-        TEST(test_stale_hint), TEST(test_garbage),      TEST(test_dead_claim),
+        TEST(test_order),        TEST(test_full),       TEST(test_lengths),
+        TEST(test_stale_hint),   TEST(test_garbage),    TEST(test_dead_claim),
         TEST(test_zombie_claim), TEST(test_slow_claim), TEST(test_producers),
     };
 

@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Connects and disconnects again and again, in two processes that use only libangara, and checks
+ * that neither gathers descriptors, mappings or memory. See usage().
+ */
+#define _GNU_SOURCE
+#include "fault_common.h"
+
+#include <angara/angara.h>
+#include <angara/angara_fast.h>
+
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define SIZE      65536
+#define SECONDS   10   /* that any single wait may take */
+#define SLACK_KIB 2048 /* that the allocator may keep */
+
+typedef struct {
+    angara_address_t address;
+    uint64_t         key;
+} card_t;
+
+/* Everything that one cycle makes and takes apart. */
+typedef struct {
+    angara_domain_h       dom;
+    angara_pe_h           pe;
+    angara_peer_h         peer;
+    angara_mr_h           mr;
+    angara_marker_slot_t *slot;
+    card_t                theirs;
+} node_t;
+
+typedef struct {
+    unsigned      fds;
+    unsigned      maps;
+    unsigned long resident_kib;
+} usage_t_;
+
+static char data[2 * SIZE]; /* the first half is written by the other process */
+static int  link_fd;
+
+static void usage(void)
+{
+    puts(
+        "Usage: fault_cycles [CYCLES [KILLS]]\n"
+        "CYCLES times both processes connect, put, get, and disconnect; the second makes a domain and a\n"
+        "PE anew each time (500). Then KILLS processes more are connected to and die by SIGKILL (20).");
+}
+
+static void check(angara_status_t status, const char *what)
+{
+    if (status != ANGARA_OK) {
+        fault_end(FAULT_REFUSED, "%s: %s", what, angara_strerror(status));
+    }
+}
+
+static void swap(const void *mine, void *theirs, size_t length)
+{
+    if (send(link_fd, mine, length, MSG_NOSIGNAL) != (ssize_t)length ||
+        recv(link_fd, theirs, length, MSG_WAITALL) != (ssize_t)length) {
+        fault_end(FAULT_GONE, "the other process has gone");
+    }
+}
+
+static void barrier(void)
+{
+    char mine = 0, theirs;
+
+    swap(&mine, &theirs, 1);
+}
+
+static usage_t_ measure(void)
+{
+    return (usage_t_){fault_count_fds(), fault_count_maps(), fault_resident_kib()};
+}
+
+static void compare(const char *who, usage_t_ before)
+{
+    usage_t_ after = measure();
+
+    printf("%s: %u to %u descriptors, %u to %u mappings, %lu to %lu KiB\n", who, before.fds,
+           after.fds, before.maps, after.maps, before.resident_kib, after.resident_kib);
+    if (after.fds > before.fds || after.maps > before.maps + 4 ||
+        after.resident_kib > before.resident_kib + SLACK_KIB) {
+        fault_end(FAULT_WRONG, "%s has grown", who);
+    }
+}
+
+static void node_open(node_t *node)
+{
+    angara_pe_params_t params = {.size = sizeof(params), .window_size = SIZE, .events = 16};
+
+    check(angara_open(NULL, &node->dom), "angara_open");
+    check(angara_pe_create(node->dom, &params, &node->pe), "angara_pe_create");
+    check(angara_pe_window_commit(node->pe, 0, SIZE), "angara_pe_window_commit");
+    check(angara_mr_register(node->dom, data, sizeof(data), ANGARA_ACCESS_ALL, &node->mr),
+          "angara_mr_register");
+}
+
+static void node_close(node_t *node)
+{
+    check(angara_mr_deregister(node->mr), "angara_mr_deregister");
+    angara_pe_destroy(node->pe);
+    check(angara_close(node->dom), "angara_close");
+}
+
+static void node_connect(node_t *node)
+{
+    card_t mine;
+
+    angara_pe_address(node->pe, &mine.address);
+    mine.key = angara_mr_key(node->mr);
+    swap(&mine, &node->theirs, sizeof(mine));
+    check(angara_peer_connect(node->pe, &node->theirs.address, &node->peer), "angara_peer_connect");
+    check(angara_marker_slot_get(node->pe, &node->slot), "angara_marker_slot_get");
+}
+
+static void node_disconnect(node_t *node)
+{
+    angara_marker_slot_put(node->pe, node->slot);
+    angara_peer_disconnect(node->peer);
+}
+
+static void node_transfer(node_t *node, uint64_t key)
+{
+    uint64_t value = *node->slot + 1;
+    double   end   = fault_seconds() + SECONDS;
+
+    fault_fill(data + SIZE, SIZE, key);
+    check(angara_offload_put(node->peer, node->mr, data + SIZE, node->theirs.key, 0, SIZE),
+          "angara_offload_put");
+    check(angara_marker(node->peer, node->slot, value), "angara_marker");
+    while (!angara_marker_arrived(node->slot, value)) {
+        angara_pe_progress(node->pe);
+        sched_yield();
+        if (fault_seconds() > end) {
+            fault_end(FAULT_LATE, "a marker never came");
+        }
+    }
+}
+
+static void node_verify(uint64_t key)
+{
+    if (fault_verify(data, SIZE, key) >= 0) {
+        fault_end(FAULT_WRONG, "wrong data in cycle %llu", (unsigned long long)key);
+    }
+}
+
+static void cycle(node_t *node, uint64_t key)
+{
+    node_connect(node);
+    barrier();
+    node_transfer(node, key);
+    barrier();
+    node_verify(key);
+    node_disconnect(node);
+    barrier();
+}
+
+/* The second process: everything anew in each cycle. */
+static void second(unsigned cycles)
+{
+    node_t   node;
+    usage_t_ before = {0, 0, 0};
+
+    for (unsigned i = 0; i < cycles; ++i) {
+        if (i == cycles / 4) {
+            before = measure();
+        }
+        node_open(&node);
+        cycle(&node, i);
+        node_close(&node);
+    }
+    compare("who opens and closes", before);
+}
+
+/* A process that connects, sends and is killed. */
+static void victim(void)
+{
+    node_t node;
+
+    node_open(&node);
+    node_connect(&node);
+    barrier();
+    fault_kill_self_after(2000);
+    for (uint64_t i = 0;; ++i) {
+        node_transfer(&node, i);
+    }
+}
+
+/* Start a victim, or with a number of cycles the second process. */
+static pid_t start(unsigned cycles)
+{
+    int   fds[2];
+    pid_t pid;
+
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, fds) != 0) {
+        fault_end(FAULT_HARNESS, "no socket");
+    }
+    fflush(stdout);
+    pid = fork();
+    if (pid == 0) {
+        close(fds[0]);
+        link_fd = fds[1];
+        if (cycles == 0) {
+            victim();
+        }
+        second(cycles);
+        fault_end(FAULT_OK, "ok");
+    }
+    close(fds[1]);
+    link_fd = fds[0];
+    return pid;
+}
+
+static int finish(pid_t pid)
+{
+    int status;
+
+    close(link_fd);
+    if (waitpid(pid, &status, 0) != pid) {
+        return FAULT_HARNESS;
+    }
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+static void lose_one(node_t *node)
+{
+    pid_t  pid = start(0);
+    double end = fault_seconds() + SECONDS;
+
+    node_connect(node);
+    barrier();
+    while (angara_peer_status(node->peer) == ANGARA_OK) {
+        angara_pe_progress(node->pe);
+        if (fault_seconds() > end) {
+            fault_end(FAULT_LATE, "the death of a peer was never seen");
+        }
+    }
+    node_disconnect(node);
+    if (finish(pid) != 128 + 9) {
+        fault_end(FAULT_HARNESS, "the victim wasn't killed");
+    }
+}
+
+int main(int argc, char **argv)
+{
+    unsigned cycles = argc > 1 ? (unsigned)strtoul(argv[1], NULL, 0) : 500;
+    unsigned kills  = argc > 2 ? (unsigned)strtoul(argv[2], NULL, 0) : 20;
+    usage_t_ before = {0, 0, 0};
+    node_t   node;
+    pid_t    pid;
+
+    if (cycles < 4) {
+        usage();
+        return FAULT_HARNESS;
+    }
+    fault_watchdog(60);
+    pid = start(cycles);
+    node_open(&node);
+    for (unsigned i = 0; i < cycles; ++i) {
+        if (i == cycles / 4) {
+            before = measure();
+        }
+        cycle(&node, i);
+    }
+    compare("who stays", before);
+    if (finish(pid) != FAULT_OK) {
+        fault_end(FAULT_WRONG, "the second process failed");
+    }
+    for (unsigned i = 0; i < kills; ++i) {
+        if (i == kills / 4) {
+            before = measure();
+        }
+        lose_one(&node);
+    }
+    compare("who survives", before);
+    node_close(&node);
+    fault_end(FAULT_OK, "ok");
+}

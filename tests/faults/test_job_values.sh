@@ -1,0 +1,180 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# Wrong values of every ANGARA_* and UCX_ANGARA_* variable, unknown names, wrong devices, tight limits
+# and mixed versions in an MPI job: a message that names the setting, and then either the job runs
+# over what Open MPI falls back to (all ranks alike), or it ends with an error. Never a hang.
+
+set -euo pipefail
+cd -- "$(dirname -- "$(realpath -- "$0")")/../.."
+# shellcheck source=tests/faults/tap.sh
+. tests/faults/tap.sh
+
+program=$faults/fault_mpi
+job=("$program" --seconds 0 --size 100)
+well() { all_of rc_is 0 -- only_messages . 0 0 -- has_line stdout '^right after'; }
+
+# The job ran over something else, or failed; data was right, nothing crashed or hung.
+fallen_back() { all_of rc_is 0 -- has_line stdout '^right after'; }
+ended()
+{
+    if [[ $rc == 0 ]]; then
+        has_line stdout '^right after'
+    else
+        rc_error
+    fi
+}
+
+# Each of the two ranks prints the line $1, once.
+each_rank_says() { line_count "$1" 2 2; }
+
+line_count()
+{
+    local count
+    count=$(cat "$out/stdout" "$out/stderr" | grep -Ec -- "$1" || true)
+    [[ $count -ge $2 && $count -le $3 ]] || why "$count lines with $1 instead of $2 to $3"
+}
+
+mpi 30 2 "${job[@]}"
+ok 'the job runs' well
+
+# --- variables of the library ----------------------------------------------------------------------
+
+run 10 "$faults/fault_pair" --vars
+mapfile -t library_names < <(cut -f1 "$out/stdout")
+ok 'the library lists its variables' test "${#library_names[@]}" -gt 5
+for name in "${library_names[@]}"; do
+    mpi 30 2 -x "$name=nonsense" "${job[@]}"
+    ok "$name=nonsense" all_of fallen_back -- \
+        each_rank_says "^angara\[.*error: .*($name|\"nonsense\")"
+done
+mpi 30 2 -x ANGARA_DEVICE=angara0 "${job[@]}"
+ok 'a NIC that is not there' all_of fallen_back -- each_rank_says 'error: .*"angara0".*ANGARA_DEVICE'
+mpi 30 2 --mca pml ucx -x ANGARA_EVENTS=7 "${job[@]}"
+ok 'a wrong value where nothing else is allowed' all_of rc_error -- \
+    line_count 'error: .*ANGARA_EVENTS' 1 2 -- nothing_left
+
+# --- variables of the transport --------------------------------------------------------------------
+
+preloaded 10 ucx_info -c -f
+mapfile -t names < <(sed -n 's/^\(UCX_ANGARA_[A-Z0-9_]*\)=.*/\1/p' "$out/stdout" | sort -u)
+ok 'ucx_info lists the variables of the transport' test "${#names[@]}" -gt 10
+for name in "${names[@]}"; do
+    # A file name can be anything, but it can be impossible.
+    if [[ $name == *_STATS ]]; then
+        mpi 30 2 -x "$name=/nonexistent/file" "${job[@]}"
+        ok "$name=/nonexistent/file" all_of rc_is 0 -- each_rank_says "$name.*/nonexistent/file"
+        continue
+    fi
+    mpi 30 2 -x "$name=nonsense" "${job[@]}"
+    # UCX's own parser leaves the prefix out.
+    ok "$name=nonsense" all_of fallen_back -- line_count "\b(UCX_ANGARA_)?${name#UCX_ANGARA_}\b" 2 4
+done
+
+# Right for the parser, wrong for the transport.
+# (A window put has a largest size only in chaos.)
+for setting in SLOT_SIZE=100 SLOT_SIZE=32 SLOT_SIZE=8192 SLOT_SIZE=inf RING_SLOTS=15 \
+    RING_SLOTS=40000 MAX_PEERS=0 MAX_PEERS=70000 PUT_MAX=10; do
+    mpi 30 2 -x ANGARA_CHAOS=1 -x "UCX_ANGARA_$setting" "${job[@]}"
+    ok "UCX_ANGARA_$setting" all_of fallen_back -- \
+        each_rank_says "UCX_ANGARA_${setting%%=*}.*(must be|smaller)"
+done
+for setting in BOUNCE_SIZE=1 BOUNCE_COUNT=0 MAX_IOV=0 BW=0 SLOT_SIZE=64 SLOT_SIZE=4096 RING_SLOTS=16 \
+    RING_SLOTS=32768 MAX_PEERS=1 MAX_PEERS=65535 RCACHE=yes SELF_MARKER=y MAX_IOV=1000; do
+    mpi 30 2 -x "UCX_ANGARA_$setting" "$program" --seconds 0 --size 20000
+    ok "UCX_ANGARA_$setting works, or says why not" all_of ended -- \
+        line_count "hang|Assertion|backtrace" 0 0
+done
+
+# --- unknown names -----------------------------------------------------------------------------------
+
+mpi 30 2 -x ANGARA_NOSUCH=1 "${job[@]}"
+ok 'an unknown ANGARA_ name is a warning' all_of fallen_back -- only_messages 'ANGARA_NOSUCH' 2 2
+mpi 30 2 -x UCX_ANGARA_NOSUCH=1 "${job[@]}"
+ok 'an unknown UCX_ANGARA_ name is a warning' all_of fallen_back -- \
+    each_rank_says 'UCX_ANGARA_NOSUCH'
+
+# --- ranks that differ -------------------------------------------------------------------------------
+
+# differ NAME REGEX SETTING...: the second rank has the settings.
+differ()
+{
+    local name=$1 regex=$2 options=()
+    shift 2
+    for setting in "$@"; do
+        options+=(-x "$setting")
+    done
+    run 40 mpirun -np 1 -x UCX_TLS=angara,self "${job[@]}" : \
+        -np 1 -x UCX_TLS=angara,self "${options[@]}" "${job[@]}"
+    ok "$name: the job ends with an error" all_of rc_error -- line_count "$regex" 1 4 -- nothing_left
+}
+
+differ 'a wrong value in one rank' 'error: .*ANGARA_EVENTS' ANGARA_EVENTS=7
+differ 'another node' 'node.*\b3\b' ANGARA_SOFT_NODE=3
+differ 'another wire version' 'error: .*version.*\b99\b|error: .*\b99\b.*version' \
+    "LD_LIBRARY_PATH=$faults/other-wire:$LD_LIBRARY_PATH"
+differ 'another layout' 'error: .*layout 99' \
+    "LD_LIBRARY_PATH=$faults/other-layout:$LD_LIBRARY_PATH"
+if can_unshare -p -f --mount-proc; then
+    run 40 mpirun -np 1 -x UCX_TLS=angara,self "${job[@]}" : -np 1 -x UCX_TLS=angara,self \
+        unshare -p -f --mount-proc "${job[@]}"
+    ok 'another PID namespace: the job ends with an error' all_of rc_error -- \
+        line_count 'PID namespace' 1 4 -- nothing_left
+else
+    skip 'another PID namespace: the job ends with an error' 'unshare is not permitted'
+fi
+run 40 mpirun -np 1 -x UCX_TLS=angara,self -x UCX_ANGARA_RING_SLOTS=16 "${job[@]}" : \
+    -np 1 -x UCX_TLS=angara,self -x UCX_ANGARA_RING_SLOTS=1024 "${job[@]}"
+different_rings()
+{
+    [[ $rc != 124 && $rc != 137 ]] || why 'the job hangs' || return 1
+    fallen_back || line_count 'UCX_ANGARA_RING_SLOTS' 1 2
+}
+ok 'rings of different size: it works, or names the setting' different_rings
+
+# --- limits and rules --------------------------------------------------------------------------------
+
+seccomp=("$faults/fault_restrict" process_vm_readv process_vm_writev --)
+mpi 30 2 "${seccomp[@]}" "$program" --size 500000 --window 2 --seconds 0.1
+ok 'process_vm_* refused: right data, one warning from each rank' all_of fallen_back -- \
+    only_messages 'warning: process_vm' 2 2
+mpi 30 2 "${seccomp[@]}" "$program" --mode get --created --size 50000 --seconds 0.1
+ok 'the same with one-sided traffic' all_of fallen_back -- only_messages 'warning: process_vm' 2 2
+
+descriptors()
+{
+    local limit met=0
+    for limit in 24 26 28 30 32 34 36; do
+        mpi 30 2 prlimit --nofile="$limit" "${job[@]}"
+        # What Open MPI and UCX do with fewer than they need is theirs.
+        if ! cat "$out/stdout" "$out/stderr" | grep -Eq '^angara\['; then
+            continue
+        fi
+        all_of ended -- line_count 'ulimit -n' 1 20 || why "with $limit" || return 1
+        met=$((met + 1))
+    done
+    [[ $met -gt 0 ]] || why 'the limit was never ours'
+}
+ok 'RLIMIT_NOFILE' descriptors
+# Open MPI's own shared memory would be killed by SIGXFSZ.
+mpi 30 2 --mca btl ^vader prlimit --fsize=8000000 "${job[@]}"
+ok 'RLIMIT_FSIZE' all_of ended -- line_count 'ulimit -f' 1 4
+mpi 30 2 prlimit --memlock=0 "$program" --seconds 0 --size 300000 --window 2
+ok 'RLIMIT_MEMLOCK is not needed' well
+# Open MPI and UCX abort here and there when memory is short. We may not, nor hang, nor be silent.
+address_space()
+{
+    local mib met=0
+    for mib in 200 220 240 260 280; do
+        mpi 30 2 prlimit --as=$((mib << 20)) "$program" --seconds 0 --size 1000000 --window 8
+        [[ $rc != 124 && $rc != 137 ]] || why "it hangs with $mib MiB" || return 1
+        line_count 'wrong data|libangara.*\+0x|libuct_angara.*\+0x' 0 0 || return 1
+        ! grep -q '^angara' "$out/stderr" || met=$((met + 1))
+        ! grep '^angara' "$out/stderr" | grep -v 'ulimit -v' || return 1
+    done
+    [[ $met -gt 0 ]] || why 'the limit was never ours'
+}
+ok 'RLIMIT_AS' address_space
+ok 'nothing is left' nothing_left
+
+finish

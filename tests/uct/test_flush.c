@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Flush in detail: what it covers, messages included; how many markers it costs; several peers;
+ * cancel; behind pending requests; where there is nothing to flush.
+ */
+#include "ut.h"
+#include "ut_inside.h"
+
+#define FL_AM     6
+#define FL_MEMORY ((size_t)1 << 20)
+
+typedef struct {
+    ut_t       *t;
+    ut_mem_t    mem;
+    ut_remote_t remotes[UT_MAX_RANKS];
+    uint64_t    received;
+} fl_t;
+
+static ucs_status_t fl_receive(void *arg, void *data, size_t length, unsigned flags)
+{
+    fl_t *fl = arg;
+
+    (void)flags;
+    CHECK_DATA(data, length, fl->received);
+    ++fl->received;
+    return UCS_OK;
+}
+
+static void fl_init(fl_t *fl, ut_t *t)
+{
+    memset(fl, 0, sizeof(*fl));
+    ut_open(t);
+    fl->t = t;
+    ut_mem_init(t, &fl->mem, UT_MEM_PRIVATE, FL_MEMORY);
+    memset(fl->mem.addr, 0, FL_MEMORY);
+    ut_mem_exchange(t, &fl->mem, fl->remotes);
+    CHECK_OK(uct_iface_set_am_handler(t->main.iface, FL_AM, fl_receive, fl, 0));
+    ut_barrier(t);
+}
+
+static void fl_cleanup(fl_t *fl)
+{
+    ut_t *t = fl->t;
+
+    ut_flush(t, &t->main);
+    ut_barrier(t);
+    ut_remotes_release(t, fl->remotes);
+    ut_mem_cleanup(t, &fl->mem);
+    ut_close(t);
+}
+
+static void fl_put(fl_t *fl, unsigned rank, size_t offset, uint64_t value)
+{
+    POST_OK(fl->t, uct_ep_put_short(fl->t->ep[rank], &value, sizeof(value),
+                                    fl->remotes[rank].addr + offset, fl->remotes[rank].key.rkey));
+}
+
+/* ---- messages ------------------------------------------------------------------------------ */
+
+/*
+ * A flush covers messages: when the target hears of it by the socket, they are in its memory, and a
+ * little progress of its own delivers all of them.
+ */
+static void flush_covers_messages(ut_t *t)
+{
+    unsigned  rounds = ut_rounds(500), round, turns, i;
+    uint64_t  sent   = 0, count;
+    char      data[3000];
+    ut_pack_t pack = {data, 0};
+    ut_comp_t comp;
+    fl_t      fl;
+
+    fl_init(&fl, t);
+    for (round = 0; round < rounds; ++round) {
+        if (t->rank == 0) {
+            count = 1 + ut_random(t) % 10;
+            for (i = 0; i < count; ++i) {
+                pack.length = ut_random(t) %
+                              (i % 4 ? 60 : ucs_min(sizeof(data), t->main.attr.cap.am.max_bcopy));
+                ut_fill(data, pack.length, sent++);
+                CHECK_EQ(UT_POST(t, uct_ep_am_bcopy(t->ep[1], FL_AM, ut_pack, &pack, 0)),
+                         pack.length);
+            }
+            COMPLETE_OK(t, &comp, uct_ep_flush(t->ep[1], 0, &comp.super));
+            ut_send_word(t, 1, sent);
+            CHECK_EQ(ut_recv_word(t, 1), sent);
+        } else {
+            sent = (round == 0) ? ut_recv_word(t, 0) : ut_recv_word_still(t, 0);
+            for (turns = 0; (turns < 2000) && (fl.received < sent); ++turns) {
+                ut_progress(t);
+            }
+            CHECK_EQ(fl.received, sent);
+            ut_send_word(t, 0, sent);
+            ut_progress(t);
+        }
+    }
+    fl_cleanup(&fl);
+}
+
+/* ---- cost ---------------------------------------------------------------------------------- */
+
+static uint64_t fl_markers(const ut_t *t)
+{
+    ut_inside_t inside;
+
+    ut_inside(t->main.iface, &inside);
+    return inside.markers;
+}
+
+/* However often it is polled, a flush of the interface posts one marker per dirty peer at most. */
+static void markers_counted(ut_t *t)
+{
+    unsigned rounds = ut_rounds(300), round, dirty, i;
+    uint64_t before;
+    fl_t     fl;
+
+    fl_init(&fl, t);
+    for (round = 0; (t->rank == 0) && (round < rounds); ++round) {
+        ut_flush(t, &t->main);
+        before = fl_markers(t);
+        dirty  = round % (t->nranks + 1);
+        for (i = 0; i < dirty; ++i) {
+            fl_put(&fl, i, 0, round);
+            fl_put(&fl, i, 8, round);
+        }
+        /* many polls without, and then with progress */
+        for (i = 0; i < 50; ++i) {
+            if (uct_iface_flush(t->main.iface, 0, NULL) == UCS_OK) {
+                break;
+            }
+        }
+        CHECK(fl_markers(t) <= before + dirty);
+        ut_flush(t, &t->main);
+        CHECK(fl_markers(t) <= before + dirty);
+        /* the own PE needs none, perhaps; the others do */
+        CHECK(fl_markers(t) + 1 >= before + dirty);
+
+        /* clean now: neither flush, nor fence, posts anything */
+        before = fl_markers(t);
+        CHECK_OK(uct_iface_flush(t->main.iface, 0, NULL));
+        CHECK_OK(uct_ep_flush(t->ep[1], 0, NULL));
+        CHECK_OK(uct_iface_fence(t->main.iface, 0));
+        CHECK_OK(uct_ep_fence(t->ep[1], 0));
+        ut_progress(t);
+        CHECK_EQ(fl_markers(t), before);
+    }
+    fl_cleanup(&fl);
+}
+
+/* ---- several peers -------------------------------------------------------------------------- */
+
+static void flush_all_peers(ut_t *t)
+{
+    unsigned           rounds = ut_rounds(1000), round, i;
+    volatile uint64_t *words;
+    ut_comp_t          comp;
+    ssize_t            status;
+    fl_t               fl;
+
+    fl_init(&fl, t);
+    words = (volatile uint64_t *)(void *)fl.mem.addr;
+    for (round = 1; round <= rounds; ++round) {
+        for (i = 0; i < t->nranks; ++i) {
+            fl_put(&fl, i, t->rank * 8, round);
+        }
+        ut_comp_init(&comp, 1);
+        status = UT_POST(t, uct_iface_flush(t->main.iface, 0, &comp.super));
+        CHECK_OK(ut_comp_wait(t, (ucs_status_t)status, &comp));
+        ut_barrier(t);
+        for (i = 0; i < t->nranks; ++i) {
+            CHECK_EQ(words[i], round);
+        }
+        ut_barrier(t);
+    }
+    fl_cleanup(&fl);
+}
+
+/* Several flushes of the interface under way at once, with operations in between. */
+static void flush_nested(ut_t *t)
+{
+    enum { DEPTH = 8 };
+    static ut_comp_t comps[DEPTH];
+    unsigned         rounds = ut_rounds(300), round, i;
+    ssize_t          status;
+    fl_t             fl;
+
+    fl_init(&fl, t);
+    for (round = 0; round < rounds; ++round) {
+        for (i = 0; i < DEPTH; ++i) {
+            fl_put(&fl, i % t->nranks, t->rank * 8, i);
+            ut_comp_init(&comps[i], 1);
+            status = (i % 2) ? UT_POST(t, uct_iface_flush(t->main.iface, 0, &comps[i].super)) :
+                               UT_POST(t, uct_ep_flush(t->ep[i % t->nranks], 0, &comps[i].super));
+            if (status == UCS_OK) {
+                comps[i].calls  = 1;
+                comps[i].status = UCS_OK;
+            } else {
+                CHECK_STATUS(status, UCS_INPROGRESS);
+            }
+        }
+        for (i = 0; i < DEPTH; ++i) {
+            UT_WAIT(t, comps[i].calls > 0);
+        }
+        ut_progress(t);
+        for (i = 0; i < DEPTH; ++i) {
+            CHECK_EQ(comps[i].calls, 1);
+            CHECK_OK(comps[i].status);
+        }
+    }
+    fl_cleanup(&fl);
+}
+
+/* ---- cancel -------------------------------------------------------------------------------- */
+
+/* After a cancelled flush nothing lands any more: the target takes a picture and compares. */
+static void flush_cancel(ut_t *t)
+{
+    enum { LENGTH = 200000 };
+    unsigned  rounds = ut_rounds(200), round;
+    char     *source, *picture = malloc(FL_MEMORY);
+    uct_iov_t iov = {.length = LENGTH, .count = 1};
+    ut_comp_t put, flush;
+    ssize_t   status;
+    ut_mem_t  near;
+    fl_t      fl;
+
+    fl_init(&fl, t);
+    ut_mem_init(t, &near, UT_MEM_PRIVATE, FL_MEMORY);
+    source = near.addr;
+    for (round = 0; round < rounds; ++round) {
+        if (t->rank == 0) {
+            ut_fill(source, LENGTH, round);
+            iov.buffer = source;
+            iov.memh   = near.memh;
+            ut_comp_init(&put, 1);
+            ut_comp_init(&flush, 1);
+            status = UT_POST(t, uct_ep_put_zcopy(t->ep[1], &iov, 1, fl.remotes[1].addr,
+                                                 fl.remotes[1].key.rkey, &put.super));
+            CHECK((status == UCS_OK) || (status == UCS_INPROGRESS));
+            put.calls += (status == UCS_OK);
+            status = UT_POST(t, uct_ep_flush(t->ep[1], UCT_FLUSH_FLAG_CANCEL, &flush.super));
+            ut_comp_wait(t, (ucs_status_t)status, &flush);
+            CHECK_EQ(put.calls, 1); /* what it cancels has ended, one way or the other */
+            memset(source, 0xee, LENGTH);
+            ut_send_word(t, 1, round);
+            ut_recv_word(t, 1);
+        } else {
+            ut_recv_word_still(t, 0);
+            memcpy(picture, fl.mem.addr, FL_MEMORY);
+            ut_sleep_ms(ut_chaos() ? 5 : 0);
+            CHECK(memcmp(picture, fl.mem.addr, FL_MEMORY) == 0);
+            ut_send_word(t, 0, round);
+        }
+    }
+    free(picture);
+    ut_mem_cleanup(t, &near);
+    fl_cleanup(&fl);
+}
+
+/* ---- pending requests ----------------------------------------------------------------------- */
+
+typedef struct {
+    uct_pending_req_t super;
+    ut_t             *t;
+    unsigned          refuse;
+    int               done;
+} fl_req_t;
+
+static ucs_status_t fl_dispatch(uct_pending_req_t *self)
+{
+    fl_req_t *req = (fl_req_t *)self;
+
+    if (req->refuse > 0) {
+        --req->refuse;
+        return UCS_ERR_NO_RESOURCE;
+    }
+    req->done = 1;
+    return UCS_OK;
+}
+
+/* A flush doesn't overtake what is queued: it is refused, or completes behind it. */
+static void flush_behind_pending(ut_t *t)
+{
+    unsigned  rounds = ut_rounds(500), round;
+    fl_req_t  req    = {.t = t, .super.func = fl_dispatch};
+    ut_comp_t comp;
+    ssize_t   status;
+    fl_t      fl;
+
+    fl_init(&fl, t);
+    for (round = 0; (t->rank == 0) && (round < rounds); ++round) {
+        fl_put(&fl, 1, 0, round);
+        req.refuse = 1 + round % 5;
+        req.done   = 0;
+        if (uct_ep_pending_add(t->ep[1], &req.super, 0) != UCS_OK) {
+            continue;
+        }
+        ut_comp_init(&comp, 1);
+        if (round % 2) {
+            status = UT_POST(t, uct_ep_flush(t->ep[1], 0, &comp.super));
+        } else {
+            status = UT_POST(t, uct_iface_flush(t->main.iface, 0, &comp.super));
+        }
+        CHECK_OK(ut_comp_wait(t, (ucs_status_t)status, &comp));
+        CHECK(req.done);
+    }
+    fl_cleanup(&fl);
+}
+
+/* ---- the tests ----------------------------------------------------------------------------- */
+
+#define FL_TEST(_name, _nranks, _func) \
+    static void _name(void **state)    \
+    {                                  \
+        (void)state;                   \
+        ut_run(_nranks, _func, NULL);  \
+    }
+
+FL_TEST(test_flush_covers_messages, 2, flush_covers_messages)
+FL_TEST(test_markers_counted, 3, markers_counted)
+FL_TEST(test_flush_all_peers, 3, flush_all_peers)
+FL_TEST(test_flush_nested, 2, flush_nested)
+FL_TEST(test_flush_cancel, 2, flush_cancel)
+FL_TEST(test_flush_behind_pending, 2, flush_behind_pending)
+
+int main(int argc, char **argv)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_flush_covers_messages), cmocka_unit_test(test_markers_counted),
+        cmocka_unit_test(test_flush_all_peers),       cmocka_unit_test(test_flush_nested),
+        cmocka_unit_test(test_flush_cancel),          cmocka_unit_test(test_flush_behind_pending),
+    };
+
+    return ut_main(argc, argv, "flush", tests, sizeof(tests) / sizeof(tests[0]));
+}

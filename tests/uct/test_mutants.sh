@@ -1,0 +1,74 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# The proof of the completion rules: each deliberate error of the mutants' build (see
+# docs/protocols.md, "Mutants") must make the data-integrity tests fail in chaos mode, with every seed;
+# without one they must pass. Prints TAP. $B is the mutants' build folder.
+
+set -euo pipefail
+
+readonly build=${B:-build/mutants}
+readonly program=$build/tests/uct/test_complete
+readonly seeds=(1 2 3)
+
+# Long delays, so that a busy machine doesn't hide an early completion.
+export ANGARA_CHAOS_DELAY=200
+export UCX_LOG_LEVEL=fatal CMOCKA_MESSAGE_OUTPUT=TAP
+
+# Which tests are about the rule that a mutant breaks.
+declare -rA filters=(
+    [marker_before_data]='test_??t_zcopy_done*'
+    [self_marker_put]='test_put_zcopy_done*'
+    [self_marker_flush]='test_put_flushed*'
+    [slot_reuse]='test_flush_pipeline*'
+    [fence_nowait]='test_fence*'
+)
+
+number=0
+failed=0
+
+report()
+{
+    local ok=$1 text=$2
+    number=$((number + 1))
+    if [[ $ok == yes ]]; then
+        echo "ok $number - $text"
+    else
+        echo "not ok $number - $text"
+        failed=1
+    fi
+}
+
+# Runs the program with filter $1; prints the number of its tests that failed, or the reason why it
+# can't be said.
+count_failures()
+{
+    local output
+    output=$(timeout 60 "$program" "$1" 2>/dev/null) || true
+    if ! grep -q '^1\.\.[1-9]' <<<"$output"; then
+        echo "no plan"
+    else
+        grep -c '^not ok' <<<"$output" || true
+    fi
+}
+
+if [[ ! -x $program ]]; then
+    echo "1..0 # SKIP $program is not built (make FLAVOR=mutants tests)"
+    exit 0
+fi
+
+echo "1..$((${#seeds[@]} * (1 + ${#filters[@]})))"
+for seed in "${seeds[@]}"; do
+    export ANGARA_CHAOS=$seed
+    unset ANGARA_MUTANT
+    failures=$(count_failures '*')
+    [[ $failures == 0 ]] && ok=yes || ok=no
+    report "$ok" "no mutant, seed $seed: $failures tests fail"
+    for mutant in marker_before_data self_marker_put self_marker_flush slot_reuse fence_nowait; do
+        export ANGARA_MUTANT=$mutant
+        failures=$(count_failures "${filters[$mutant]}")
+        [[ $failures == [1-9]* ]] && ok=yes || ok=no
+        report "$ok" "mutant $mutant, seed $seed: caught by $failures tests"
+    done
+done
+exit "$failed"

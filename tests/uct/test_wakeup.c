@@ -1,0 +1,357 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Sleeping on the event descriptor: what arrived before arming is told by arming, what arrives
+ * after it makes the descriptor readable; nothing falls in between. A lost wake-up shows as a sleep
+ * that ends by its time-out with a message there.
+ */
+#include "ut.h"
+
+#include <poll.h>
+
+#define WU_AM       9
+#define WU_PATIENCE 5000 /* ms of sleep that count as a lost wake-up */
+
+typedef struct {
+    ut_t    *t;
+    int      fd;
+    uint64_t received;
+    uint64_t slept; /* times that the descriptor was really waited for */
+} wu_t;
+
+static ucs_status_t wu_receive(void *arg, void *data, size_t length, unsigned flags)
+{
+    wu_t    *wu = arg;
+    uint64_t header;
+
+    (void)flags;
+    CHECK_EQ(length, sizeof(header));
+    memcpy(&header, data, sizeof(header));
+    CHECK_EQ(header, wu->received);
+    ++wu->received;
+    return UCS_OK;
+}
+
+static void wu_init(wu_t *wu, ut_t *t)
+{
+    memset(wu, 0, sizeof(*wu));
+    ut_open(t);
+    wu->t = t;
+    CHECK(t->main.attr.cap.event_flags & UCT_IFACE_FLAG_EVENT_FD);
+    CHECK(t->main.attr.cap.event_flags & UCT_IFACE_FLAG_EVENT_RECV);
+    CHECK(t->main.attr.cap.event_flags & UCT_IFACE_FLAG_EVENT_SEND_COMP);
+    CHECK_OK(uct_iface_event_fd_get(t->main.iface, &wu->fd));
+    CHECK_OK(uct_iface_set_am_handler(t->main.iface, WU_AM, wu_receive, wu, 0));
+    ut_barrier(t);
+}
+
+static int wu_readable(const wu_t *wu, int ms)
+{
+    struct pollfd pfd = {.fd = wu->fd, .events = POLLIN};
+
+    return poll(&pfd, 1, ms) > 0;
+}
+
+/* Sleep once, as UCX's users do: progress until idle, arm, wait. */
+static void wu_sleep(wu_t *wu, unsigned events)
+{
+    ucs_status_t status;
+
+    if (uct_worker_progress(wu->t->worker) > 0) {
+        return;
+    }
+    status = uct_iface_event_arm(wu->t->main.iface, events);
+    if (status == UCS_ERR_BUSY) {
+        return;
+    }
+    CHECK_OK(status);
+    ++wu->slept;
+    if (!wu_readable(wu, WU_PATIENCE)) {
+        uint64_t before = wu->received;
+
+        ut_progress_ms(wu->t, 10);
+        ut_fail(__FILE__, __LINE__, "slept for %d ms, %s", WU_PATIENCE,
+                (wu->received > before) ? "with a message there: a lost wake-up" :
+                                          "and nothing came");
+    }
+}
+
+static void wu_send(ut_t *t, unsigned rank, uint64_t number)
+{
+    POST_OK(t, uct_ep_am_short(t->ep[rank], WU_AM, number, NULL, 0));
+}
+
+/* ---- single steps -------------------------------------------------------------------------- */
+
+/* Arm until it isn't busy; first contact leaves some work behind. */
+static void wu_arm(wu_t *wu, unsigned events)
+{
+    ut_timer_t   timer = {0, 0};
+    ucs_status_t status;
+
+    while ((status = uct_iface_event_arm(wu->t->main.iface, events)) == UCS_ERR_BUSY) {
+        ut_relax(wu->t, &timer, __FILE__, __LINE__, "arming");
+    }
+    CHECK_OK(status);
+}
+
+static void steps_rank1(wu_t *wu)
+{
+    ut_t *t = wu->t;
+
+    UT_WAIT(t, wu->received == 1); /* the ring is there */
+    ut_progress_ms(t, 20);
+
+    /* idle: armed, and silent */
+    wu_arm(wu, UCT_EVENT_RECV);
+    CHECK(!wu_readable(wu, 50));
+
+    /* armed, then a message */
+    ut_send_word(t, 0, 1);
+    CHECK(wu_readable(wu, WU_PATIENCE));
+    CHECK_EQ(wu->received, 1); /* not without progress */
+    UT_WAIT(t, wu->received == 2);
+
+    /* a message, then arming tells of it */
+    ut_send_word(t, 0, 2);
+    CHECK_EQ(ut_recv_word_still(t, 0), 2);
+    CHECK_STATUS(uct_iface_event_arm(t->main.iface, UCT_EVENT_RECV), UCS_ERR_BUSY);
+    UT_WAIT(t, wu->received == 3);
+
+    /* armed twice is armed; progress in between disarms without harm */
+    wu_arm(wu, UCT_EVENT_RECV);
+    wu_arm(wu, UCT_EVENT_RECV | UCT_EVENT_SEND_COMP);
+    ut_progress_ms(t, 5);
+    wu_arm(wu, UCT_EVENT_RECV | UCT_EVENT_RECV_SIG);
+    CHECK(!wu_readable(wu, 20));
+    ut_send_word(t, 0, 3);
+    CHECK(wu_readable(wu, WU_PATIENCE));
+    UT_WAIT(t, wu->received == 4);
+}
+
+static void steps(ut_t *t)
+{
+    uint64_t number;
+    wu_t     wu;
+
+    wu_init(&wu, t);
+    if (t->rank == 0) {
+        wu_send(t, 1, 0);
+        for (number = 1; number <= 3; ++number) {
+            CHECK_EQ(ut_recv_word(t, 1), number);
+            wu_send(t, 1, number);
+            ut_flush(t, &t->main);
+            if (number == 2) {
+                ut_send_word(t, 1, number); /* it lies there now */
+            }
+        }
+    } else {
+        steps_rank1(&wu);
+    }
+    ut_barrier(t);
+    ut_close(t);
+}
+
+/* ---- the race ------------------------------------------------------------------------------ */
+
+/*
+ * Both ends sleep between messages, and wait for random short times, so that the message comes
+ * before, while, and after the other arms.
+ */
+static void race(ut_t *t)
+{
+    uint64_t rounds = ut_chaos() ? 1000 : 10000, i;
+    wu_t     wu;
+
+    wu_init(&wu, t);
+    for (i = 0; i < rounds; ++i) {
+        if (t->rank == 0) {
+            wu_send(t, 1, i);
+        }
+        while (wu.received <= i) {
+            if (ut_random(t) % 4 == 0) {
+                ut_spin_ns(ut_random(t) % 4000);
+            }
+            wu_sleep(&wu, UCT_EVENT_RECV | UCT_EVENT_SEND_COMP);
+        }
+        if (t->rank == 1) {
+            if (ut_random(t) % 2 == 0) {
+                ut_spin_ns(ut_random(t) % 20000);
+            }
+            wu_send(t, 0, i);
+        }
+    }
+    CHECK(wu.slept > rounds / 20); /* else nothing was tested */
+    ut_barrier(t);
+    ut_close(t);
+}
+
+/* Three against one: two that send at any time, one that sleeps. */
+typedef struct {
+    wu_t     wu;
+    uint64_t total;
+} wu_many_t;
+
+static ucs_status_t wu_receive_any(void *arg, void *data, size_t length, unsigned flags)
+{
+    wu_many_t *many = arg;
+
+    (void)data;
+    (void)length;
+    (void)flags;
+    ++many->total;
+    return UCS_OK;
+}
+
+static void race_many(ut_t *t)
+{
+    uint64_t  count = ut_rounds(5000), i;
+    wu_many_t many;
+
+    memset(&many, 0, sizeof(many));
+    wu_init(&many.wu, t);
+    CHECK_OK(uct_iface_set_am_handler(t->main.iface, WU_AM, wu_receive_any, &many, 0));
+    ut_barrier(t);
+    if (t->rank == 0) {
+        while (many.total < count * (t->nranks - 1)) {
+            wu_sleep(&many.wu, UCT_EVENT_RECV);
+        }
+    } else {
+        for (i = 0; i < count; ++i) {
+            wu_send(t, 0, i);
+            ut_spin_ns(ut_random(t) % 30000);
+        }
+    }
+    ut_barrier(t);
+    ut_close(t);
+}
+
+/* ---- completions of sends ------------------------------------------------------------------- */
+
+/* Whoever sleeps for a completion wakes when it is there. */
+static void send_completion(ut_t *t)
+{
+    enum { LENGTH = 50000 };
+    unsigned    rounds = ut_rounds(2000), i;
+    uct_iov_t   iov    = {.length = LENGTH, .count = 1};
+    ut_remote_t remotes[UT_MAX_RANKS];
+    ut_mem_t    mem;
+    ut_comp_t   comp;
+    ssize_t     status;
+    wu_t        wu;
+
+    wu_init(&wu, t);
+    ut_mem_init(t, &mem, UT_MEM_PRIVATE, 2 * LENGTH);
+    ut_mem_exchange(t, &mem, remotes);
+    iov.buffer = mem.addr + LENGTH * t->rank; /* the other half than what the peer writes to */
+    iov.memh   = mem.memh;
+    for (i = 0; i < rounds; ++i) {
+        ut_comp_init(&comp, 1);
+        if (i % 2) {
+            status = UT_POST(t, uct_ep_put_zcopy(t->ep[1 - t->rank], &iov, 1,
+                                                 remotes[1 - t->rank].addr + LENGTH * t->rank,
+                                                 remotes[1 - t->rank].key.rkey, &comp.super));
+        } else {
+            status = UT_POST(t, uct_ep_get_zcopy(t->ep[1 - t->rank], &iov, 1,
+                                                 remotes[1 - t->rank].addr + LENGTH * t->rank,
+                                                 remotes[1 - t->rank].key.rkey, &comp.super));
+        }
+        while ((status == UCS_INPROGRESS) && (comp.calls == 0)) {
+            wu_sleep(&wu, UCT_EVENT_SEND_COMP | UCT_EVENT_RECV);
+        }
+    }
+    ut_flush(t, &t->main);
+    ut_barrier(t);
+    ut_remotes_release(t, remotes);
+    ut_mem_cleanup(t, &mem);
+    ut_close(t);
+}
+
+/* ---- room in a ring ------------------------------------------------------------------------- */
+
+typedef struct {
+    uct_pending_req_t super;
+    ut_t             *t;
+    uint64_t          next;
+    uint64_t          count;
+    int               queued;
+} wu_stream_t;
+
+static ucs_status_t wu_stream_run(wu_stream_t *stream)
+{
+    ucs_status_t status;
+
+    while (stream->next < stream->count) {
+        status = uct_ep_am_short(stream->t->ep[1], WU_AM, stream->next, NULL, 0);
+        if (status != UCS_OK) {
+            return status;
+        }
+        ++stream->next;
+    }
+    return UCS_OK;
+}
+
+static ucs_status_t wu_stream_dispatch(uct_pending_req_t *self)
+{
+    wu_stream_t *stream = (wu_stream_t *)self;
+    ucs_status_t status = wu_stream_run(stream);
+
+    stream->queued = (status != UCS_OK);
+    return status;
+}
+
+/* A sender whose requests wait for room sleeps as well, and wakes when there is some. */
+static void room(ut_t *t)
+{
+    wu_stream_t stream = {.t = t, .count = ut_rounds(50000)};
+    wu_t        wu;
+
+    wu_init(&wu, t);
+    stream.super.func = wu_stream_dispatch;
+    if (t->rank == 0) {
+        while ((stream.next < stream.count) || stream.queued) {
+            if (!stream.queued && (wu_stream_run(&stream) == UCS_ERR_NO_RESOURCE)) {
+                stream.queued = (uct_ep_pending_add(t->ep[1], &stream.super, 0) == UCS_OK);
+            }
+            if (stream.queued) {
+                wu_sleep(&wu, UCT_EVENT_SEND_COMP | UCT_EVENT_RECV);
+            }
+        }
+        ut_send_word(t, 1, stream.next);
+    } else {
+        while (wu.received < stream.count) {
+            if (ut_random(t) % 8 == 0) {
+                ut_spin_ns(20000);
+            }
+            wu_sleep(&wu, UCT_EVENT_RECV);
+        }
+        CHECK_EQ(ut_recv_word(t, 0), wu.received);
+    }
+    ut_barrier(t);
+    ut_close(t);
+}
+
+/* ---- the tests ----------------------------------------------------------------------------- */
+
+#define WU_TEST(_name, _nranks, _func) \
+    static void _name(void **state)    \
+    {                                  \
+        (void)state;                   \
+        ut_run(_nranks, _func, NULL);  \
+    }
+
+WU_TEST(test_steps, 2, steps)
+WU_TEST(test_race, 2, race)
+WU_TEST(test_race_many, 3, race_many)
+WU_TEST(test_send_completion, 2, send_completion)
+WU_TEST(test_room, 2, room)
+
+int main(int argc, char **argv)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_steps),     cmocka_unit_test(test_race),
+        cmocka_unit_test(test_race_many), cmocka_unit_test(test_send_completion),
+        cmocka_unit_test(test_room),
+    };
+
+    return ut_main(argc, argv, "wakeup", tests, sizeof(tests) / sizeof(tests[0]));
+}

@@ -1,0 +1,170 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# angara_info and angara_perf as a user meets them: options, output, JSON, errors, man pages.
+# Functions are called through `check`.
+# shellcheck disable=SC2317
+set -euo pipefail
+
+root=$(cd "$(dirname "$0")/../.." && pwd)
+cd "$root"
+# shellcheck source=tests/unit/tap.sh
+source tests/unit/tap.sh
+
+bin=${B:-build}/bin
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# exits STATUS WORD COMMAND...: the command ends with STATUS and says WORD.
+exits() {
+    local want=$1 word=$2 got=0
+    shift 2
+    "$@" >"$work/out" 2>&1 || got=$?
+    if ((got != want)); then
+        echo "status $got, expected $want"
+        cat "$work/out"
+        return 1
+    fi
+    if ! grep -qF -- "$word" "$work/out"; then
+        echo "the output lacks: $word"
+        cat "$work/out"
+        return 1
+    fi
+}
+
+json() {
+    python3 -c '
+import json, sys
+data = json.load(open(sys.argv[1]))
+sys.exit(0 if eval("(" + sys.argv[2] + ")", {"d": data}) else 1)' "$work/json" "$1"
+}
+
+info_json() {
+    "$bin/angara_info" --json >"$work/json"
+    json 'd["devices"][0]["provider"] == "soft" and d["devices"][0]["inline_max"] >= 8 and
+          all(c["state"] in ("ok", "note", "missing", "error") for c in d["checks"]) and
+          len(d["checks"]) >= 10 and any(v["name"] == "ANGARA_CHAOS" for v in d["variables"])'
+}
+
+info_config_json() {
+    ANGARA_EVENTS=512 "$bin/angara_info" --config --json >"$work/json"
+    json '[v["value"] for v in d["variables"] if v["name"] == "ANGARA_EVENTS"] == ["512"]'
+}
+
+# Every line of a short run is `test size value unit` with a number above zero.
+perf_lines() {
+    "$bin/angara_perf" "$@" --iterations=200 --warm-up=20 >"$work/out"
+    [[ -s $work/out ]]
+    awk 'NF != 4 || $2 !~ /^[0-9]+$/ || $3 + 0 <= 0 || $4 !~ /^(ns|MB\/s|Mop\/s)$/ { print; bad = 1 }
+         END { exit bad }' "$work/out"
+}
+
+perf_all() {
+    perf_lines "$@" --all --size=1:70000
+    [[ $(cut -d' ' -f1 "$work/out" | sort -u | wc -l) -eq $("$bin/angara_perf" --list | wc -l) ]]
+}
+
+perf_json() {
+    "$bin/angara_perf" -n 100 -w 10 -s 8:64 --json put_lat atomic_lat >"$work/json"
+    json '[r["size"] for r in d["results"] if r["test"] == "put_lat"] == [8, 16, 32, 64] and
+          all(r["min"] <= r["value"] <= r["max"] for r in d["results"]) and d["memory"] == "shared"'
+}
+
+perf_sizes() {
+    "$bin/angara_perf" -n 10 -w 0 -s 3:20 put_lat | cut -d' ' -f2 | paste -sd' ' >"$work/out"
+    [[ $(<"$work/out") == "3 4 8 16 20" ]]
+}
+
+# Options of --help and of the man page are the same.
+man_has_options() {
+    local tool=$1 option page missing=0
+
+    page=$(sed 's/\\-/-/g; s/\\f.//g; s/ "/ /g; s/" / /g' "userlib/man/$tool.1")
+    while read -r option; do
+        if ! grep -qE -- "$option\b" <<<"$page"; then
+            echo "userlib/man/$tool.1 lacks $option"
+            missing=1
+        fi
+    done < <("$bin/$tool" --help | grep -oE -- '--[a-z][a-z-]+' | sort -u)
+    return "$missing"
+}
+
+man_has_tests() {
+    local name missing=0
+
+    while read -r name; do
+        if ! grep -qE "^\.BR? .*\b$name\b" userlib/man/angara_perf.1; then
+            echo "userlib/man/angara_perf.1 lacks $name"
+            missing=1
+        fi
+    done < <("$bin/angara_perf" --list)
+    return "$missing"
+}
+
+man_is_clean() {
+    local warnings
+    warnings=$(groff -man -ww -z "userlib/man/$1.1" 2>&1)
+    echo "$warnings"
+    [[ -z $warnings ]]
+}
+
+# One process of the two is killed: the other ends soon, with an error.
+perf_killed() {
+    local pid child status=0
+
+    "$bin/angara_perf" --cpu=none -n 1000000000 -s 8 put_lat >"$work/out" 2>&1 &
+    pid=$!
+    for _ in {1..200}; do
+        child=$(pgrep -P "$pid" || true)
+        [[ -n $child ]] && break
+        sleep 0.02
+    done
+    sleep 0.3
+    kill -9 "$child"
+    for _ in {1..100}; do
+        kill -0 "$pid" 2>/dev/null || break
+        sleep 0.1
+    done
+    if kill -9 "$pid" 2>/dev/null; then
+        echo 'still running 10 s later'
+        return 1
+    fi
+    wait "$pid" || status=$?
+    ((status == 1))
+}
+
+check 'angara_info prints the device' exits 0 'provider soft' "$bin/angara_info"
+check 'angara_info shows what is missing' exits 0 'This machine' "$bin/angara_info"
+check 'angara_info --json is JSON' info_json
+check 'angara_info --config lists variables' exits 0 'ANGARA_SOFT_LOOPBACK=y' "$bin/angara_info" --config
+check 'angara_info --config --json shows values in force' info_config_json
+check 'angara_info --version' exits 0 "$("$bin/angara_info" --version)" "$bin/angara_info" -V
+check 'angara_info refuses unknown options' exits 2 '--help' "$bin/angara_info" --bogus
+check 'angara_info refuses arguments' exits 2 'unexpected' "$bin/angara_info" soft
+check 'angara_info without the device' exits 1 'no such device' "$bin/angara_info" --device=bogus
+check 'angara_info with a wrong setting' exits 1 'ANGARA_CHAOS' env ANGARA_CHAOS=maybe "$bin/angara_info"
+check 'angara_perf runs all tests' perf_all
+check 'angara_perf runs all tests on private memory, validated' perf_all --memory=private --check
+check 'angara_perf without process_vm' env ANGARA_SOFT_CMA=n "$bin/angara_perf" -n 50 -w 5 -s 8:64K -c -m private
+check 'angara_perf without loopback' env ANGARA_SOFT_LOOPBACK=n "$bin/angara_perf" -n 50 -w 5 -s 8:64K -c
+check 'angara_perf in chaos mode' env ANGARA_CHAOS=5 "$bin/angara_perf" -n 50 -w 5 -s 8:1K -c
+check 'angara_perf --json is JSON' perf_json
+check 'angara_perf measures the sizes asked for' perf_sizes
+check 'angara_perf refuses unknown tests' exits 2 'no test' "$bin/angara_perf" bogus_lat
+check 'angara_perf refuses wrong sizes' exits 2 'no size' "$bin/angara_perf" -s 8:4 put_lat
+check 'angara_perf refuses sizes beyond its limit' exits 2 'no size' "$bin/angara_perf" -s 1T put_lat
+check 'angara_perf refuses wrong counts' exits 2 'iterations' "$bin/angara_perf" -n 0
+check 'angara_perf refuses wrong memory' exits 2 'shared or private' "$bin/angara_perf" -m gpu
+check 'angara_perf refuses a CPU that is not there' exits 1 'CPU' "$bin/angara_perf" --cpu=0,1023 put_lat
+check 'angara_perf refuses a wrong device' exits 1 'no such device' "$bin/angara_perf" -d bogus put_lat
+check 'angara_perf ends when its partner is killed' perf_killed
+for tool in angara_info angara_perf; do
+    check "the man page of $tool has all options" man_has_options "$tool"
+    if command -v groff >/dev/null; then
+        check "the man page of $tool has no mistakes" man_is_clean "$tool"
+    else
+        skip "the man page of $tool has no mistakes" 'groff is not installed'
+    fi
+done
+check 'the man page of angara_perf has all tests' man_has_tests
+tap_end
