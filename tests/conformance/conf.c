@@ -3,6 +3,7 @@
  * Harness of the conformance suite: processes, sockets between them, and the helpers that almost
  * every test needs. Public API only.
  */
+#define _GNU_SOURCE
 #include "conf.h"
 
 #include <cmocka.h>
@@ -124,6 +125,26 @@ int conf_matches(const void *buffer, size_t length, uint64_t seed)
         }
     }
     return 1;
+}
+
+void conf_pin(conf_t *t)
+{
+    cpu_set_t allowed, mine;
+    unsigned  rank = 0;
+    size_t    cpu;
+
+    if ((sched_getaffinity(0, sizeof(allowed), &allowed) != 0) ||
+        (CPU_COUNT(&allowed) < (int)t->nranks)) {
+        return;
+    }
+    for (cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+        if (CPU_ISSET(cpu, &allowed) && (rank++ == t->rank)) {
+            CPU_ZERO(&mine);
+            CPU_SET(cpu, &mine);
+            sched_setaffinity(0, sizeof(mine), &mine);
+            return;
+        }
+    }
 }
 
 /* ---- processes ----------------------------------------------------------------------------- */

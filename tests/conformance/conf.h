@@ -102,6 +102,8 @@ unsigned conf_rounds(unsigned rounds);
 int      conf_chaos(void);
 double   conf_now(void);
 void     conf_sleep_ms(unsigned ms);
+/** Keep each rank on a CPU of its own, where there are enough: races need both to run at once. */
+void conf_pin(conf_t *t);
 
 /** A boolean ANGARA_ variable that is on by default. */
 int conf_env_on(const char *name);

@@ -258,26 +258,37 @@ static void spin(uint64_t turns)
 
 /*
  * The race itself: the receiver arms at the very moment in which the sender stores its flag, with a
- * random skew of some ten nanoseconds up to a microsecond. Each wake-up is the only one.
+ * random skew of up to some hundred nanoseconds. Each wake-up is the only one of its round. Nothing
+ * is done between the last look and arming, as the window is only as long as a store is under way.
  */
 static void wake_race(conf_t *t)
 {
-    unsigned rounds = conf_rounds(conf_chaos() ? 1000 : 10000), n, seen = 0;
-    int      fd;
+    struct pollfd pfd    = {.events = POLLIN};
+    unsigned      rounds = conf_rounds(conf_chaos() ? 1000 : 60000), n, mask;
 
+    conf_pin(t);
     conf_open(t);
-    CHECK_OK(angara_pe_event_fd(t->pe, &fd));
+    CHECK_OK(angara_pe_event_fd(t->pe, &pfd.fd));
     for (n = 1; n <= rounds; ++n) {
+        mask = (64u << (n % 3)) - 1;
         if (t->rank == 0) {
             CONF_WAIT(t, window_word(t) == n);
-            spin(conf_random(t) % (1u << (n % 10)));
+            spin(conf_random(t) & mask);
             POST_OK(t, angara_put_u64(t->peer[1], 0, n));
             angara_wake_if_armed(t->peer[1]);
-        } else {
-            POST_OK(t, angara_put_u64(t->peer[0], 0, n));
-            spin(conf_random(t) % (1u << (n % 10)));
-            sleep_until(t, fd, n, 0, &seen);
+            continue;
         }
+        POST_OK(t, angara_put_u64(t->peer[0], 0, n));
+        spin(conf_random(t) & mask);
+        if (window_word(t) == n) {
+            continue;
+        }
+        CHECK_OK(angara_pe_event_arm(t->pe));
+        if ((window_word(t) != n) && (poll(&pfd, 1, CONF_TIMEOUT * 1000) != 1)) {
+            conf_fail(__FILE__, __LINE__, "wake-up %u of %u was lost", n, rounds);
+        }
+        angara_pe_event_disarm(t->pe);
+        CONF_WAIT(t, window_word(t) == n);
     }
     conf_close(t);
 }

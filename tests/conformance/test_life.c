@@ -169,80 +169,99 @@ static void kill_initiator(conf_t *t)
     conf_close_alone(t);
 }
 
+#define WAIT_LENGTH (1u << 20)
+#define SCRIBBLE_STEP \
+    1021u /* so that a scribble over all takes no time: an access is caught by it */
+
+/* Wait for all that was posted to rank 0, or its fault. */
+static angara_status_t finish(conf_t *t)
+{
+    uint64_t        value  = ++t->value;
+    angara_status_t status = CONF_POST(t, angara_marker(t->peer[0], t->slot, value));
+    conf_timer_t    timer  = conf_timer();
+
+    while ((status == ANGARA_OK) && !angara_marker_arrived(t->slot, value)) {
+        conf_relax(t, &timer, __FILE__, __LINE__, "marker or fault");
+        status = angara_peer_status(t->peer[0]);
+    }
+    return status;
+}
+
+/* Rank 1's side of a round: puts, or gets, of the whole region without a pause until it is gone. */
+static void access_until_gone(conf_t *t, int get, conf_mem_t *buf, const char *expected,
+                              uint64_t key)
+{
+    angara_status_t status = ANGARA_OK;
+    angara_event_t  event;
+    unsigned        n;
+
+    memcpy(buf->addr, expected, WAIT_LENGTH);
+    for (n = 0; status == ANGARA_OK; ++n) {
+        status = get ? angara_offload_get(t->peer[0], buf->mr, buf->addr, key, 0, WAIT_LENGTH) :
+                       angara_offload_put(t->peer[0], buf->mr, buf->addr, key, 0, WAIT_LENGTH);
+        if (n == 0) {
+            conf_send(t, 0, "r", 1);
+        }
+        if (status == ANGARA_OK) {
+            status = finish(t);
+        }
+        if (get && (status == ANGARA_OK)) { /* what was got in time has nothing of the scribble */
+            CHECK(memcmp(buf->addr, expected, WAIT_LENGTH) == 0);
+        }
+    }
+    if (status != ANGARA_ERR_KEY) {
+        CHECK_STATUS(status, ANGARA_ERR_PAIR);
+    }
+    CHECK(conf_event(t, &event, CONF_TIMEOUT));
+    CHECK_EQ(event.type, ANGARA_EVENT_FAULT);
+    CHECK_STATUS((angara_status_t)event.status, ANGARA_ERR_KEY);
+    CHECK_OK(angara_peer_reset(t->peer[0]));
+}
+
 /*
  * Deregistration waits for accesses in flight: rank 1 puts and gets without a pause; rank 0
  * deregisters, scribbles, and nothing may change its memory any more, nor may the scribble be got.
  */
 static void deregister_waits(conf_t *t)
 {
-    unsigned   rounds = conf_rounds(conf_chaos() ? 10 : 30), round, n;
-    size_t     length = 256u << 10;
+    unsigned   rounds   = conf_rounds(conf_chaos() ? 20 : 60), round;
+    char      *expected = malloc(WAIT_LENGTH), byte;
+    size_t     i;
     conf_mem_t mem, buf;
     uint64_t   keys[CONF_MAX_RANKS];
 
+    CHECK(expected != NULL);
+    memset(expected, 0x44, WAIT_LENGTH);
     conf_open(t);
-    conf_mem_init(t, &buf, 0, length, ANGARA_ACCESS_LOCAL_WRITE);
+    conf_mem_init(t, &buf, 0, WAIT_LENGTH, ANGARA_ACCESS_LOCAL_WRITE);
     for (round = 0; round < rounds; ++round) {
-        conf_mem_init(t, &mem, 0, length, ANGARA_ACCESS_ALL);
-        memset(mem.addr, 0x44, length);
+        conf_mem_init(t, &mem, 0, WAIT_LENGTH, ANGARA_ACCESS_ALL);
+        memcpy(mem.addr, expected, WAIT_LENGTH);
         conf_mem_exchange(t, &mem, keys);
         if (t->rank == 1) {
-            angara_status_t status = ANGARA_OK;
-            angara_event_t  event;
-            conf_timer_t    timer = conf_timer();
-
-            for (n = 0; status == ANGARA_OK; ++n) {
-                int get = (round + n) % 2;
-
-                memset(buf.addr, 0x44, length);
-                status = get ?
-                             angara_offload_get(t->peer[0], buf.mr, buf.addr, keys[0], 0, length) :
-                             angara_offload_put(t->peer[0], buf.mr, buf.addr, keys[0], 0, length);
-                if (n == 0) {
-                    conf_send(t, 0, "r", 1);
-                }
-                if (status == ANGARA_OK) {
-                    uint64_t value = ++t->value;
-
-                    status = CONF_POST(t, angara_marker(t->peer[0], t->slot, value));
-                    while ((status == ANGARA_OK) && !angara_marker_arrived(t->slot, value)) {
-                        conf_relax(t, &timer, __FILE__, __LINE__, "marker or fault");
-                        status = angara_peer_status(t->peer[0]);
-                    }
-                }
-                for (size_t i = 0; (status == ANGARA_OK) && (i < length); ++i) {
-                    CHECK(buf.addr[i] == 0x44);
-                }
-            }
-            if (status != ANGARA_ERR_KEY) {
-                CHECK_STATUS(status, ANGARA_ERR_PAIR);
-            }
-            CHECK(conf_event(t, &event, CONF_TIMEOUT));
-            CHECK_EQ(event.type, ANGARA_EVENT_FAULT);
-            CHECK_STATUS((angara_status_t)event.status, ANGARA_ERR_KEY);
-            CHECK_OK(angara_peer_reset(t->peer[0]));
+            access_until_gone(t, (int)(round % 2), &buf, expected, keys[0]);
             conf_barrier(t);
-            conf_mem_cleanup(&mem);
         } else {
-            char byte;
-
             conf_recv(t, 1, &byte, 1);
             usleep((unsigned)(conf_random(t) % 2000));
             CHECK_OK(angara_mr_deregister(mem.mr));
-            memset(mem.addr, 0xee, length);
+            for (i = 0; i < WAIT_LENGTH; i += SCRIBBLE_STEP) {
+                mem.addr[i] = 0x33;
+            }
             usleep(1000);
             conf_barrier(t);
-            for (size_t i = 0; i < length; ++i) {
-                CHECK((uint8_t)mem.addr[i] == 0xee);
+            for (i = 0; i < WAIT_LENGTH; i += SCRIBBLE_STEP) {
+                CHECK(mem.addr[i] == 0x33);
             }
             /* Registered again only to be cleaned up alike. */
-            CHECK_OK(angara_mr_register(t->dom, mem.addr, length, 0, &mem.mr));
-            conf_mem_cleanup(&mem);
+            CHECK_OK(angara_mr_register(t->dom, mem.addr, WAIT_LENGTH, 0, &mem.mr));
         }
+        conf_mem_cleanup(&mem);
         conf_barrier(t);
     }
     conf_mem_cleanup(&buf);
     conf_close(t);
+    free(expected);
 }
 
 /* Shared memory freed under access: the initiator gets a fault, never a signal. */

@@ -321,6 +321,8 @@ static void after_marker(conf_t *t)
     conf_close(t);
 }
 
+#define SELF_PIECE (4 * PIECE) /* more than is read at once */
+
 /* The marker to oneself: sources of operations to all destinations have been read, nothing more. */
 static void marker_self(conf_t *t)
 {
@@ -332,21 +334,21 @@ static void marker_self(conf_t *t)
     for (n = 1; n <= rounds; ++n) {
         if (t->rank == 0) {
             for (i = 1; i < t->nranks; ++i) {
-                conf_fill(r.buf.addr + i * PIECE, PIECE, n + i);
-                POST_OK(t, angara_offload_put(t->peer[i], r.buf.mr, r.buf.addr + i * PIECE,
-                                              r.keys[i], DATA, PIECE));
+                conf_fill(r.buf.addr + i * SELF_PIECE, SELF_PIECE, n + i);
+                POST_OK(t, angara_offload_put(t->peer[i], r.buf.mr, r.buf.addr + i * SELF_PIECE,
+                                              r.keys[i], DATA, SELF_PIECE));
             }
             ++t->value;
             POST_OK(t, angara_marker_self(t->pe, t->slot, t->value));
             CONF_WAIT(t, angara_marker_arrived(t->slot, t->value));
-            memset(r.buf.addr, 0xee, t->nranks * PIECE);
+            memset(r.buf.addr, 0xee, t->nranks * SELF_PIECE);
             for (i = 1; i < t->nranks; ++i) {
                 conf_marker(t, i);
             }
         }
         conf_barrier(t);
         if (t->rank != 0) {
-            CHECK_DATA(r.mem.addr + DATA, PIECE, n + t->rank);
+            CHECK_DATA(r.mem.addr + DATA, SELF_PIECE, n + t->rank);
         }
         conf_barrier(t);
     }

@@ -230,9 +230,17 @@ static void note_usage(void)
  */
 static void compare_usage(const char *who, unsigned clients)
 {
-    unsigned      fds  = fault_count_fds();
-    unsigned      maps = fault_count_maps();
-    unsigned long kib  = fault_resident_kib();
+    double        end = fault_seconds() + 3;
+    unsigned      fds, maps;
+    unsigned long kib;
+
+    /* The last ones that left may not have been noticed yet. */
+    while (worker != NULL && fault_count_fds() > fds_before && fault_seconds() < end) {
+        ucp_worker_progress(worker);
+    }
+    fds  = fault_count_fds();
+    maps = fault_count_maps();
+    kib  = fault_resident_kib();
 
     printf("%s: %u to %u descriptors, %u to %u mappings, %lu to %lu KiB\n", who, fds_before, fds,
            maps_before, maps, kib_before, kib);
@@ -271,6 +279,7 @@ static void second(const char *mode, unsigned count)
             exchange(i);
             close_ep(0);
             ucp_worker_destroy(worker);
+            worker = NULL;
             tell("", 1);
             if (recv(link_fd, &byte, 1, MSG_WAITALL) != 1) {
                 fault_end(FAULT_GONE, "the other process has gone");

@@ -20,7 +20,7 @@ trap 'exit 143' TERM INT
 # stats_sum NAME: the sum of a counter over all processes that wrote $work/stats.*
 stats_sum()
 {
-    cat "$work"/stats.* 2>/dev/null | awk -v name="$1" '$1 == name { sum += $2 } END { print sum + 0 }'
+    (cat "$work"/stats.* 2>/dev/null || true) | awk -v name="$1" '$1 == name { sum += $2 } END { print sum + 0 }'
 }
 
 stats_files()

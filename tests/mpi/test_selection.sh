@@ -136,6 +136,10 @@ has_ended_silently()
 
 test_asked()
 {
+    if (($(nproc) > 1)); then
+        run mpirun -np 2 -x "$asked" "$probe"
+        verdict "a plain mpirun -np 2 -x UCX_TLS=angara,self" is_angara
+    fi
     launch -- -x "$asked" "$probe"
     verdict "mpirun -x UCX_TLS=angara,self selects UCX and the transport" is_angara
     verdict "nothing is printed" is_silent

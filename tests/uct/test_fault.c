@@ -237,7 +237,7 @@ static void killed_sender(ut_t *t)
     ft_init(&ft, t);
     if (t->rank == 1) {
         for (sent = 0;; ++sent) {
-            pack.length = ut_random(t) % sizeof(data);
+            pack.length = ut_random(t) % ucs_min(sizeof(data), t->main.attr.cap.am.max_bcopy);
             UT_POST(t, uct_ep_am_bcopy(t->ep[0], FT_AM, ut_pack, &pack, 0));
             if (sent == 3000) {
                 raise(SIGKILL);

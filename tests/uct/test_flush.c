@@ -73,7 +73,8 @@ static void flush_covers_messages(ut_t *t)
     fl_init(&fl, t);
     for (round = 0; round < rounds; ++round) {
         if (t->rank == 0) {
-            count = 1 + ut_random(t) % 10;
+            /* the target sleeps: all must fit into the ring */
+            count = 1 + ut_random(t) % ucs_min(inside.slots / 16, (size_t)10);
             for (i = 0; i < count; ++i) {
                 pack.length = ut_random(t) %
                               (i % 4 ? 60 : ucs_min(sizeof(data), t->main.attr.cap.am.max_bcopy));

@@ -281,7 +281,10 @@ static void key_must_fail(ut_t *t, unsigned op, const uint8_t *packed, uint64_t 
         uct_iface_flush(iface.iface, 0, NULL);
         ut_progress(t);
         if (ut_now() > end) {
-            ut_fail(__FILE__, __LINE__, "operation %u with a wrong key was not refused", op % 5);
+            ut_fail(__FILE__, __LINE__,
+                    "operation %u with a wrong key was not refused (address %#llx, status %s, %s)",
+                    op % 5, (unsigned long long)addr, ucs_status_string((ucs_status_t)status),
+                    (comp.calls > 0) ? "completed" : "no completion");
         }
     }
     ut_progress(t);

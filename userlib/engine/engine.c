@@ -139,6 +139,24 @@ static angara_status_t advance_data(ang_entry_t *entry)
     return be->copy(entry->pair, &entry->remote, &entry->local, desc->length, &entry->done);
 }
 
+/*
+ * An entry that waited: its local region may have been deregistered meanwhile. What was staged for
+ * a put or fetched from the peer isn't taken back.
+ */
+static angara_status_t check_local_again(ang_entry_t *entry)
+{
+    const ang_desc_t *desc   = &entry->desc;
+    uint64_t          length = desc->op == ANG_OP_ATOMIC ? desc->width : desc->length;
+    unsigned          access = desc->op == ANG_OP_PUT ? 0 : ANGARA_ACCESS_LOCAL_WRITE;
+    ang_ref_t         local;
+
+    if (desc->lkey == 0 || entry->source_read) {
+        return ANGARA_OK;
+    }
+    return entry->pair->engine->backend->local(entry->pair, desc->lkey, desc->loffset, length,
+                                               access, &local);
+}
+
 angara_status_t ang_entry_advance(ang_entry_t *entry)
 {
     ang_engine_t   *engine = entry->pair->engine;
@@ -151,7 +169,7 @@ angara_status_t ang_entry_advance(ang_entry_t *entry)
             engine->backend->marker_land(engine, entry->desc.loffset, entry->desc.operand);
         }
     } else {
-        status = entry->begun ? ANGARA_OK : ang_entry_begin(entry);
+        status = entry->begun ? check_local_again(entry) : ang_entry_begin(entry);
         if (status == ANGARA_OK) {
             status = advance_data(entry);
         }

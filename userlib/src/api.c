@@ -129,12 +129,14 @@ angara_status_t angara_close(angara_domain_h dom)
     return dom->ops->close(dom);
 }
 
-angara_status_t angara_query(angara_domain_h dom, angara_attr_t *attr)
+angara_status_t angara_query_sized(angara_domain_h dom, angara_attr_t *out, size_t size)
 {
+    angara_attr_t attr = {0};
+
     CHECK(check_domain(dom));
-    CHECK_ARG(attr != NULL);
-    memset(attr, 0, sizeof(*attr));
-    dom->ops->query(dom, attr);
+    CHECK_ARG(out != NULL);
+    dom->ops->query(dom, &attr);
+    memcpy(out, &attr, size < sizeof(attr) ? size : sizeof(attr));
     return ANGARA_OK;
 }
 
@@ -263,9 +265,14 @@ void angara_pe_event_disarm(angara_pe_h pe)
     }
 }
 
-void angara_pe_counters(angara_pe_h pe, angara_counters_t *counters)
+void angara_pe_counters_sized(angara_pe_h pe, angara_counters_t *out, size_t size)
 {
-    pe->ops->pe_counters(pe, counters);
+    angara_counters_t counters = {0};
+
+    if (check_pe(pe) == ANGARA_OK) {
+        pe->ops->pe_counters(pe, &counters);
+    }
+    memcpy(out, &counters, size < sizeof(counters) ? size : sizeof(counters));
 }
 
 /* ---- peers --------------------------------------------------------------------------------- */

@@ -255,15 +255,18 @@ static void print_value(const ang_var_t *var, char *text, size_t size)
     }
 }
 
-angara_status_t angara_config_var(unsigned index, angara_config_var_t *var)
+angara_status_t angara_config_var_sized(unsigned index, angara_config_var_t *out, size_t size)
 {
-    if (index >= NUM_VARS || var == NULL) {
+    angara_config_var_t var = {0};
+
+    if (index >= NUM_VARS || out == NULL) {
         return ANGARA_ERR_INVALID;
     }
     ang_config_load();
-    var->name         = ang_vars[index].name;
-    var->default_text = ang_vars[index].default_text;
-    var->help         = ang_vars[index].help;
-    print_value(&ang_vars[index], var->value, sizeof(var->value));
+    var.name         = ang_vars[index].name;
+    var.default_text = ang_vars[index].default_text;
+    var.help         = ang_vars[index].help;
+    print_value(&ang_vars[index], var.value, sizeof(var.value));
+    memcpy(out, &var, size < sizeof(var) ? size : sizeof(var));
     return ANGARA_OK;
 }

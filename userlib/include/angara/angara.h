@@ -3,8 +3,9 @@
  * libangara: put/get/offload operations and completion markers on an Angara-class interconnect.
  *
  * This is the only header that a program needs. It is opaque, C and C++ clean, and versioned: a
- * struct that may grow is passed with its size. The programming model behind it (what a PE, a
- * region, a window, a marker is, and what is ordered) is docs/nic-model.md; read that first.
+ * struct that may grow is passed with its size, and no more than that is read or filled. The
+ * programming model behind it (what a PE, a region, a window, a marker is, and what is ordered) is
+ * docs/nic-model.md; read that first.
  *
  * Threads: calls on different domains may run concurrently. Calls on one PE and on its peers must
  * be serialised by the caller. Registration calls on one domain may run concurrently with each
@@ -182,7 +183,13 @@ typedef struct {
  * ANGARA_ERR_INVALID past the last. Reads the environment on first use; a wrong value is an error
  * of angara_open().
  */
-ANGARA_API angara_status_t angara_config_var(unsigned index, angara_config_var_t *var);
+ANGARA_API angara_status_t angara_config_var_sized(unsigned index, angara_config_var_t *var,
+                                                   size_t size);
+
+static inline angara_status_t angara_config_var(unsigned index, angara_config_var_t *var)
+{
+    return angara_config_var_sized(index, var, sizeof(*var));
+}
 
 /* ---- domains and regions ------------------------------------------------------------------- */
 
@@ -201,8 +208,14 @@ ANGARA_API angara_status_t angara_open(const char *device, angara_domain_h *dom_
  */
 ANGARA_API angara_status_t angara_close(angara_domain_h dom);
 
-/** Attributes of the domain. */
-ANGARA_API angara_status_t angara_query(angara_domain_h dom, angara_attr_t *attr);
+/** Attributes of the domain. @a size: of the caller's struct. */
+ANGARA_API angara_status_t angara_query_sized(angara_domain_h dom, angara_attr_t *attr,
+                                              size_t size);
+
+static inline angara_status_t angara_query(angara_domain_h dom, angara_attr_t *attr)
+{
+    return angara_query_sized(dom, attr, sizeof(*attr));
+}
 
 /**
  * Register [addr, addr + length) for access by the NIC.
@@ -214,8 +227,9 @@ ANGARA_API angara_status_t angara_mr_register(angara_domain_h dom, void *addr, s
                                               unsigned access, angara_mr_h *mr_p);
 
 /**
- * Deregister. On return no access by anybody is in flight or can start any more. Waits for accesses
- * in flight; an access by a process that died doesn't count.
+ * Deregister. On return no access by a peer is in flight or can start any more. Waits for accesses
+ * in flight; an access by a process that died doesn't count. An operation of the own PEs that is
+ * still queued and names the region as its local end faults when its turn comes.
  */
 ANGARA_API angara_status_t angara_mr_deregister(angara_mr_h mr);
 
@@ -292,8 +306,13 @@ ANGARA_API angara_status_t angara_pe_event_arm(angara_pe_h pe);
 /** End the armed state (drains the descriptor). */
 ANGARA_API void angara_pe_event_disarm(angara_pe_h pe);
 
-/** Counters, see ANGARA_COUNTERS. */
-ANGARA_API void angara_pe_counters(angara_pe_h pe, angara_counters_t *counters);
+/** Counters, see ANGARA_COUNTERS. @a size: of the caller's struct. */
+ANGARA_API void angara_pe_counters_sized(angara_pe_h pe, angara_counters_t *counters, size_t size);
+
+static inline void angara_pe_counters(angara_pe_h pe, angara_counters_t *counters)
+{
+    angara_pe_counters_sized(pe, counters, sizeof(*counters));
+}
 
 /* ---- peers --------------------------------------------------------------------------------- */
 

@@ -68,7 +68,8 @@ void soft_agent_abandon(soft_peer_t *peer)
     if (peer->agent < 0) {
         return;
     }
-    if (soft_remote_dead(&peer->remote) || answered(pe, peer->agent)) {
+    if (soft_remote_dead(&peer->remote) || answered(pe, peer->agent) ||
+        __atomic_load_n(&peer->remote.seg->served_out, __ATOMIC_ACQUIRE)) {
         agent_release(peer);
         return;
     }

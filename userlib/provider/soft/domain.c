@@ -279,7 +279,7 @@ angara_status_t soft_mem_alloc(angara_domain_h dom, size_t *length, unsigned acc
     if (status != ANGARA_OK) {
         goto err_segment;
     }
-    madvise(mr->seg.base, size, MADV_DOFORK); /* the program's own data: forks see it as usual */
+    madvise(mr->seg.base, size, MADV_DOFORK); /* shared with forked children, as MAP_SHARED is */
     mr->base.addr      = mr->seg.base;
     mr->base.allocated = 1;
     status             = publish(soft_domain(dom), mr, mr->seg.fd);
@@ -318,7 +318,7 @@ angara_status_t soft_mr_check(const soft_domain_seg_t *dom, uint32_t mr_max, uin
 
     if (__builtin_expect(key == 0 || KEY_INDEX(key) >= mr_max ||
                              KEY_INDEX(key) >= dom->mr_committed ||
-                             __atomic_load_n(&entry->key, __ATOMIC_ACQUIRE) != key,
+                             __atomic_load_n(&entry->key, __ATOMIC_SEQ_CST) != key,
                          0)) {
         return ANGARA_ERR_KEY;
     }

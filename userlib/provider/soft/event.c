@@ -98,11 +98,25 @@ static int have_local(const soft_pe_t *pe)
            pe->events_lost;
 }
 
+/* What a peer said before it left is read before the news that it left. */
+static int local_must_wait(soft_pe_t *pe)
+{
+    int waits;
+
+    ang_engine_lock(&pe->engine);
+    waits = !pe->events_lost && pe->events_head != pe->events_tail &&
+            pe->events[pe->events_head % pe->num_events].type == ANGARA_EVENT_PEER_DOWN &&
+            soft_record_ready(&pe->notify);
+    ang_engine_unlock(&pe->engine);
+    return waits;
+}
+
 angara_status_t soft_event_poll(angara_pe_h base, angara_event_t *event)
 {
     soft_pe_t *pe = soft_pe(base);
 
-    if ((have_local(pe) && poll_local(pe, event)) || poll_notify(pe, event)) {
+    if ((have_local(pe) && !local_must_wait(pe) && poll_local(pe, event)) ||
+        poll_notify(pe, event)) {
         pe->counters.events++;
         return ANGARA_OK;
     }

@@ -24,6 +24,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#define STUCK_POLL_MS 5 /* sleep while a request is claimed but not ready */
+
 pthread_mutex_t soft_helper_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* A requester whose segment is mapped here. */
@@ -40,6 +42,7 @@ static struct {
     int             stop;
     int             pipe[2];
     int             have_pipe;
+    unsigned        users; /* PEs alive or being made: the pipe stays while there is one */
     soft_pe_t      *pes;
     client_t       *clients;
 } helper = {.life = PTHREAD_MUTEX_INITIALIZER, .pipe = {-1, -1}};
@@ -177,6 +180,18 @@ static int request_is_sane(const soft_request_t *request)
     }
 }
 
+/* Is that PE's segment at the address that a request gives? Read before anything is written. */
+static int verify_segment(const angara_address_t *from, pid_t pid)
+{
+    soft_pe_seg_t head;
+    struct iovec  local  = {&head, offsetof(soft_pe_seg_t, window_offset)};
+    struct iovec  remote = {(void *)(uintptr_t)from->loc[4], local.iov_len};
+
+    return process_vm_readv(pid, &local, 1, &remote, 1, 0) == (ssize_t)local.iov_len &&
+           head.magic == SOFT_MAGIC_PE && head.generation == from->generation &&
+           head.index == from->index;
+}
+
 /*
  * The requester's segment can't be mapped here, for want of memory or descriptors: tell it so by
  * writing the answer into its memory, so that it doesn't wait for ever.
@@ -193,12 +208,11 @@ static void refuse(const angara_address_t *from, const soft_request_t *request)
     struct iovec local_sequence  = {&reply.sequence, sizeof(reply.sequence)};
     struct iovec remote_sequence = {(void *)(uintptr_t)there, sizeof(reply.sequence)};
 
-    if (process_vm_writev(pid, &local, 1, &remote, 1, 0) < 0 ||
+    if (!verify_segment(from, pid) || process_vm_writev(pid, &local, 1, &remote, 1, 0) < 0 ||
         process_vm_writev(pid, &local_sequence, 1, &remote_sequence, 1, 0) < 0) {
-        ang_error(
-            "a request of pid %d can't be answered: its memory can neither be mapped nor written "
-            "(%s). Raise ulimit -v and ulimit -n",
-            (int)pid, strerror(errno));
+        ang_error("a request of pid %d can't be answered: its memory can neither be mapped nor "
+                  "written. Raise ulimit -v and ulimit -n; all ranks must run as one user",
+                  (int)pid);
     }
 }
 
@@ -212,7 +226,7 @@ static void serve_one(soft_pe_t *pe, const soft_request_t *request)
     if (request_is_sane(request)) {
         status = client_get(&request->from, &remote);
     }
-    if (status == ANGARA_ERR_NO_MEMORY || status == ANGARA_ERR_LIMIT) {
+    if (request_is_sane(request) && status != ANGARA_OK && status != ANGARA_ERR_PEER_DEAD) {
         refuse(&request->from, request);
     }
     if (status != ANGARA_OK || remote->seg->generation != request->from.generation) {
@@ -230,7 +244,8 @@ static void serve_one(soft_pe_t *pe, const soft_request_t *request)
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
     if (__atomic_exchange_n(&remote->seg->armed, 0, __ATOMIC_SEQ_CST) &&
         !soft_remote_poke(remote, remote->seg->wake_fd, &remote->wake_fd)) {
-        ang_warn("pid %d sleeps and can't be woken: %s", (int)remote->pid, strerror(errno));
+        ang_warn("pid %d sleeps and can't be woken now: %s", (int)remote->pid, strerror(errno));
+        __atomic_store_n(&remote->seg->armed, 1, __ATOMIC_SEQ_CST);
     }
 }
 
@@ -288,10 +303,21 @@ static unsigned serve_all(void)
     return count;
 }
 
+static int any_ready(void)
+{
+    for (soft_pe_t *pe = helper.pes; pe != NULL; pe = pe->next) {
+        if (soft_record_ready(&pe->service)) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
 static void *helper_thread(void *arg)
 {
     struct pollfd poller = {helper.pipe[0], POLLIN, 0};
     char          bytes[256];
+    int           timeout;
 
     (void)arg;
     pthread_mutex_lock(&soft_helper_lock);
@@ -306,8 +332,11 @@ static void *helper_thread(void *arg)
         __atomic_thread_fence(__ATOMIC_SEQ_CST);
         if (serve_all() == 0) { /* nothing came between the look and the flag */
             clients_drop(0);
+            /* A claimed slot that isn't ready may be a dead producer's: look again, nobody wakes
+             * us. */
+            timeout = any_ready() ? STUCK_POLL_MS : -1;
             pthread_mutex_unlock(&soft_helper_lock);
-            poll(&poller, 1, -1);
+            poll(&poller, 1, timeout);
             while (read(helper.pipe[0], bytes, sizeof(bytes)) == (ssize_t)sizeof(bytes)) {
             }
             pthread_mutex_lock(&soft_helper_lock);
@@ -329,7 +358,7 @@ void soft_helper_start(void)
     }
     pthread_mutex_lock(&helper.life);
     helper.wanted = 1;
-    if (!helper.running && helper.pes != NULL) {
+    if (!helper.running && helper.have_pipe) {
         sigfillset(&all); /* the program's signal handlers run in the program's threads */
         pthread_sigmask(SIG_SETMASK, &all, &old);
         helper.stop = 0;
@@ -362,12 +391,14 @@ static void helper_stop(void)
     clients_drop(1);
     close(helper.pipe[0]);
     close(helper.pipe[1]);
+    helper.pipe[0]   = -1;
+    helper.pipe[1]   = -1;
     helper.have_pipe = 0;
 }
 
 /* ---- PEs of this process --------------------------------------------------------------------- */
 
-angara_status_t soft_helper_prepare(void)
+angara_status_t soft_helper_prepare(soft_pe_t *pe)
 {
     angara_status_t status = ANGARA_OK;
 
@@ -380,6 +411,10 @@ angara_status_t soft_helper_prepare(void)
                       strerror(errno));
             status = ANGARA_ERR_LIMIT;
         }
+    }
+    if (status == ANGARA_OK) {
+        helper.users++;
+        pe->uses_helper = 1;
     }
     pthread_mutex_unlock(&helper.life);
     return status;
@@ -409,14 +444,17 @@ void soft_helper_remove_pe(soft_pe_t *pe)
     pthread_mutex_lock(&soft_helper_lock);
     for (link = &helper.pes; *link != NULL; link = &(*link)->next) {
         if (*link == pe) {
+            serve(pe); /* nobody is left waiting for what came before the end */
             *link = pe->next;
+            __atomic_store_n(&pe->seg->served_out, 1, __ATOMIC_RELEASE);
             break;
         }
     }
     pthread_mutex_unlock(&soft_helper_lock);
-    if (helper.pes == NULL && helper.have_pipe) {
+    if (pe->uses_helper && --helper.users == 0) {
         helper_stop();
     }
+    pe->uses_helper = 0;
     pthread_mutex_unlock(&helper.life);
 }
 
@@ -432,6 +470,7 @@ static void fork_child(void)
     helper.stop    = 0;
     helper.wanted  = 0;
     helper.pes     = NULL;
+    helper.users   = 0;
     while ((client = helper.clients) != NULL) {
         helper.clients = client->next;
         soft_remote_forget(&client->remote);

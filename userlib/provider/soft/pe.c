@@ -14,8 +14,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#define CHECK_TURNS 256 /* progress calls between two looks at the clock */
-
 static size_t page_up(size_t size)
 {
     return (size + SOFT_PAGE - 1) & ~(size_t)(SOFT_PAGE - 1);
@@ -193,7 +191,7 @@ angara_status_t soft_pe_create(angara_domain_h dom, size_t window_size, unsigned
         status  = make_address(pe);
     }
     if (status == ANGARA_OK) {
-        status = soft_helper_prepare();
+        status = soft_helper_prepare(pe);
     }
     if (status == ANGARA_OK) {
         status = ang_engine_init(&pe->engine, &soft_backend, pe,
@@ -201,6 +199,7 @@ angara_status_t soft_pe_create(angara_domain_h dom, size_t window_size, unsigned
                                  chaos_seed(pe), (unsigned)ang_config.chaos_delay_us);
     }
     if (status != ANGARA_OK) {
+        soft_helper_remove_pe(pe);
         pe_free(pe);
         return status;
     }
@@ -224,7 +223,9 @@ void soft_pe_destroy(angara_pe_h base)
     soft_pe_t *pe = soft_pe(base);
 
     /* From here on peers take us for closed; then nothing of ours may go on. */
-    __atomic_store_n(&pe->seg->generation, 0, __ATOMIC_RELEASE);
+    __atomic_store_n(&pe->seg->generation, 0, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&pe->seg->armed, 0, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&pe->seg->helper_asleep, 0, __ATOMIC_SEQ_CST);
     while (pe->peers != NULL) {
         soft_peer_destroy(pe->peers);
     }
@@ -325,10 +326,7 @@ unsigned soft_pe_progress(angara_pe_h base)
     if (__builtin_expect(soft_record_ready(&pe->service), 0)) {
         count += soft_helper_poll(pe);
     }
-    if (__builtin_expect(++pe->turns % CHECK_TURNS == 0, 0)) {
-        count += check_peers_sometimes(pe);
-    }
-    return count;
+    return count + check_peers_sometimes(pe);
 }
 
 /* ---- marker slots ---------------------------------------------------------------------------- */

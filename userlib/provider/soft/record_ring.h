@@ -7,7 +7,7 @@
  *     its turn by compare-and-swap, fills it, then marks it ready. Nothing is locked, and slots are
  *     taken in the order of the claims.
  *   - A producer killed between claim and ready leaves its pid in the word: the consumer skips the
- * slot once that process is gone. It blocks nobody else.
+ * slot once that process is gone. One stopped there holds up what was claimed after it.
  *   - Contents come from other processes: the consumer checks the length, its user the rest.
  */
 #ifndef SOFT_RECORD_RING_H

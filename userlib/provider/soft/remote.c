@@ -192,6 +192,11 @@ angara_status_t soft_remote_open(const angara_address_t *address, soft_remote_t 
         remote->dom = remote->dom_map.base;
         status      = check_domain(remote);
     }
+    if (status == ANGARA_OK &&
+        (remote->seg->generation != address->generation || soft_remote_dead(remote))) {
+        status =
+            ANGARA_ERR_PEER_DEAD; /* closed meanwhile: the numbers may have meant other files */
+    }
     if (status == ANGARA_OK) {
         status = claim_hazard(remote);
     }
@@ -249,6 +254,14 @@ static int poke_fd(soft_remote_t *remote, int fd, int *cache)
     }
     /* Opened for reading too, so that there always is a reader and never a SIGPIPE. */
     opened = soft_open_of(remote->pid, fd, S_IFIFO, O_RDWR | O_NONBLOCK, &info);
+    /* Generation 0 comes before the pipe is closed: while it stands, the number meant this pipe. */
+    if (opened >= 0 && (__atomic_load_n(&remote->seg->generation, __ATOMIC_SEQ_CST) !=
+                            remote->address.generation ||
+                        soft_remote_dead(remote))) {
+        close(opened);
+        errno = ESRCH;
+        return -1;
+    }
     if (opened >= 0 && !__atomic_compare_exchange_n(cache, &known, opened, 0, __ATOMIC_ACQ_REL,
                                                     __ATOMIC_ACQUIRE)) {
         close(opened);

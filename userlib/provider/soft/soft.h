@@ -98,6 +98,7 @@ typedef struct {
     uint32_t pad0[13];
     char     version[16]; /* of the owner's library, for messages */
 
+    uint32_t served_out; /* closed, and no request of the service ring is touched any more */
     uint32_t armed __attribute__((aligned(SOFT_LINE))); /* the owner sleeps on its event fd */
     uint32_t helper_asleep
         __attribute__((aligned(SOFT_LINE)));                /* wake the helper after a request */
@@ -293,9 +294,9 @@ typedef struct soft_pe {
     unsigned             events_tail;
     int                  events_lost; /* sticky until read */
 
-    int      epoll_fd; /* what angara_pe_event_fd() gives: the wake pipe and pidfds */
-    int      wake_pipe[2];
-    unsigned turns; /* of progress, to look at the clock now and then */
+    int epoll_fd; /* what angara_pe_event_fd() gives: the wake pipe and pidfds */
+    int wake_pipe[2];
+
     uint64_t next_check_ns;
 
     angara_marker_slot_t *slots;
@@ -310,7 +311,8 @@ typedef struct soft_pe {
     uint64_t              agent_sequence;
     int                   staging_ready;
     angara_counters_t     counters;
-    struct soft_pe       *next; /* all PEs of the process, under soft_helper_lock */
+    int                   uses_helper; /* counted among the users of the helper's pipe */
+    struct soft_pe       *next;        /* all PEs of the process, under soft_helper_lock */
 } soft_pe_t;
 
 struct soft_peer {
@@ -386,7 +388,7 @@ void            soft_agent_abandon(soft_peer_t *peer);
 /* helper.c: the thread that carries them out */
 extern pthread_mutex_t soft_helper_lock;
 /* Create what peers need to wake the helper; no thread yet. */
-angara_status_t soft_helper_prepare(void);
+angara_status_t soft_helper_prepare(soft_pe_t *pe);
 void            soft_helper_add_pe(soft_pe_t *pe);
 void            soft_helper_remove_pe(soft_pe_t *pe);
 /* Start the thread if it isn't running, or as soon as there is a PE. */
