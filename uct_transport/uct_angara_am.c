@@ -63,7 +63,9 @@ static UCS_F_NOINLINE ucs_status_t uct_angara_am_short_run(uct_angara_peer_t *pe
 
     p  = uct_angara_tx_buffer(peer);
     *p = header;
-    memcpy(p + 1, payload, length);
+    if (length > 0) {
+        memcpy(p + 1, payload, length);
+    }
     return uct_angara_tx_commit(peer, id, p, total);
 }
 
@@ -154,7 +156,9 @@ ucs_status_t uct_angara_ep_am_zcopy(uct_ep_h tl_ep, uint8_t id, const void *head
     }
 
     p = uct_angara_tx_buffer(peer);
-    memcpy(p, header, header_length);
+    if (header_length > 0) {
+        memcpy(p, header, header_length);
+    }
     ucs_iov_iter_init(&iter);
     uct_iov_to_buffer(iov, iovcnt, &iter, p + header_length, SIZE_MAX);
 

@@ -6,7 +6,9 @@
  */
 #include "uct_angara_iface.h"
 
+#ifndef UCT_ANGARA_IN_TREE
 #include <ucp/api/ucp.h>
+#endif
 
 #include <stdlib.h>
 
@@ -84,6 +86,16 @@ static ucs_status_t uct_angara_query_tl_devices(uct_md_h                   tl_md
 UCT_TL_DEFINE_ENTRY(&uct_angara_component, angara, uct_angara_query_tl_devices, uct_angara_iface_t,
                     "ANGARA_", uct_angara_iface_config_table, uct_angara_iface_config_t)
 
+#ifdef UCT_ANGARA_IN_TREE
+
+/* A module of the UCX tree that it was built in. */
+static int uct_angara_version_fits(void)
+{
+    return 1;
+}
+
+#else
+
 /* @return non-zero if the UCX of this process is the one that the transport was built for. */
 static int uct_angara_version_fits(void)
 {
@@ -110,6 +122,8 @@ static int uct_angara_version_fits(void)
             (pretended != NULL) ? pretended : ucp_get_version_string());
     return 0;
 }
+
+#endif
 
 static int uct_angara_is_registered = 0;
 

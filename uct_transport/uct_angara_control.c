@@ -9,8 +9,7 @@
 
 #include <sched.h>
 
-#define UCT_ANGARA_EVENTS_MAX 16   /* events taken per turn */
-#define UCT_ANGARA_BYE_TRIES  1000 /* attempts to say good-bye to a full event ring */
+#define UCT_ANGARA_BYE_TRIES 1000 /* attempts to say good-bye to a full event ring */
 
 _Static_assert(sizeof(uct_angara_hello_t) == ANGARA_NOTIFY_MAX, "HELLO fills a record");
 
@@ -224,6 +223,9 @@ static const char *uct_angara_control_refused(uct_angara_peer_t *peer, uint8_t r
     case UCT_ANGARA_REFUSE_SHAPE:
         text = "UCX_ANGARA_RING_SLOTS or UCX_ANGARA_SLOT_SIZE is larger here: set them alike";
         break;
+    case UCT_ANGARA_REFUSE_FAILED:
+        text = "it has given up on this process after an error";
+        break;
     default:
         text = "it has no memory for it";
         break;
@@ -337,8 +339,28 @@ static uint8_t uct_angara_control_grant(uct_angara_peer_t *peer, const uct_angar
     return 0;
 }
 
-static void uct_angara_control_hello_in(uct_angara_iface_t *iface, angara_peer_h from,
-                                        const uct_angara_hello_t *hello)
+/* Refuse without a peer object, so that the sender doesn't wait for an answer. */
+static void uct_angara_control_refuse_raw(uct_angara_iface_t       *iface,
+                                          const uct_angara_hello_t *hello, uint8_t reason)
+{
+    angara_address_t    address = hello->address;
+    uct_angara_record_t record  = uct_angara_record(UCT_ANGARA_REFUSE, hello->super.epoch,
+                                                    hello->super.credit_index, 0);
+    angara_peer_h       ap;
+
+    record.shape = reason;
+    if (angara_peer_connect(iface->pe, &address, &ap) != ANGARA_OK) {
+        return; /* it has gone, or it isn't what it says */
+    }
+
+    if (angara_notify(ap, &record, sizeof(record)) == ANGARA_ERR_NO_RESOURCE) {
+        ucs_error("angara: %s can't be told that its greeting is refused", angara_peer_name(ap));
+    }
+    angara_peer_disconnect(ap);
+}
+
+void uct_angara_control_hello_in(uct_angara_iface_t *iface, angara_peer_h from,
+                                 const uct_angara_hello_t *hello)
 {
     angara_address_t   address = hello->address;
     uct_angara_shape_t shape;
@@ -347,7 +369,12 @@ static void uct_angara_control_hello_in(uct_angara_iface_t *iface, angara_peer_h
     uint64_t           window;
     uint8_t            reason;
 
-    if ((address.magic != ANGARA_ADDRESS_MAGIC) || (address.version != ANGARA_WIRE_VERSION)) {
+    if (address.magic != ANGARA_ADDRESS_MAGIC) {
+        uct_angara_event_complain(iface, "a greeting without an address");
+        return;
+    }
+
+    if (address.version != ANGARA_WIRE_VERSION) {
         ucs_error("angara: a process of libangara wire version %u greeted this one of version %u: "
                   "use the same libangara in all processes",
                   address.version, ANGARA_WIRE_VERSION);
@@ -360,8 +387,9 @@ static void uct_angara_control_hello_in(uct_angara_iface_t *iface, angara_peer_h
     if ((shape.nslots < UCT_ANGARA_SLOTS_MIN) || (shape.nslots > UCT_ANGARA_SLOTS_MAX) ||
         (shape.slot_shift > UCT_ANGARA_SLOT_SHIFT_MAX)) {
         ucs_error("angara: PE %u of node %u asks for an impossible ring (%u slots of 2^%u bytes): "
-                  "ignored",
+                  "refused",
                   address.index, address.node, shape.nslots, shape.slot_shift);
+        uct_angara_control_refuse_raw(iface, hello, UCT_ANGARA_REFUSE_SHAPE);
         return;
     }
 
@@ -369,6 +397,7 @@ static void uct_angara_control_hello_in(uct_angara_iface_t *iface, angara_peer_h
     if (status != UCS_OK) {
         ucs_diag("angara: cannot answer PE %u of node %u: %s", address.index, address.node,
                  ucs_status_string(status));
+        uct_angara_control_refuse_raw(iface, hello, UCT_ANGARA_REFUSE_FAILED);
         return;
     }
 
@@ -484,11 +513,9 @@ void uct_angara_control_bye(uct_angara_peer_t *peer)
     ucs_diag("angara: %s did not take the good-bye", angara_peer_name(peer->ap));
 }
 
-/* ---- events -------------------------------------------------------------------------------- */
+/* ---- records of known peers ---------------------------------------------------------------- */
 
-/* A record from a known peer. @return NULL, or what is wrong with it. */
-static const char *uct_angara_control_record(uct_angara_peer_t *peer, const void *data,
-                                             size_t length)
+const char *uct_angara_control_record(uct_angara_peer_t *peer, const void *data, size_t length)
 {
     const uct_angara_record_t *record = data;
     int is_ours = (record->credit_index == peer->credit_index) && (record->epoch == peer->epoch);
@@ -520,109 +547,4 @@ static const char *uct_angara_control_record(uct_angara_peer_t *peer, const void
     default:
         return "a control record of an unknown type";
     }
-}
-
-static void uct_angara_control_notified(uct_angara_iface_t *iface, const angara_event_t *event)
-{
-    const uct_angara_record_t *record = (const void *)event->data;
-    uct_angara_peer_t         *peer   = NULL;
-    const char                *error;
-
-    if (event->peer != NULL) {
-        peer = angara_peer_user(event->peer);
-    }
-
-    if ((event->len < sizeof(*record)) || (record->version != UCT_ANGARA_PROTOCOL)) {
-        error = "a control record of another version of the protocol";
-    } else if (record->type == UCT_ANGARA_HELLO) {
-        if (event->len == sizeof(uct_angara_hello_t)) {
-            uct_angara_control_hello_in(iface, event->peer, (const void *)event->data);
-            return;
-        }
-        error = "a bad greeting";
-    } else if ((peer == NULL) && (record->type == UCT_ANGARA_BYE)) {
-        return; /* from a peer that has been freed since */
-    } else if (peer == NULL) {
-        error = "a control record from a stranger";
-    } else if (peer->status != UCS_OK) {
-        return;
-    } else {
-        error = uct_angara_control_record(peer, event->data, event->len);
-    }
-
-    if (error == NULL) {
-        return;
-    }
-
-    if (peer != NULL) {
-        uct_angara_peer_fail(peer, UCS_ERR_CONNECTION_RESET, "%s sent %s",
-                             angara_peer_name(peer->ap), error);
-    } else if (!iface->has_strangers) {
-        iface->has_strangers = 1;
-        ucs_warn("angara: ignored %s (reported once)", error);
-    }
-}
-
-static void uct_angara_control_overflow(uct_angara_iface_t *iface)
-{
-    uct_angara_peer_t *peer;
-
-    ucs_error("angara: events were lost; connections that were being made may hang");
-    ucs_list_for_each(peer, &iface->peers, list) {
-        if (angara_peer_status(peer->ap) == ANGARA_ERR_PEER_DEAD) {
-            uct_angara_peer_down(peer);
-        }
-    }
-}
-
-static void uct_angara_control_event(uct_angara_iface_t *iface, const angara_event_t *event)
-{
-    uct_angara_peer_t *peer = NULL;
-
-    if ((event->type != ANGARA_EVENT_NOTIFY) && (event->peer != NULL)) {
-        peer = angara_peer_user(event->peer);
-    }
-
-    switch (event->type) {
-    case ANGARA_EVENT_NOTIFY:
-        uct_angara_control_notified(iface, event);
-        break;
-    case ANGARA_EVENT_FAULT:
-        if ((peer != NULL) && (event->status == ANGARA_ERR_PEER_DEAD)) {
-            uct_angara_peer_down(peer);
-        } else if (peer != NULL) {
-            uct_angara_peer_fail(
-                peer, UCS_ERR_IO_ERROR, "access to the memory of %s failed: %s (key 0x%" PRIx64 ")",
-                angara_peer_name(peer->ap), angara_strerror(event->status), event->key);
-        }
-        break;
-    case ANGARA_EVENT_PEER_DOWN:
-        if (peer != NULL) {
-            uct_angara_peer_down(peer);
-        }
-        break;
-    case ANGARA_EVENT_LINK:
-        ucs_diag("angara: link is %s", event->status ? "up" : "down");
-        break;
-    case ANGARA_EVENT_OVERFLOW:
-        uct_angara_control_overflow(iface);
-        break;
-    default:
-        ucs_debug("angara: event of unknown type %d", event->type);
-        break;
-    }
-}
-
-unsigned uct_angara_control_poll(uct_angara_iface_t *iface)
-{
-    unsigned       count = 0;
-    angara_event_t event;
-
-    while ((count < UCT_ANGARA_EVENTS_MAX) &&
-           (angara_pe_event_poll(iface->pe, &event) == ANGARA_OK)) {
-        uct_angara_control_event(iface, &event);
-        ++count;
-    }
-
-    return count;
 }

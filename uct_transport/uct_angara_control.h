@@ -25,7 +25,8 @@ enum {
 enum {
     UCT_ANGARA_REFUSE_PEERS  = 1, /**< MAX_PEERS reached */
     UCT_ANGARA_REFUSE_SHAPE  = 2, /**< the ring asked for is larger than this side allows */
-    UCT_ANGARA_REFUSE_MEMORY = 3  /**< the window could not be committed */
+    UCT_ANGARA_REFUSE_MEMORY = 3, /**< the window could not be committed */
+    UCT_ANGARA_REFUSE_FAILED = 4  /**< the connection has failed on this side */
 };
 
 typedef struct uct_angara_record {
@@ -78,7 +79,17 @@ void uct_angara_control_drop_rx(uct_angara_peer_t *peer);
 /** Send what waits in peer->control. @return number of records sent. */
 unsigned uct_angara_control_retry(uct_angara_peer_t *peer);
 
-/** Take the events of the PE. @return number of events. */
-unsigned uct_angara_control_poll(struct uct_angara_iface *iface);
+/** HELLO from @a from, which is NULL for a stranger. */
+void uct_angara_control_hello_in(struct uct_angara_iface *iface, angara_peer_h from,
+                                 const uct_angara_hello_t *hello);
+
+/** Another record of a known peer. @return NULL, or what is wrong with it. */
+const char *uct_angara_control_record(uct_angara_peer_t *peer, const void *data, size_t length);
+
+/** Take the events of the PE (uct_angara_event.c). @return number of events. */
+unsigned uct_angara_event_poll(struct uct_angara_iface *iface);
+
+/** Warn about a stranger, once: strangers must not be able to fill the log. */
+void uct_angara_event_complain(struct uct_angara_iface *iface, const char *what);
 
 #endif

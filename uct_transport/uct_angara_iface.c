@@ -72,7 +72,7 @@ ucs_config_field_t uct_angara_iface_config_table[] = {
         "%h the host name. Empty for none.",
         uct_angara_iface_config_t, stats, UCS_CONFIG_TYPE_STRING),
 
-    {NULL}};
+    {.name = NULL}};
 
 static ucs_mpool_ops_t uct_angara_op_mpool_ops = {.chunk_alloc   = ucs_mpool_chunk_malloc,
                                                   .chunk_release = ucs_mpool_chunk_free,

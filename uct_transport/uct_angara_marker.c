@@ -349,7 +349,12 @@ ucs_status_t uct_angara_peer_flush(uct_angara_peer_t *peer, uct_angara_op_func_t
     uct_angara_op_t      *op;
 
     if (ucs_unlikely(peer->status != UCS_OK)) {
-        return UCS_OK; /* its operations have all ended */
+        if (!peer->fail_due) {
+            return UCS_OK; /* its operations have all ended */
+        }
+        /* complete after the operations that the next turn of progress ends */
+        value = channel->want;
+        goto wait;
     }
 
     if (uct_angara_peer_is_dirty(peer)) {
@@ -364,6 +369,7 @@ ucs_status_t uct_angara_peer_flush(uct_angara_peer_t *peer, uct_angara_op_func_t
         return UCS_OK;
     }
 
+wait:
     if ((comp == NULL) && (group == NULL)) {
         channel->want = ucs_max(channel->want, value);
         uct_angara_peer_activate(peer);
@@ -377,7 +383,11 @@ ucs_status_t uct_angara_peer_flush(uct_angara_peer_t *peer, uct_angara_op_func_t
 
     op->group   = group;
     op->is_ours = (group == peer);
-    uct_angara_peer_enqueue(peer, op, ucs_max(value, channel->want));
+    if (peer->status != UCS_OK) {
+        uct_angara_channel_enqueue(channel, op, value);
+    } else {
+        uct_angara_peer_enqueue(peer, op, ucs_max(value, channel->want));
+    }
     return UCS_INPROGRESS;
 }
 
@@ -396,16 +406,7 @@ ucs_status_t uct_angara_ep_flush(uct_ep_h tl_ep, unsigned flags, uct_completion_
 
     ++iface->stats.flushes;
     UCT_TL_EP_STAT_FLUSH(&ep->super);
-    if (ucs_unlikely(peer->fail_due)) {
-        /* complete after the operations that the next turn of progress ends */
-        op = (comp == NULL) ? NULL : uct_angara_op_get(peer, uct_angara_flush_done, comp);
-        if (op != NULL) {
-            uct_angara_channel_enqueue(&peer->channel, op, peer->channel.want);
-        }
-        return UCS_INPROGRESS;
-    }
-
-    if (ucs_unlikely(peer->status != UCS_OK)) {
+    if (ucs_unlikely((peer->status != UCS_OK) && !peer->fail_due)) {
         return (flags & UCT_FLUSH_FLAG_CANCEL) ? UCS_OK :
                                                  uct_angara_flush_status(peer, peer->status);
     }

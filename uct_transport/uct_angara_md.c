@@ -20,10 +20,16 @@ ucs_config_field_t uct_angara_md_config_table[] = {
         "on the soft fabric, where it is cheaper than the cache.",
         uct_angara_md_config_t, rcache_enable, UCS_CONFIG_TYPE_TERNARY),
 
+    UCT_ANGARA_CONFIG_FIELD(
+        "REUSE", "y",
+        "Keep the last registrations for rendezvous and use them again for the same buffers, where\n"
+        "that needs no cache with memory hooks (the soft fabric).",
+        uct_angara_md_config_t, reuse, UCS_CONFIG_TYPE_BOOL),
+
     {"", "", NULL, ucs_offsetof(uct_angara_md_config_t, rcache),
      UCS_CONFIG_TYPE_TABLE(uct_md_config_rcache_table)},
 
-    {NULL}};
+    {.name = NULL}};
 
 ucs_status_t uct_angara_status(angara_status_t status)
 {
@@ -87,21 +93,31 @@ ucs_status_t uct_angara_md_query(UCT_ANGARA_MD_QUERY_ARGS)
 
 /* ---- registration -------------------------------------------------------------------------- */
 
-ucs_status_t uct_angara_mem_register(uct_angara_md_t *md, void *address, size_t length, int silent,
-                                     uct_angara_mem_t *mem)
+/* Rights of the region. Atomics on it cost a helper thread: only where they are asked for. */
+static unsigned uct_angara_md_access(unsigned flags)
+{
+    return ((flags & UCT_MD_MEM_ACCESS_ALL) == UCT_MD_MEM_ACCESS_RMA) ?
+               ANGARA_ACCESS_ALL & ~ANGARA_ACCESS_REMOTE_ATOMIC :
+               ANGARA_ACCESS_ALL;
+}
+
+ucs_status_t uct_angara_mem_register(uct_angara_md_t *md, void *address, size_t length,
+                                     unsigned flags, uct_angara_mem_t *mem)
 {
     angara_status_t status;
 
-    status = angara_mr_register(md->dom, address, length, ANGARA_ACCESS_ALL, &mem->mr);
+    status = angara_mr_register(md->dom, address, length, uct_angara_md_access(flags), &mem->mr);
     if (status != ANGARA_OK) {
-        uct_md_log_mem_reg_error(silent ? UCT_MD_MEM_FLAG_HIDE_ERRORS : 0,
-                                 "angara: registering %p..%p failed: %s", address,
+        uct_md_log_mem_reg_error(flags, "angara: registering %p..%p failed: %s", address,
                                  UCS_PTR_BYTE_OFFSET(address, length), angara_strerror(status));
         return uct_angara_status(status);
     }
 
-    mem->address = address;
-    mem->length  = length;
+    mem->address   = address;
+    mem->length    = length;
+    mem->users     = 1;
+    mem->is_shared = 0;
+    mem->waiters   = NULL;
     return UCS_OK;
 }
 
@@ -115,42 +131,85 @@ void uct_angara_mem_deregister(uct_angara_mem_t *mem)
     }
 }
 
+/* Take a registration back. After this nobody can reach the memory any more. */
+static void uct_angara_md_release(uct_angara_mem_t *mem)
+{
+    uct_angara_waiter_t *waiter;
+
+    if (mem == NULL) {
+        return;
+    }
+
+    uct_angara_mem_deregister(mem);
+    while (mem->waiters != NULL) {
+        waiter       = mem->waiters;
+        mem->waiters = waiter->next;
+        uct_invoke_completion(waiter->comp, UCS_OK);
+        ucs_free(waiter);
+    }
+    ucs_free(mem);
+}
+
 static ucs_status_t uct_angara_md_mem_reg(UCT_ANGARA_MEM_REG_ARGS)
 {
-    uct_angara_md_t  *md = ucs_derived_of(tl_md, uct_angara_md_t);
+    uct_angara_md_t  *md        = ucs_derived_of(tl_md, uct_angara_md_t);
+    int               is_shared = uct_angara_reuse_allows(md, flags);
     uct_angara_mem_t *mem;
     ucs_status_t      status;
+
+    if (is_shared) {
+        mem = uct_angara_reuse_get(md, address, length);
+        if (mem != NULL) {
+            *memh_p = mem;
+            return UCS_OK;
+        }
+    }
 
     mem = ucs_malloc(sizeof(*mem), "angara_mem");
     if (mem == NULL) {
         return UCS_ERR_NO_MEMORY;
     }
 
-    status = uct_angara_mem_register(md, address, length, flags & UCT_MD_MEM_FLAG_HIDE_ERRORS, mem);
+    status = uct_angara_mem_register(md, address, length, flags, mem);
     if (status != UCS_OK) {
         ucs_free(mem);
         return status;
     }
 
     *memh_p = mem;
+    if (is_shared) {
+        uct_angara_md_release(uct_angara_reuse_add(md, mem));
+    }
     return UCS_OK;
 }
 
 static ucs_status_t uct_angara_md_mem_dereg(uct_md_h tl_md, const uct_md_mem_dereg_params_t *params)
 {
+    uct_angara_md_t  *md   = ucs_derived_of(tl_md, uct_angara_md_t);
+    uct_completion_t *comp = NULL;
     uct_angara_mem_t *mem;
+    ucs_status_t      status;
+    int               is_last;
 
-    (void)tl_md;
     UCT_MD_MEM_DEREG_CHECK_PARAMS(params, 1);
 
-    /* After this nobody can reach the memory any more: nothing is left to wait for. */
     mem = params->memh;
-    uct_angara_mem_deregister(mem);
-    ucs_free(mem);
-
     if (UCT_MD_MEM_DEREG_FIELD_VALUE(params, flags, FIELD_FLAGS, 0) &
         UCT_MD_MEM_DEREG_FLAG_INVALIDATE) {
-        uct_invoke_completion(params->comp, UCS_OK);
+        comp = params->comp;
+    }
+
+    if (mem->is_shared) {
+        status = uct_angara_reuse_put(md, mem, comp, &is_last);
+        if ((status != UCS_OK) || !is_last) {
+            return status;
+        }
+        comp = NULL; /* it is among those who wait */
+    }
+
+    uct_angara_md_release(mem);
+    if (comp != NULL) {
+        uct_invoke_completion(comp, UCS_OK);
     }
     return UCS_OK;
 }
@@ -282,6 +341,7 @@ void uct_angara_md_close(uct_md_h tl_md)
     if (md->rcache != NULL) {
         ucs_rcache_destroy(md->rcache);
     }
+    uct_angara_reuse_cleanup(md);
 
     status = angara_close(md->dom);
     if (status != ANGARA_OK) {
@@ -336,6 +396,7 @@ ucs_status_t uct_angara_md_open(uct_component_t *component, const char *md_name,
 
     md->super.ops       = &uct_angara_md_ops;
     md->super.component = component;
+    pthread_mutex_init(&md->reuse_lock, NULL);
 
     angara_status = angara_open(md_name, &md->dom);
     if (angara_status != ANGARA_OK) {
@@ -350,7 +411,8 @@ ucs_status_t uct_angara_md_open(uct_component_t *component, const char *md_name,
         goto err_close;
     }
 
-    md->reg_cost = ucs_linear_func_make(uct_angara_md_measure_reg(md), 0);
+    md->has_reuse = config->reuse && (md->attr.caps & ANGARA_CAP_REG_CHEAP);
+    md->reg_cost  = ucs_linear_func_make(uct_angara_md_measure_reg(md), 0);
     if ((config->rcache_enable == UCS_YES) ||
         ((config->rcache_enable != UCS_NO) && !(md->attr.caps & ANGARA_CAP_REG_CHEAP))) {
         status = uct_angara_rcache_create(md, config);

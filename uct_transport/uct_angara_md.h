@@ -8,29 +8,46 @@
 #include "uct_angara_compat.h"
 
 #include <angara/angara.h>
+#include <pthread.h>
 
 #define UCT_ANGARA_NAME "angara"
 
 typedef struct uct_angara_md_config {
     uct_md_config_t          super;
     ucs_ternary_auto_value_t rcache_enable;
+    int                      reuse;
     uct_md_rcache_config_t   rcache;
 } uct_angara_md_config_t;
+
+/** Slots of the table of reusable registrations. */
+#define UCT_ANGARA_REUSE_SLOTS 64
+
+/** Somebody who waits for a shared registration to be taken back. */
+typedef struct uct_angara_waiter {
+    struct uct_angara_waiter *next;
+    uct_completion_t         *comp;
+} uct_angara_waiter_t;
+
+/** Memory handle of UCT. */
+typedef struct uct_angara_mem {
+    angara_mr_h          mr;
+    void                *address;
+    size_t               length;
+    unsigned             users;     /**< of a shared registration */
+    int                  is_shared; /**< it is or was in md->reuse */
+    uct_angara_waiter_t *waiters;   /**< told when it has been taken back */
+} uct_angara_mem_t;
 
 typedef struct uct_angara_md {
     uct_md_t          super;
     angara_domain_h   dom;
     angara_attr_t     attr;
-    ucs_rcache_t     *rcache; /**< NULL: every registration is made anew */
+    ucs_rcache_t     *rcache;    /**< NULL: registrations are made as they are asked for */
+    int               has_reuse; /**< or found in this table, see uct_angara_reuse.c */
+    pthread_mutex_t   reuse_lock;
+    uct_angara_mem_t *reuse[UCT_ANGARA_REUSE_SLOTS];
     ucs_linear_func_t reg_cost;
 } uct_angara_md_t;
-
-/** Memory handle of UCT. */
-typedef struct uct_angara_mem {
-    angara_mr_h mr;
-    void       *address;
-    size_t      length;
-} uct_angara_mem_t;
 
 /** Packed remote key: what the owner of the memory gives away. */
 typedef struct uct_angara_packed_rkey {
@@ -52,12 +69,32 @@ ucs_status_t uct_angara_md_open(uct_component_t *component, const char *md_name,
 ucs_status_t uct_angara_rkey_unpack(UCT_ANGARA_RKEY_UNPACK_ARGS);
 ucs_status_t uct_angara_rkey_release(uct_component_t *component, uct_rkey_t rkey, void *handle);
 
-/** Register without the cache. */
-ucs_status_t uct_angara_mem_register(uct_angara_md_t *md, void *address, size_t length, int silent,
-                                     uct_angara_mem_t *mem);
+/** Register without any cache; @a flags are UCT_MD_MEM_*. */
+ucs_status_t uct_angara_mem_register(uct_angara_md_t *md, void *address, size_t length,
+                                     unsigned flags, uct_angara_mem_t *mem);
 void         uct_angara_mem_deregister(uct_angara_mem_t *mem);
 
-/** Make the registration cache and switch md->super.ops to the functions that use it. */
+/** @return non-zero if a registration with these flags may be shared. */
+int uct_angara_reuse_allows(const uct_angara_md_t *md, unsigned flags);
+
+/** Take part in a registration of just this range. @return NULL if there is none. */
+uct_angara_mem_t *uct_angara_reuse_get(uct_angara_md_t *md, void *address, size_t length);
+
+/** Let others take part in @a mem. @return a registration that had to make room, or NULL. */
+uct_angara_mem_t *uct_angara_reuse_add(uct_angara_md_t *md, uct_angara_mem_t *mem);
+
+/**
+ * Leave a shared registration.
+ *
+ * @param invalidate  To be completed when it has been taken back, or NULL.
+ * @param is_last_p   Set to non-zero if the caller has to take it back now.
+ */
+ucs_status_t uct_angara_reuse_put(uct_angara_md_t *md, uct_angara_mem_t *mem,
+                                  uct_completion_t *invalidate, int *is_last_p);
+void         uct_angara_reuse_cleanup(uct_angara_md_t *md);
+
+/** Make the registration cache
+and switch md->super.ops to the functions that use it. */
 ucs_status_t uct_angara_rcache_create(uct_angara_md_t *md, const uct_angara_md_config_t *config);
 
 /** Operations of an md with a cache. */

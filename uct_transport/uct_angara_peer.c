@@ -249,7 +249,10 @@ ucs_status_t uct_angara_peer_error(uct_angara_peer_t *peer, angara_status_t stat
     }
 
     if (status == ANGARA_ERR_PEER_DEAD) {
+        /* The caller waits for the next turn of progress, which reports it: the first to speak of
+         * a death must be the one who knows which peer and why. */
         uct_angara_peer_down(peer);
+        return (peer->status == UCS_OK) ? UCS_ERR_NO_RESOURCE : peer->status;
     } else {
         uct_angara_peer_fail(peer, UCS_ERR_IO_ERROR, "%s to %s failed: %s", what,
                              angara_peer_name(peer->ap), angara_strerror(status));
@@ -269,7 +272,7 @@ void uct_angara_peer_down(uct_angara_peer_t *peer)
 /* Its good-bye may wait among the events behind the one that told of its end. */
 static void uct_angara_peer_take_down(uct_angara_peer_t *peer)
 {
-    while (uct_angara_control_poll(peer->iface) > 0) {
+    while (uct_angara_event_poll(peer->iface) > 0) {
         /* until all have been seen */
     }
 
@@ -337,6 +340,9 @@ static void uct_angara_peer_report(uct_angara_peer_t *peer)
         }
     }
     uct_angara_control_drop_rx(peer);
+    if (!peer->is_down) {
+        angara_peer_reset(peer->ap); /* drops what is queued: nothing may land after the report */
+    }
     uct_angara_peer_fail_ops(peer, peer->status);
 
     /* endpoints may stay for long: keep no more than they need */

@@ -62,7 +62,7 @@ typedef struct uct_angara_peer {
     uint8_t          reported;    /**< the failure has been reported */
     uint8_t          fail_due;    /**< failure is still to be reported */
     uint8_t          acking;      /**< CLOSE_ACK waits for a marker */
-    char             reason[128]; /**< text of the failure */
+    char             reason[256]; /**< text of the failure */
 } uct_angara_peer_t;
 
 /**

@@ -140,7 +140,7 @@ static UCS_F_NOINLINE unsigned uct_angara_iface_progress_slow(uct_angara_iface_t
     }
 
     angara_pe_progress(iface->pe);
-    count += uct_angara_control_poll(iface);
+    count += uct_angara_event_poll(iface);
 
     if (iface->nopen > iface->nhot) {
         count += uct_angara_iface_scan(iface);

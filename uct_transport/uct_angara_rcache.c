@@ -24,8 +24,9 @@ static ucs_status_t uct_angara_rcache_mem_reg_cb(void *context, ucs_rcache_t *rc
 
     (void)rcache;
     (void)arg;
-    return uct_angara_mem_register(context, address, length, flags & UCS_RCACHE_MEM_REG_HIDE_ERRORS,
-                                   &region->mem);
+    return uct_angara_mem_register(
+        context, address, length,
+        (flags & UCS_RCACHE_MEM_REG_HIDE_ERRORS) ? UCT_MD_MEM_FLAG_HIDE_ERRORS : 0, &region->mem);
 }
 
 static void uct_angara_rcache_mem_dereg_cb(void *context, ucs_rcache_t *rcache,

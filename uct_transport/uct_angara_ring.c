@@ -105,7 +105,7 @@ static void uct_angara_tx_soil(uct_angara_tx_t *tx, uint32_t first, uint32_t end
 
     while (first < end) {
         n    = ucs_min(UCT_ANGARA_DIRTY_BITS - first % UCT_ANGARA_DIRTY_BITS, end - first);
-        mask = UCS_MASK(n) << (first % UCT_ANGARA_DIRTY_BITS);
+        mask = (~0ul >> (UCT_ANGARA_DIRTY_BITS - n)) << (first % UCT_ANGARA_DIRTY_BITS);
         word = &tx->dirty[first / UCT_ANGARA_DIRTY_BITS];
         tx->ndirty += ucs_popcount(mask & ~*word);
         *word |= mask;

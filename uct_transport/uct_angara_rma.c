@@ -362,7 +362,9 @@ typedef struct uct_angara_get_wait {
 
 static void uct_angara_get_short_unpack(void *arg, const void *data, size_t length)
 {
-    memcpy(((uct_angara_get_wait_t *)arg)->buffer, data, length);
+    if (length > 0) {
+        memcpy(((uct_angara_get_wait_t *)arg)->buffer, data, length);
+    }
 }
 
 static void uct_angara_get_short_done(uct_completion_t *comp)
@@ -395,7 +397,10 @@ ucs_status_t uct_angara_ep_get_short(uct_ep_h tl_ep, void *buffer, unsigned leng
             uct_angara_peer_progress_markers(peer);
             angara_status = angara_peer_status(peer->ap);
             if (ucs_unlikely(angara_status != ANGARA_OK)) {
-                uct_angara_peer_fail_ops(peer, uct_angara_peer_error(peer, angara_status, "get"));
+                uct_angara_peer_error(peer, angara_status, "get");
+                uct_angara_peer_fail_ops(peer, uct_angara_status(angara_status));
+            } else if (ucs_unlikely(peer->status != UCS_OK)) {
+                uct_angara_peer_fail_ops(peer, peer->status);
             }
         } while (wait.comp.count > 0);
         status = wait.comp.status;

@@ -145,6 +145,53 @@ static void stranger(conf_t *t)
     CHECK_OK(angara_close(dom));
 }
 
+/*
+ * An index that is used again names another PE: its records must not be taken for those of the one
+ * that had it before and is still connected here.
+ */
+static void index_reuse(conf_t *t)
+{
+    angara_pe_params_t params = {.size = sizeof(params), .window_size = CONF_WINDOW};
+    angara_address_t   fresh;
+    angara_event_t     event;
+    angara_peer_h      peer;
+    angara_pe_h        pe;
+    unsigned           n;
+
+    conf_open(t);
+    conf_barrier(t);
+    if (t->rank == 1) {
+        conf_close_alone(t);
+        CHECK_OK(angara_open(conf_device(), &t->dom));
+        for (n = 0; n < 1000; ++n) {
+            CHECK_OK(angara_pe_create(t->dom, &params, &pe));
+            angara_pe_address(pe, &fresh);
+            CHECK((fresh.index != t->addr[1].index) || (fresh.generation != t->addr[1].generation));
+            if (fresh.index == t->addr[1].index) {
+                break;
+            }
+            angara_pe_destroy(pe);
+        }
+        if (n == 1000) {
+            CHECK_OK(angara_pe_create(t->dom, &params, &pe));
+        }
+        t->pe = pe;
+        CHECK_OK(angara_peer_connect(pe, &t->addr[0], &peer));
+        POST_OK(t, angara_notify(peer, "new", 3));
+        conf_barrier(t);
+        angara_peer_disconnect(peer);
+        angara_pe_destroy(pe);
+        CHECK_OK(angara_close(t->dom));
+        return;
+    }
+    do {
+        CHECK(conf_event(t, &event, CONF_TIMEOUT));
+    } while (event.type != ANGARA_EVENT_NOTIFY);
+    CHECK(event.peer == NULL);
+    conf_barrier(t);
+    conf_close_alone(t);
+}
+
 /* ---- arm and wake -------------------------------------------------------------------------- */
 
 static uint64_t window_word(conf_t *t)
@@ -350,6 +397,12 @@ static void test_stranger(void **state)
     conf_run(2, stranger, NULL);
 }
 
+static void test_index_reuse(void **state)
+{
+    (void)state;
+    conf_run(2, index_reuse, NULL);
+}
+
 static void test_wake_rounds(void **state)
 {
     (void)state;
@@ -378,9 +431,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_flood),       cmocka_unit_test(test_full),
-        cmocka_unit_test(test_stranger),    cmocka_unit_test(test_wake_rounds),
-        cmocka_unit_test(test_wake_stream), cmocka_unit_test(test_wake_race),
-        cmocka_unit_test(test_arm_states),
+        cmocka_unit_test(test_stranger),    cmocka_unit_test(test_index_reuse),
+        cmocka_unit_test(test_wake_rounds), cmocka_unit_test(test_wake_stream),
+        cmocka_unit_test(test_wake_race),   cmocka_unit_test(test_arm_states),
     };
 
     return cmocka_run_group_tests_name("event", tests, NULL, NULL);

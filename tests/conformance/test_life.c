@@ -315,7 +315,9 @@ static void closed_pe(conf_t *t)
     angara_address_t   old, fresh;
     angara_status_t    status = ANGARA_OK;
     angara_peer_h      peer   = NULL;
+    angara_event_t     event;
     double             end;
+    int                down = 0;
 
     conf_open(t);
     conf_barrier(t);
@@ -344,6 +346,11 @@ static void closed_pe(conf_t *t)
         }
     }
     CHECK_STATUS(status, ANGARA_ERR_PEER_DEAD);
+    while (!down) {
+        CHECK(conf_now() < end);
+        down = conf_event(t, &event, 0.01) && (event.type == ANGARA_EVENT_PEER_DOWN) &&
+               (event.peer == t->peer[1]);
+    }
     angara_peer_disconnect(t->peer[1]);
     t->peer[1] = NULL;
     status     = angara_peer_connect(t->pe, &t->addr[1], &peer);

@@ -49,8 +49,8 @@ static void usage(void)
 {
     puts(
         "Usage: fault_cycles [CYCLES [KILLS]]\n"
-        "CYCLES times both processes connect, put, get, and disconnect; the second makes a domain and a\n"
-        "PE anew each time (500). Then KILLS processes more are connected to and die by SIGKILL (20).");
+        "CYCLES times both processes connect, put and disconnect; the second makes a domain and a\n"
+        "PE anew each time (500). Then KILLS processes more are connected to and die (20).");
 }
 
 static void check(angara_status_t status, const char *what)

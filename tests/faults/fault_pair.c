@@ -64,23 +64,22 @@ static int                   link_fd;
 
 static void usage(void)
 {
-    puts(
-        "Usage: fault_pair [options]\n"
-        "  --vars              list the library's variables: name, default, help\n"
-        "  --open              open a device and close it again, nothing else\n"
-        "  --pe                the same, with a PE of default size\n"
-        "  --progress          make progress while waiting for the other process\n"
-        "  --regions N         register N regions more\n"
-        "  --device NAME       device to open; without it, what ANGARA_DEVICE says\n"
-        "  --size BYTES        of a transfer (1M)\n"
-        "  --rounds N          in each direction (3)\n"
-        "  --peer COMMAND      start the second process by this command\n"
-        "  --peer-env N=VALUE  in its environment\n"
-        "  --undumpable        it forbids access to its /proc entries\n"
-        "  --victim US         it is killed US microseconds after the traffic started; the first\n"
-        "                      process goes on until the library tells\n"
-        "Exit status: 0 all data right, 10 wrong data, 11 the library refused, 13 the other process\n"
-        "ended early, 14 too late");
+    puts("Usage: fault_pair [options]\n"
+         "  --vars              list the library's variables: name, default, help\n"
+         "  --open              open a device and close it again, nothing else\n"
+         "  --pe                the same, with a PE of default size\n"
+         "  --progress          make progress while waiting for the other process\n"
+         "  --regions N         register N regions more\n"
+         "  --device NAME       device to open; without it, what ANGARA_DEVICE says\n"
+         "  --size BYTES        of a transfer (1M)\n"
+         "  --rounds N          in each direction (3)\n"
+         "  --peer COMMAND      start the second process by this command\n"
+         "  --peer-env N=VALUE  in its environment\n"
+         "  --undumpable        it forbids access to its /proc entries\n"
+         "  --victim US         it is killed US microseconds after the traffic started; the first\n"
+         "                      process goes on until the library tells\n"
+         "Exit status: 0 all data right, 10 wrong data, 11 refused by the library, 13 the other\n"
+         "process ended early, 14 too late");
 }
 
 /* ---- what both processes do ------------------------------------------------------------------ */

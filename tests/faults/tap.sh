@@ -129,7 +129,7 @@ messages()
 
 # Lines by which this stack speaks: the library's own and the Open MPI component's on stderr, and
 # those of UCX's log that come from our files, on stdout.
-readonly angara_line='^angara(\[[0-9]+\] (error|warning))?: |uct_angara_[a-z]+\.c:[0-9]+|\] angara: '
+angara_line='^angara(\[[0-9]+\] (error|warning))?: |uct_angara_[a-z]+\.c:[0-9]+|\] angara: '
 
 # only_messages REGEX MIN MAX: as messages, and there are no others.
 only_messages()

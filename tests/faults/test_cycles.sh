@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
 # Connect and disconnect many times, and outlive peers that die: no descriptors, mappings or memory
-# are gathered. libangara alone, and UCP over the transport with a program that handles errors itself.
+# are gathered. libangara alone, and UCP over the transport in a program that handles errors.
 
 set -euo pipefail
 cd -- "$(dirname -- "$(realpath -- "$0")")/../.."

@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# Wrong values of every ANGARA_* and UCX_ANGARA_* variable, unknown names, wrong devices, tight limits
-# and mixed versions in an MPI job: a message that names the setting, and then either the job runs
-# over what Open MPI falls back to (all ranks alike), or it ends with an error. Never a hang.
+# Wrong values of every ANGARA_* and UCX_ANGARA_* variable, unknown names, wrong devices, tight
+# limits and mixed versions in an MPI job: a message that names the setting, and then either the job
+# runs over what Open MPI falls back to (all ranks alike), or it ends with an error. Never a hang.
 
 set -euo pipefail
 cd -- "$(dirname -- "$(realpath -- "$0")")/../.."
@@ -38,7 +38,7 @@ line_count()
 mpi 30 2 "${job[@]}"
 ok 'the job runs' well
 
-# --- variables of the library ----------------------------------------------------------------------
+# --- variables of the library ---------------------------------------------------------------------
 
 run 10 "$faults/fault_pair" --vars
 mapfile -t library_names < <(cut -f1 "$out/stdout")
@@ -49,12 +49,13 @@ for name in "${library_names[@]}"; do
         each_rank_says "^angara\[.*error: .*($name|\"nonsense\")"
 done
 mpi 30 2 -x ANGARA_DEVICE=angara0 "${job[@]}"
-ok 'a NIC that is not there' all_of fallen_back -- each_rank_says 'error: .*"angara0".*ANGARA_DEVICE'
+ok 'a NIC that is not there' all_of fallen_back -- \
+    each_rank_says 'error: .*"angara0".*ANGARA_DEVICE'
 mpi 30 2 --mca pml ucx -x ANGARA_EVENTS=7 "${job[@]}"
 ok 'a wrong value where nothing else is allowed' all_of rc_error -- \
     line_count 'error: .*ANGARA_EVENTS' 1 2 -- nothing_left
 
-# --- variables of the transport --------------------------------------------------------------------
+# --- variables of the transport -------------------------------------------------------------------
 
 preloaded 10 ucx_info -c -f
 mapfile -t names < <(sed -n 's/^\(UCX_ANGARA_[A-Z0-9_]*\)=.*/\1/p' "$out/stdout" | sort -u)
@@ -79,14 +80,15 @@ for setting in SLOT_SIZE=100 SLOT_SIZE=32 SLOT_SIZE=8192 SLOT_SIZE=inf RING_SLOT
     ok "UCX_ANGARA_$setting" all_of fallen_back -- \
         each_rank_says "UCX_ANGARA_${setting%%=*}.*(must be|smaller)"
 done
-for setting in BOUNCE_SIZE=1 BOUNCE_COUNT=0 MAX_IOV=0 BW=0 SLOT_SIZE=64 SLOT_SIZE=4096 RING_SLOTS=16 \
-    RING_SLOTS=32768 MAX_PEERS=1 MAX_PEERS=65535 RCACHE=yes SELF_MARKER=y MAX_IOV=1000; do
+for setting in BOUNCE_SIZE=1 BOUNCE_COUNT=0 MAX_IOV=0 BW=0 SLOT_SIZE=64 SLOT_SIZE=4096 \
+    RING_SLOTS=16 RING_SLOTS=32768 MAX_PEERS=1 MAX_PEERS=65535 RCACHE=yes SELF_MARKER=y \
+    MAX_IOV=1000; do
     mpi 30 2 -x "UCX_ANGARA_$setting" "$program" --seconds 0 --size 20000
     ok "UCX_ANGARA_$setting works, or says why not" all_of ended -- \
         line_count "hang|Assertion|backtrace" 0 0
 done
 
-# --- unknown names -----------------------------------------------------------------------------------
+# --- unknown names --------------------------------------------------------------------------------
 
 mpi 30 2 -x ANGARA_NOSUCH=1 "${job[@]}"
 ok 'an unknown ANGARA_ name is a warning' all_of fallen_back -- only_messages 'ANGARA_NOSUCH' 2 2
@@ -94,7 +96,7 @@ mpi 30 2 -x UCX_ANGARA_NOSUCH=1 "${job[@]}"
 ok 'an unknown UCX_ANGARA_ name is a warning' all_of fallen_back -- \
     each_rank_says 'UCX_ANGARA_NOSUCH'
 
-# --- ranks that differ -------------------------------------------------------------------------------
+# --- ranks that differ ----------------------------------------------------------------------------
 
 # differ NAME REGEX SETTING...: the second rank has the settings.
 differ()
@@ -106,7 +108,8 @@ differ()
     done
     run 40 mpirun -np 1 -x UCX_TLS=angara,self "${job[@]}" : \
         -np 1 -x UCX_TLS=angara,self "${options[@]}" "${job[@]}"
-    ok "$name: the job ends with an error" all_of rc_error -- line_count "$regex" 1 4 -- nothing_left
+    ok "$name: the job ends with an error" all_of rc_error -- \
+        line_count "$regex" 1 4 -- nothing_left
 }
 
 differ 'a wrong value in one rank' 'error: .*ANGARA_EVENTS' ANGARA_EVENTS=7
@@ -132,7 +135,7 @@ different_rings()
 }
 ok 'rings of different size: it works, or names the setting' different_rings
 
-# --- limits and rules --------------------------------------------------------------------------------
+# --- limits and rules -----------------------------------------------------------------------------
 
 seccomp=("$faults/fault_restrict" process_vm_readv process_vm_writev --)
 mpi 30 2 "${seccomp[@]}" "$program" --size 500000 --window 2 --seconds 0.1

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# What must not be taken for a fault: ranks that stand still, ends in order again and again, fork and
-# system() during the traffic, many ranks on few cores, odd places for temporary files.
+# What must not be taken for a fault: ranks that stand still, ends in order again and again, fork
+# and system() during the traffic, many ranks on few cores, odd places for temporary files.
 
 set -euo pipefail
 cd -- "$(dirname -- "$(realpath -- "$0")")/../.."
@@ -15,7 +15,8 @@ program=$faults/fault_mpi
 well() { all_of rc_is 0 -- only_messages . 0 0 -- has_line stdout '^right after'; }
 
 mpi 30 2 -x UCX_ANGARA_STATS="$out/stats.%p" "$program" --seconds 0.1 --size 10000
-ok 'the transport carries these jobs' all_of well -- test -s "$(echo "$out"/stats.* | cut -d' ' -f1)"
+ok 'the transport carries these jobs' all_of well -- \
+    test -s "$(echo "$out"/stats.* | cut -d' ' -f1)"
 
 # --- standing still ------------------------------------------------------------------------------
 

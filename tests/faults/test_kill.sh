@@ -73,6 +73,16 @@ killed 'four ranks' 4 --mode alltoall --size 2000
 killed 'tiny rings' 2 -x UCX_ANGARA_RING_SLOTS=16 --mode msg --size 100 --window 64
 killed 'chaos' 2 -x ANGARA_CHAOS=11 --mode msg --size 300 --window 8
 
+if can_unshare -m; then
+    # shellcheck disable=SC2016 # expanded by the inner shell
+    run 60 tests/faults/with_shm empty bash -c '"$@"; rc=$?; ls -A /dev/shm; exit $rc' bash \
+        mpirun -np 2 -x UCX_TLS=angara,self tests/faults/linger "$hidden" "$program" --seconds 10 \
+        --harm kill --after 5000
+    ok '/dev/shm is empty after a kill' all_of rc_job_error -- died 2 -- lines_are stdout 0
+else
+    skip '/dev/shm is empty after a kill' 'unshare is not permitted'
+fi
+
 # --- the settings --------------------------------------------------------------------------------
 
 started=$SECONDS
@@ -86,7 +96,7 @@ mpi 60 2 -x UCX_ANGARA_DEAD_PEER=ignore tests/faults/linger 2 "$program" --secon
 ok 'UCX_ANGARA_DEAD_PEER=ignore is quiet' all_of ended_in_time -- rc_is 137 -- \
     only_messages . 0 0 -- nothing_left
 
-# --- other ends, with mpirun looking on --------------------------------------------------------------
+# --- other ends, with mpirun looking on -----------------------------------------------------------
 
 for harm in kill exit abort segv; do
     started=$SECONDS

@@ -29,7 +29,7 @@ either()
     fi
 }
 
-# --- RLIMIT_NOFILE: at every number of descriptors that the library gets along with, or not --------
+# --- RLIMIT_NOFILE: at every number of descriptors that the library gets along with, or not -------
 
 failed_at=()
 nofile()
@@ -90,7 +90,7 @@ address_space()
 }
 ok 'RLIMIT_AS, 12 to 64 MiB' address_space
 
-# --- RLIMIT_NPROC: no helper thread; its work waits for the owner's progress ------------------------
+# --- RLIMIT_NPROC: no helper thread; its work waits for the owner's progress ----------------------
 
 if [[ $(id -u) == 0 ]]; then
     share "$pair" "$B/lib/libangara.so.0"
@@ -108,14 +108,14 @@ else
     skip 'RLIMIT_NPROC without loopback' 'needs root to become another user'
 fi
 
-# --- RLIMIT_MEMLOCK, RLIMIT_CORE, RLIMIT_STACK: the soft fabric needs none of them -----------------
+# --- RLIMIT_MEMLOCK, RLIMIT_CORE, RLIMIT_STACK: the soft fabric needs none of them ----------------
 
 run 20 prlimit --memlock=0 "$pair" --size "$size"
 ok 'RLIMIT_MEMLOCK 0' fine
 run 20 prlimit --stack=262144 "$pair" --size "$size"
 ok 'RLIMIT_STACK 256 KiB' fine
 
-# --- the library's own limits ----------------------------------------------------------------------
+# --- the library's own limits ---------------------------------------------------------------------
 
 run 20 env ANGARA_MR_MAX=16 "$pair" --size "$size" --regions 20
 ok 'ANGARA_MR_MAX reached' told 'ANGARA_MR_MAX'

@@ -12,7 +12,7 @@ cd -- "$(dirname -- "$(realpath -- "$0")")/../.."
 pair=$faults/fault_pair
 quiet() { all_of rc_is "$status_ok" -- only_messages . 0 0; }
 
-# --- PID namespaces --------------------------------------------------------------------------------
+# --- PID namespaces -------------------------------------------------------------------------------
 
 if can_unshare -p -f --mount-proc; then
     run 20 unshare -p -f --mount-proc "$pair"
@@ -26,7 +26,7 @@ else
     skip 'PID namespaces' 'unshare is not permitted'
 fi
 
-# --- file systems ----------------------------------------------------------------------------------
+# --- file systems ---------------------------------------------------------------------------------
 
 if can_unshare -m; then
     for kind in full missing; do
@@ -39,7 +39,7 @@ else
     skip '/dev/shm and /proc' 'unshare is not permitted'
 fi
 
-# --- versions --------------------------------------------------------------------------------------
+# --- versions -------------------------------------------------------------------------------------
 
 for kind in wire layout; do
     other=$faults/other-$kind

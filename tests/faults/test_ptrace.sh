@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# What security settings forbid: process_vm_*, /proc entries of the peer, pidfds, membarrier, memfds,
-# other users. Either the library falls back, warns once and the data is right, or it says what is
-# forbidden.
+# What security settings forbid: process_vm_*, /proc entries of the peer, pidfds, membarrier,
+# memfds, other users. Either the library falls back, warns once and the data is right, or it says
+# what is forbidden.
 
 set -euo pipefail
 cd -- "$(dirname -- "$(realpath -- "$0")")/../.."
@@ -85,8 +85,10 @@ if [[ $(id -u) == 0 ]] && "${as_nobody[@]}" true 2>/dev/null; then
     ok 'an undumpable process: the message says so' all_of rc_is "$status_refused" -- \
         messages 'dumpable' 1 2 -- messages 'same user' 1 2
     run 20 "$shared/fault_pair" --peer "${as_nobody[*]}"
-    ok 'another user: the message says so' all_of rc_is "$status_refused" -- messages 'same user' 1 2
-    run 20 "${as_nobody[@]}" "$shared/fault_restrict" process_vm_readv process_vm_writev -- "$shared/fault_pair"
+    ok 'another user: the message says so' all_of rc_is "$status_refused" -- \
+        messages 'same user' 1 2
+    # shellcheck disable=SC2086
+    run 20 "${as_nobody[@]}" "$shared/fault_restrict" $cma -- "$shared/fault_pair"
     ok 'an unprivileged user without process_vm_*' fallen_back 2
 else
     skip 'an unprivileged user' 'needs root to become one'

@@ -12,7 +12,8 @@ cd -- "$(dirname -- "$(realpath -- "$0")")/../.."
 pair=$faults/fault_pair
 
 # Wrong for every variable, whatever its type.
-wrong_values=('' nonsense -1 ' 5' '5 apples' 0x 1e3 99999999999999999999999 '%s%n' "$(printf 'x%.0s' {1..5000})")
+wrong_values=('' nonsense -1 ' 5' '5 apples' 0x 1e3 99999999999999999999999 '%s%n'
+    "$(printf 'x%.0s' {1..5000})")
 
 # Just outside of what the help text allows.
 declare -A outside=(

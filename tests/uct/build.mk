@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# Tests of the transport at UCT level: one cmocka program per subject, all with the same harness. They
-# link UCX only: the transport is loaded at run time, as users load it.
+# Tests of the transport at UCT level: one cmocka program per subject, all with the same harness.
+# The transport is not linked but loaded at run time, as users load it.
 
 UCT_TESTS     := $(patsubst tests/uct/%.c,%,$(sort $(wildcard tests/uct/test_*.c)))
 UCT_TEST_BINS := $(UCT_TESTS:%=$(B)/tests/uct/%)
-UCT_TEST_HARNESS := ut_ranks ut_uct ut_inside
+UCT_TEST_HARNESS := ut_ranks ut_uct ut_inside ut_hostile
 UCT_TEST_OBJS := $(UCT_TESTS:%=$(B)/obj/tests/uct/%.o) $(UCT_TEST_HARNESS:%=$(B)/obj/tests/uct/%.o)
 
 TEST_PROGRAMS += $(UCT_TEST_BINS)

@@ -63,14 +63,16 @@ static void fl_put(fl_t *fl, unsigned rank, size_t offset, uint64_t value)
  */
 static void flush_covers_messages(ut_t *t)
 {
-    unsigned  rounds = ut_rounds(500), round, turns, i;
-    uint64_t  sent   = 0, count;
-    char      data[3000];
-    ut_pack_t pack = {data, 0};
-    ut_comp_t comp;
-    fl_t      fl;
+    unsigned    rounds = ut_rounds(500), round, turns, i;
+    uint64_t    sent   = 0, count;
+    char        data[3000];
+    ut_pack_t   pack = {data, 0};
+    ut_inside_t inside;
+    ut_comp_t   comp;
+    fl_t        fl;
 
     fl_init(&fl, t);
+    ut_inside(t->main.iface, &inside);
     for (round = 0; round < rounds; ++round) {
         if (t->rank == 0) {
             /* the target sleeps: all must fit into the ring */

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
 # The proof of the completion rules: each deliberate error of the mutants' build (see
-# docs/protocols.md, "Mutants") must make the data-integrity tests fail in chaos mode, with every seed;
-# without one they must pass. Prints TAP. $B is the mutants' build folder.
+# docs/protocols.md, "Mutants") must make the data-integrity tests fail in chaos mode, with every
+# seed; without one they must pass. Prints TAP. $B is the mutants' build folder.
 
 set -euo pipefail
 

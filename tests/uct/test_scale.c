@@ -138,7 +138,8 @@ static void sc_memory_rank0(ut_t *t, uct_ep_h *eps, size_t *before)
     ut_flush(t, &t->main);
     after = sc_memory();
     fprintf(stderr, "# %zu bytes per connected peer\n", (after - *before) / SC_PEERS);
-    CHECK((after - *before) / SC_PEERS <= SC_LIMIT);
+    /* chaos mode cuts messages into several puts: their flags make rings a page larger */
+    CHECK((after - *before) / SC_PEERS <= SC_LIMIT + (ut_chaos() ? 4096 : 0));
     CHECK((after - *before) / SC_PEERS >= 1024); /* else nothing was measured */
 }
 
@@ -360,6 +361,7 @@ static void different_shapes(ut_t *t)
 {
     uint64_t number = 0;
     ssize_t  status;
+    int      both;
 
     setenv("UCX_ANGARA_RING_SLOTS", t->rank ? "32" : "512", 1);
     sc_open(t);
@@ -371,10 +373,10 @@ static void different_shapes(ut_t *t)
         UT_WAIT(t, t->main.errors == 1);
         t->main.errors = 0;
     }
+    /* a side that has failed doesn't listen any more */
     ut_send_word(t, 1 - t->rank, status == UCS_OK);
-    if (ut_recv_word(t, 1 - t->rank)) {
-        UT_WAIT(t, sc_sink.total == 1);
-    }
+    both = (ut_recv_word(t, 1 - t->rank) != 0) && (status == UCS_OK);
+    UT_WAIT(t, !both || (sc_sink.total == 1));
     ut_barrier(t);
     ut_close(t);
 }

@@ -6,7 +6,7 @@
  * ANGARA_* variables for its rank before ut_open().
  *
  * The transport is used through UCT's public API only; the few tests that look at counters or speak
- * the wire protocol do so through ut_inside.h.
+ * the wire protocol do so through ut_inside.h and ut_hostile.h.
  */
 #ifndef ANGARA_TESTS_UT_H
 #define ANGARA_TESTS_UT_H
@@ -107,10 +107,9 @@ uint64_t ut_random(ut_t *t);
 /* Rounds to run: fewer in quick mode (ANGARA_TEST_QUICK) and in chaos mode. */
 unsigned ut_rounds(unsigned rounds);
 int      ut_chaos(void);
-/* A boolean variable that is on by default. */
-int    ut_env_on(const char *name);
-double ut_now(void);
-void   ut_sleep_ms(unsigned ms);
+int      ut_env_is(const char *name, const char *value);
+double   ut_now(void);
+void     ut_sleep_ms(unsigned ms);
 /* Busy for about that long. */
 void ut_spin_ns(uint64_t ns);
 

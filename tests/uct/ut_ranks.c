@@ -68,11 +68,11 @@ int ut_chaos(void)
     return (chaos != NULL) && (strtoull(chaos, NULL, 0) != 0);
 }
 
-int ut_env_on(const char *name)
+int ut_env_is(const char *name, const char *value)
 {
-    const char *value = getenv(name);
+    const char *set = getenv(name);
 
-    return (value == NULL) || (strchr("yY1tT", value[0]) != NULL);
+    return (set != NULL) && (strcmp(set, value) == 0);
 }
 
 unsigned ut_rounds(unsigned rounds)
