@@ -256,18 +256,25 @@ static int all_delivered(const ang_entry_t *entry)
 }
 
 /* Garbage into [0, length) of a stretch, or its two ends if it is long. */
-static void scribble(ang_chaos_t *chaos, ang_entry_t *entry, const ang_ref_t *dst)
+static angara_status_t scribble(ang_chaos_t *chaos, ang_entry_t *entry, const ang_ref_t *dst)
 {
-    uint8_t   garbage[SCRIBBLE_MAX];
-    uint64_t  length = entry->desc.length, part = length < SCRIBBLE_MAX ? length : SCRIBBLE_MAX;
-    ang_ref_t src = {ANG_REF_HOST, (uintptr_t)garbage, 0, 0}, tail = *dst;
-    uint64_t  done = 0;
+    const ang_backend_t *be = entry->pair->engine->backend;
+    uint8_t              garbage[SCRIBBLE_MAX];
+    uint64_t             length = entry->desc.length;
+    uint64_t             part   = length < SCRIBBLE_MAX ? length : SCRIBBLE_MAX;
+    ang_ref_t            src    = {ANG_REF_HOST, (uintptr_t)garbage, 0, 0};
+    ang_ref_t            tail   = *dst;
+    uint64_t             done   = 0;
+    angara_status_t      status;
 
     memset(garbage, (int)(0xa0 | draw(chaos, 16)), part);
-    entry->pair->engine->backend->copy(entry->pair, dst, &src, part, &done);
+    status = be->copy(entry->pair, dst, &src, part, &done);
+    if (status != ANGARA_OK) {
+        return status;
+    }
     tail.addr += length - part;
     done = 0;
-    entry->pair->engine->backend->copy(entry->pair, &tail, &src, part, &done);
+    return be->copy(entry->pair, &tail, &src, part, &done);
 }
 
 /*
@@ -287,9 +294,9 @@ static angara_status_t deliver_step(ang_chaos_t *chaos, ang_entry_t *entry)
     if (entry->pieces == 0) {
         choose_pieces(chaos, entry);
         if (entry->desc.length != 0 && draw(chaos, 2)) {
-            scribble(chaos, entry, dst);
             entry->due = now_ns() + draw_delay(chaos);
-            return ANGARA_INPROGRESS;
+            status     = scribble(chaos, entry, dst);
+            return status == ANGARA_OK ? ANGARA_INPROGRESS : status;
         }
     }
     piece = choose_piece(chaos, entry);

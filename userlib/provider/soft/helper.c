@@ -184,10 +184,12 @@ static int request_is_sane(const soft_request_t *request)
 static int verify_segment(const angara_address_t *from, pid_t pid)
 {
     soft_pe_seg_t head;
-    struct iovec  local  = {&head, offsetof(soft_pe_seg_t, window_offset)};
-    struct iovec  remote = {(void *)(uintptr_t)from->loc[4], local.iov_len};
+    struct iovec  local      = {&head, offsetof(soft_pe_seg_t, window_offset)};
+    struct iovec  remote     = {(void *)(uintptr_t)from->loc[4], local.iov_len};
+    uint64_t      start_time = 0;
 
-    return process_vm_readv(pid, &local, 1, &remote, 1, 0) == (ssize_t)local.iov_len &&
+    return soft_process_look(pid, &start_time) == SOFT_ALIVE && start_time == from->loc[1] &&
+           process_vm_readv(pid, &local, 1, &remote, 1, 0) == (ssize_t)local.iov_len &&
            head.magic == SOFT_MAGIC_PE && head.generation == from->generation &&
            head.index == from->index;
 }
@@ -198,8 +200,9 @@ static int verify_segment(const angara_address_t *from, pid_t pid)
  */
 static void refuse(const angara_address_t *from, const soft_request_t *request)
 {
-    pid_t    pid   = (pid_t)(from->loc[0] & 0x7fffffff);
-    uint64_t there = from->loc[4] + offsetof(soft_pe_seg_t, replies) +
+    static int said;
+    pid_t      pid   = (pid_t)(from->loc[0] & 0x7fffffff);
+    uint64_t   there = from->loc[4] + offsetof(soft_pe_seg_t, replies) +
                      (uint64_t)request->agent * sizeof(soft_reply_t);
     soft_reply_t reply           = {.sequence = request->sequence, .status = ANGARA_ERR_LIMIT};
     struct iovec local           = {&reply.status, sizeof(reply) - offsetof(soft_reply_t, status)};
@@ -210,9 +213,10 @@ static void refuse(const angara_address_t *from, const soft_request_t *request)
 
     if (!verify_segment(from, pid) || process_vm_writev(pid, &local, 1, &remote, 1, 0) < 0 ||
         process_vm_writev(pid, &local_sequence, 1, &remote_sequence, 1, 0) < 0) {
-        ang_error("a request of pid %d can't be answered: its memory can neither be mapped nor "
-                  "written. Raise ulimit -v and ulimit -n; all ranks must run as one user",
-                  (int)pid);
+        ang_log(said++ ? ANG_LOG_DEBUG : ANG_LOG_ERROR,
+                "a request of pid %d can't be answered: its memory can neither be mapped nor "
+                "written. Raise ulimit -v and ulimit -n; all ranks must run as one user",
+                (int)pid);
     }
 }
 

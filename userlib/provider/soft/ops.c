@@ -187,6 +187,9 @@ static angara_status_t backend_copy(ang_pair_t *pair, const ang_ref_t *dst, cons
             return status;
         }
     }
+    if ((dst->kind == REF_CMA || src->kind == REF_CMA) && peer->pair.engine->chaos != NULL) {
+        return ANGARA_ERR_SYSTEM; /* pieces of it may be under way: no way back to the helper */
+    }
     if (dst->kind != ANG_REF_HOST) {
         return soft_agent_copy_out(peer, dst->key, dst->offset, (void *)(uintptr_t)src->addr,
                                    length, done);
