@@ -17,13 +17,15 @@ ucs_config_field_t uct_angara_iface_config_table[] = {
 
     UCT_ANGARA_CONFIG_FIELD(
         "SLOT_SIZE", "128",
-        "Bytes per slot of a receive ring, a power of two from 64 to 4096. A message that fits into one\n"
+        "Bytes per slot of a receive ring, a power of two from 64 to 4096. A message that fits "
+        "into one\n"
         "slot with its 8-byte header word is sent eagerly, a longer one as a run of slots.",
         uct_angara_iface_config_t, slot_size, UCS_CONFIG_TYPE_MEMUNITS),
 
     UCT_ANGARA_CONFIG_FIELD(
-        "RING_SLOTS", "448",
-        "Slots of each receive ring, from 16 to 32768. The longest message is a quarter of the ring.\n"
+        "RING_SLOTS", "440",
+        "Slots of each receive ring, from 16 to 32768. The longest message is a quarter of the "
+        "ring.\n"
         "Every peer that sends to this process costs one ring.",
         uct_angara_iface_config_t, ring_slots, UCS_CONFIG_TYPE_UINT),
 
@@ -34,7 +36,8 @@ ucs_config_field_t uct_angara_iface_config_table[] = {
 
     UCT_ANGARA_CONFIG_FIELD(
         "PUT_MAX", "inf",
-        "Largest window put in bytes, if less than what the provider can do. Longer messages are sent\n"
+        "Largest window put in bytes, if less than what the provider can do. Longer messages are "
+        "sent\n"
         "in several puts. Without effect where windows are written by plain stores.",
         uct_angara_iface_config_t, put_max, UCS_CONFIG_TYPE_MEMUNITS),
 
@@ -52,13 +55,15 @@ ucs_config_field_t uct_angara_iface_config_table[] = {
 
     UCT_ANGARA_CONFIG_FIELD(
         "SELF_MARKER", "n",
-        "Complete zero-copy puts when their source has been read rather than when the data has arrived.\n"
+        "Complete zero-copy puts when their source has been read rather than when the data has "
+        "arrived.\n"
         "Only safe if all traffic to a peer uses this transport.",
         uct_angara_iface_config_t, self_marker, UCS_CONFIG_TYPE_BOOL),
 
     UCT_ANGARA_CONFIG_FIELD(
         "DEAD_PEER", "abort",
-        "What to do when a peer dies and nobody handles the error: abort (print which and why, abort),\n"
+        "What to do when a peer dies and nobody handles the error: abort (print which and why, "
+        "abort),\n"
         "error (print), ignore.",
         uct_angara_iface_config_t, dead_peer, UCS_CONFIG_TYPE_ENUM(uct_angara_dead_peer_names)),
 
@@ -68,7 +73,8 @@ ucs_config_field_t uct_angara_iface_config_table[] = {
 
     UCT_ANGARA_CONFIG_FIELD(
         "STATS", "",
-        "File for the counters of the process, written when an interface closes; %p is the process id,\n"
+        "File for the counters of the process, written when an interface closes; %p is the "
+        "process id,\n"
         "%h the host name. Empty for none.",
         uct_angara_iface_config_t, stats, UCS_CONFIG_TYPE_STRING),
 

@@ -16,13 +16,15 @@ ucs_config_field_t uct_angara_md_config_table[] = {
 
     UCT_ANGARA_CONFIG_FIELD(
         "RCACHE", "try",
-        "Cache memory registrations. \"try\" does where registering is expensive (the NIC) and does not\n"
+        "Cache memory registrations. \"try\" does where registering is expensive (the NIC) and "
+        "does not\n"
         "on the soft fabric, where it is cheaper than the cache.",
         uct_angara_md_config_t, rcache_enable, UCS_CONFIG_TYPE_TERNARY),
 
     UCT_ANGARA_CONFIG_FIELD(
         "REUSE", "y",
-        "Keep the last registrations for rendezvous and use them again for the same buffers, where\n"
+        "Keep the last registrations for rendezvous and use them again for the same buffers, "
+        "where\n"
         "that needs no cache with memory hooks (the soft fabric).",
         uct_angara_md_config_t, reuse, UCS_CONFIG_TYPE_BOOL),
 

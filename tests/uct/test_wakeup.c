@@ -59,6 +59,9 @@ static void wu_sleep(wu_t *wu, unsigned events)
     if (uct_worker_progress(wu->t->worker) > 0) {
         return;
     }
+    if (ut_random(wu->t) % 4 == 0) {
+        ut_spin_ns(ut_random(wu->t) % 8000); /* what comes now, only arming can tell of */
+    }
     status = uct_iface_event_arm(wu->t->main.iface, events);
     if (status == UCS_ERR_BUSY) {
         return;

@@ -23,7 +23,7 @@ static void usage(FILE *out)
         "Usage: %s [OPTION]... [TEST]...\n"
         "Measure the operations of libangara between two processes of this machine.\n\n"
         "  -a, --all               all tests (also when none is named)\n"
-        "  -s, --size=SIZE[:MAX]   size in bytes, or the powers of two in a range; K, M, G allowed\n"
+        "  -s, --size=SIZE[:MAX]   size in bytes, or the powers of two in a range; K, M, G\n"
         "  -n, --iterations=N      operations measured per size (100000; fewer if large)\n"
         "  -w, --warm-up=N         operations before (10000)\n"
         "  -m, --memory=KIND       of the target: shared (default) or private\n"
