@@ -77,9 +77,7 @@ static void kill_target(conf_t *t)
         for (n = 0; (status == ANGARA_OK) || (status == ANGARA_ERR_NO_RESOURCE); ++n) {
             if (n == 3) {
                 conf_send(t, 2, "k", 1);
-            }
-            if ((n > 3) && (killed == 0)) {
-                killed = conf_now();
+                killed = conf_now(); /* it may be dead before the next turn */
             }
             CHECK(conf_now() < end);
             status = any_operation(t, n, 1, &buf, keys[1]);
