@@ -457,6 +457,8 @@ static UCS_CLASS_INIT_FUNC(uct_angara_iface_t, uct_md_h tl_md, uct_worker_h work
     self->config.dead_peer   = config->dead_peer;
     self->config.bandwidth   = config->bandwidth;
     self->is_inline          = !!(md->attr.caps & ANGARA_CAP_INLINE_OPS);
+    self->is_batching        = !config->self_marker && !UCT_ANGARA_MUTANT(self_marker_put) &&
+                        !UCT_ANGARA_MUTANT(marker_before_data);
     ucs_list_head_init(&self->peers);
     ucs_list_head_init(&self->active);
     ucs_arbiter_init(&self->arbiter);

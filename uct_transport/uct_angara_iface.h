@@ -5,6 +5,7 @@
 #ifndef UCT_ANGARA_IFACE_H
 #define UCT_ANGARA_IFACE_H
 
+#include "uct_angara_batch.h"
 #include "uct_angara_bounce.h"
 #include "uct_angara_control.h"
 #include "uct_angara_md.h"
@@ -83,6 +84,7 @@ typedef struct uct_angara_iface {
     uint8_t            has_strangers;  /**< a record from a stranger was reported */
     uint8_t            has_direct;     /**< puts are plain stores */
     uint8_t            is_inline;      /**< ring operations may complete in the call */
+    uint8_t            is_batching;    /**< short zero-copy transfers wait for a batch */
 
     uct_angara_shape_t shape;     /**< of the rings that we ask for */
     size_t             run_bytes; /**< payload of the longest run */
@@ -96,6 +98,7 @@ typedef struct uct_angara_iface {
     ucs_list_link_t      active;  /**< peers with slow work */
     ucs_arbiter_t        arbiter; /**< pending requests */
     ucs_mpool_t          ops;
+    uct_angara_batch_t   batch;
     uct_angara_bounce_t  bounce;
     uct_angara_channel_t self_channel; /**< UCX_ANGARA_SELF_MARKER */
     unsigned             self_waits;   /**< ops in self_channel */

@@ -147,6 +147,11 @@ ucs_status_t uct_angara_peer_post_marker(uct_angara_peer_t *peer)
         return UCS_ERR_NO_RESOURCE; /* the marker must cover it */
     }
 
+    status = uct_angara_batch_push(iface);
+    if (ucs_unlikely((status != UCS_OK) && (iface->batch.peer == peer))) {
+        return status;
+    }
+
     if (ucs_unlikely(channel->slot == NULL)) {
         status = uct_angara_channel_open(iface, channel);
         if (status != UCS_OK) {

@@ -101,6 +101,7 @@ void uct_angara_peer_destroy(uct_angara_peer_t *peer)
     uct_angara_control_elem_t *elem;
 
     ucs_assert(ucs_list_is_empty(&peer->eps));
+    uct_angara_batch_drop(peer);
     uct_angara_peer_fail_ops(peer, UCS_ERR_CANCELED);
     ucs_queue_for_each_extract(elem, &peer->control, queue, 1) {
         ucs_free(elem);
@@ -166,6 +167,9 @@ void uct_angara_peer_update(uct_angara_peer_t *peer)
 
 void uct_angara_peer_drop_ep(uct_angara_peer_t *peer)
 {
+    /* nobody flushes any more, and its owner may take the memory back soon */
+    uct_angara_batch_push(peer->iface);
+
     if (!ucs_list_is_empty(&peer->eps)) {
         return;
     }
@@ -340,6 +344,7 @@ static void uct_angara_peer_report(uct_angara_peer_t *peer)
         }
     }
     uct_angara_control_drop_rx(peer);
+    uct_angara_batch_drop(peer);
     if (!peer->is_down) {
         angara_peer_reset(peer->ap); /* drops what is queued: nothing may land after the report */
     }

@@ -115,40 +115,59 @@ ssize_t uct_angara_ep_put_bcopy(uct_ep_h tl_ep, uct_pack_callback_t pack_cb, voi
     return length;
 }
 
-static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_rma_post_iov(uct_angara_peer_t *peer, int is_get,
-                                                                const uct_iov_t *iov, size_t iovcnt,
-                                                                uint64_t   remote_addr,
-                                                                uct_rkey_t rkey, size_t *total_p)
-{
-    uint64_t          offset = uct_angara_rma_offset(remote_addr, rkey);
-    uint64_t          key    = uct_angara_rma_key(rkey);
-    size_t            total  = 0;
-    angara_status_t   angara_status;
-    uct_angara_mem_t *mem;
-    ucs_status_t      status;
-    size_t            length, i;
+/* ---- zero copy ----------------------------------------------------------------------------- */
 
+static ucs_status_t uct_angara_zcopy_post(uct_angara_peer_t *peer, angara_batch_op_t op,
+                                          const angara_xfer_t *xfer)
+{
+    angara_status_t status;
+
+    if (op == ANGARA_BATCH_GET) {
+        status = angara_offload_get(peer->ap, xfer->lmr, xfer->laddr, xfer->rkey, xfer->roffset,
+                                    xfer->length);
+    } else {
+        status = angara_offload_put(peer->ap, xfer->lmr, xfer->laddr, xfer->rkey, xfer->roffset,
+                                    xfer->length);
+    }
+    return uct_angara_rma_posted(peer, status, (op == ANGARA_BATCH_GET) ? "get" : "put");
+}
+
+/*
+ * Post the pieces, or leave a short transfer to the batch. Without resource in the middle the
+ * caller tries all again: the same bytes move twice to the same place before the marker.
+ */
+static UCS_F_ALWAYS_INLINE ucs_status_t
+uct_angara_zcopy_start(uct_angara_peer_t *peer, angara_batch_op_t op, const uct_iov_t *iov,
+                       size_t iovcnt, uint64_t remote_addr, uct_rkey_t rkey, size_t *total_p,
+                       int *is_batched_p)
+{
+    angara_xfer_t xfer = {.rkey    = uct_angara_rma_key(rkey),
+                          .roffset = uct_angara_rma_offset(remote_addr, rkey)};
+    ucs_status_t  status;
+    size_t        i;
+
+    *total_p      = 0;
+    *is_batched_p = 0;
     for (i = 0; i < iovcnt; ++i) {
-        length = uct_iov_get_length(&iov[i]);
-        if (length == 0) {
+        xfer.length = uct_iov_get_length(&iov[i]);
+        if (xfer.length == 0) {
             continue;
         }
 
-        mem = iov[i].memh;
-        angara_status =
-            is_get ?
-                angara_offload_get(peer->ap, mem->mr, iov[i].buffer, key, offset + total, length) :
-                angara_offload_put(peer->ap, mem->mr, iov[i].buffer, key, offset + total, length);
-        /* Without resource in the middle the caller tries all again: the same bytes move twice to
-         * the same place before the marker. */
-        status = uct_angara_rma_posted(peer, angara_status, is_get ? "get" : "put");
+        xfer.lmr      = ((uct_angara_mem_t *)iov[i].memh)->mr;
+        xfer.laddr    = iov[i].buffer;
+        *is_batched_p = peer->iface->is_batching && (iovcnt == 1) &&
+                        (xfer.length <= UCT_ANGARA_BATCH_LENGTH);
+        status        = *is_batched_p ? uct_angara_batch_add(peer, op, &xfer) :
+                                        uct_angara_zcopy_post(peer, op, &xfer);
         if (ucs_unlikely(status != UCS_OK)) {
             return status;
         }
-        total += length;
+
+        xfer.roffset += xfer.length;
+        *total_p += xfer.length;
     }
 
-    *total_p = total;
     return UCS_OK;
 }
 
@@ -173,13 +192,52 @@ static ucs_status_t uct_angara_put_complete_self(uct_angara_peer_t *peer, uct_co
     return UCS_INPROGRESS;
 }
 
-/* Complete the caller's zero-copy operation now or queue it for its marker. */
-static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_rma_complete(uct_angara_peer_t *peer,
-                                                                uct_angara_op_t   *op)
+static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_zcopy(uct_ep_h tl_ep, angara_batch_op_t dir,
+                                                         const uct_iov_t *iov, size_t iovcnt,
+                                                         uint64_t remote_addr, uct_rkey_t rkey,
+                                                         uct_completion_t *comp, size_t *length_p)
 {
-    uint64_t value;
+    uct_angara_peer_t *peer = uct_angara_ep_peer(tl_ep);
+    uct_angara_op_t   *op;
+    ucs_status_t       status;
+    uint64_t           value;
+    int                is_batched;
 
-    if (ucs_likely(uct_angara_peer_try_complete(peer, &value) == UCS_OK)) {
+    status = uct_angara_peer_check_rma(peer);
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
+    }
+
+    op = uct_angara_op_get(peer, uct_angara_op_done, comp);
+    if (ucs_unlikely(op == NULL)) {
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    if (UCT_ANGARA_MUTANT(marker_before_data)) {
+        uct_angara_peer_post_marker(peer);
+    }
+
+    status = uct_angara_zcopy_start(peer, dir, iov, iovcnt, remote_addr, rkey, length_p,
+                                    &is_batched);
+    if (ucs_unlikely((status != UCS_OK) || (*length_p == 0))) {
+        ucs_mpool_put_inline(op);
+        return status;
+    }
+
+    if (UCT_ANGARA_MUTANT(marker_before_data) && (peer->channel.slot != NULL)) {
+        uct_angara_peer_enqueue(peer, op, peer->channel.posted);
+        return UCS_INPROGRESS;
+    }
+
+    if ((dir == ANGARA_BATCH_PUT) &&
+        (peer->iface->config.self_marker || UCT_ANGARA_MUTANT(self_marker_put))) {
+        ucs_mpool_put_inline(op);
+        return uct_angara_put_complete_self(peer, comp);
+    }
+
+    if (is_batched) {
+        value = peer->channel.posted + 1;
+    } else if (ucs_likely(uct_angara_peer_try_complete(peer, &value) == UCS_OK)) {
         ucs_mpool_put_inline(op);
         return UCS_OK;
     }
@@ -191,99 +249,40 @@ static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_rma_complete(uct_angara_peer_
 ucs_status_t uct_angara_ep_put_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov, size_t iovcnt,
                                      uint64_t remote_addr, uct_rkey_t rkey, uct_completion_t *comp)
 {
-    uct_angara_peer_t *peer = uct_angara_ep_peer(tl_ep);
-    uct_angara_op_t   *op;
-    ucs_status_t       status;
-    size_t             length;
+    uct_angara_iface_t *iface = uct_angara_ep_peer(tl_ep)->iface;
+    ucs_status_t        status;
+    size_t              length;
 
-    UCT_CHECK_IOV_SIZE(iovcnt, peer->iface->config.max_iov, "put_zcopy");
+    UCT_CHECK_IOV_SIZE(iovcnt, iface->config.max_iov, "put_zcopy");
 
-    status = uct_angara_peer_check_rma(peer);
-    if (ucs_unlikely(status != UCS_OK)) {
-        return status;
+    status = uct_angara_zcopy(tl_ep, ANGARA_BATCH_PUT, iov, iovcnt, remote_addr, rkey, comp,
+                              &length);
+    if (ucs_likely(!UCS_STATUS_IS_ERR(status))) {
+        ++iface->stats.put_zcopy;
+        UCT_TL_EP_STAT_OP(&ucs_derived_of(tl_ep, uct_angara_ep_t)->super, PUT, ZCOPY, length);
     }
-
-    op = uct_angara_op_get(peer, uct_angara_op_done, comp);
-    if (ucs_unlikely(op == NULL)) {
-        return UCS_ERR_NO_MEMORY;
-    }
-
-    if (UCT_ANGARA_MUTANT(marker_before_data)) {
-        uct_angara_peer_post_marker(peer);
-    }
-
-    status = uct_angara_rma_post_iov(peer, 0, iov, iovcnt, remote_addr, rkey, &length);
-    if (ucs_unlikely(status != UCS_OK)) {
-        ucs_mpool_put_inline(op);
-        return status;
-    }
-
-    ++peer->iface->stats.put_zcopy;
-    UCT_TL_EP_STAT_OP(&ucs_derived_of(tl_ep, uct_angara_ep_t)->super, PUT, ZCOPY, length);
-    if (ucs_unlikely(length == 0)) {
-        ucs_mpool_put_inline(op);
-        return UCS_OK;
-    }
-
-    if (UCT_ANGARA_MUTANT(marker_before_data) && (peer->channel.slot != NULL)) {
-        uct_angara_peer_enqueue(peer, op, peer->channel.posted);
-        return UCS_INPROGRESS;
-    }
-
-    if (peer->iface->config.self_marker || UCT_ANGARA_MUTANT(self_marker_put)) {
-        ucs_mpool_put_inline(op);
-        return uct_angara_put_complete_self(peer, comp);
-    }
-
-    return uct_angara_rma_complete(peer, op);
+    return status;
 }
-
-/* ---- get ----------------------------------------------------------------------------------- */
 
 ucs_status_t uct_angara_ep_get_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov, size_t iovcnt,
                                      uint64_t remote_addr, uct_rkey_t rkey, uct_completion_t *comp)
 {
-    uct_angara_peer_t *peer = uct_angara_ep_peer(tl_ep);
-    uct_angara_op_t   *op;
-    ucs_status_t       status;
-    size_t             length;
+    uct_angara_iface_t *iface = uct_angara_ep_peer(tl_ep)->iface;
+    ucs_status_t        status;
+    size_t              length;
 
-    UCT_CHECK_IOV_SIZE(iovcnt, peer->iface->config.max_iov, "get_zcopy");
+    UCT_CHECK_IOV_SIZE(iovcnt, iface->config.max_iov, "get_zcopy");
 
-    status = uct_angara_peer_check_rma(peer);
-    if (ucs_unlikely(status != UCS_OK)) {
-        return status;
+    status = uct_angara_zcopy(tl_ep, ANGARA_BATCH_GET, iov, iovcnt, remote_addr, rkey, comp,
+                              &length);
+    if (ucs_likely(!UCS_STATUS_IS_ERR(status))) {
+        ++iface->stats.get_zcopy;
+        UCT_TL_EP_STAT_OP(&ucs_derived_of(tl_ep, uct_angara_ep_t)->super, GET, ZCOPY, length);
     }
-
-    op = uct_angara_op_get(peer, uct_angara_op_done, comp);
-    if (ucs_unlikely(op == NULL)) {
-        return UCS_ERR_NO_MEMORY;
-    }
-
-    if (UCT_ANGARA_MUTANT(marker_before_data)) {
-        uct_angara_peer_post_marker(peer);
-    }
-
-    status = uct_angara_rma_post_iov(peer, 1, iov, iovcnt, remote_addr, rkey, &length);
-    if (ucs_unlikely(status != UCS_OK)) {
-        ucs_mpool_put_inline(op);
-        return status;
-    }
-
-    ++peer->iface->stats.get_zcopy;
-    UCT_TL_EP_STAT_OP(&ucs_derived_of(tl_ep, uct_angara_ep_t)->super, GET, ZCOPY, length);
-    if (ucs_unlikely(length == 0)) {
-        ucs_mpool_put_inline(op);
-        return UCS_OK;
-    }
-
-    if (UCT_ANGARA_MUTANT(marker_before_data) && (peer->channel.slot != NULL)) {
-        uct_angara_peer_enqueue(peer, op, peer->channel.posted);
-        return UCS_INPROGRESS;
-    }
-
-    return uct_angara_rma_complete(peer, op);
+    return status;
 }
+
+/* ---- get ----------------------------------------------------------------------------------- */
 
 static void uct_angara_get_bcopy_done(uct_angara_iface_t *iface, uct_angara_op_t *op,
                                       ucs_status_t status)

@@ -346,7 +346,7 @@ static angara_status_t advance_chaotic(ang_chaos_t *chaos, ang_entry_t *entry)
         ang_entry_end(entry);
     }
     if (status == ANGARA_OK) {
-        ang_entry_count(entry);
+        ang_desc_count(entry->pair->engine, &entry->desc);
     }
     return status;
 }
@@ -361,7 +361,7 @@ static unsigned ring_progress(ang_chaos_t *chaos, ang_pair_t *pair)
         return 0;
     }
     if (entry->desc.op == ANG_OP_MARKER_SELF) { /* landed when its turn to be read came */
-        ang_entry_count(entry);
+        ang_desc_count(entry->pair->engine, &entry->desc);
         unlink_ring_head(pair);
         return 1;
     }
@@ -453,7 +453,6 @@ static unsigned windows_progress(ang_chaos_t *chaos, ang_pair_t *pair)
         if (*link == NULL) {
             pair->window_tail = link;
         }
-        pair->engine->stats.windows++;
         pair->engine->pending--;
         free(entry->buffer);
         free(entry);

@@ -93,19 +93,19 @@ angara_status_t ang_entry_store_old(ang_entry_t *entry)
                                               &done);
 }
 
-void ang_entry_count(ang_entry_t *entry)
+void ang_desc_count(ang_engine_t *engine, const ang_desc_t *desc)
 {
-    ang_engine_stats_t *stats = &entry->pair->engine->stats;
+    ang_engine_stats_t *stats = &engine->stats;
 
-    switch (entry->desc.op) {
+    switch (desc->op) {
     case ANG_OP_PUT:
     case ANG_OP_PUT_INLINE:
         stats->puts++;
-        stats->bytes += entry->desc.length;
+        stats->bytes += desc->length;
         break;
     case ANG_OP_GET:
         stats->gets++;
-        stats->bytes += entry->desc.length;
+        stats->bytes += desc->length;
         break;
     case ANG_OP_ATOMIC:
         stats->atomics++;
@@ -178,7 +178,7 @@ angara_status_t ang_entry_advance(ang_entry_t *entry)
         }
     }
     if (status == ANGARA_OK) {
-        ang_entry_count(entry);
+        ang_desc_count(engine, &entry->desc);
     }
     return status;
 }
@@ -299,6 +299,32 @@ angara_status_t ang_engine_post(ang_pair_t *pair, const ang_desc_t *desc, const 
         ang_entry_end(&entry);
     }
     ang_pair_fault(pair, desc->rkey, status);
+    return status;
+}
+
+angara_status_t ang_engine_post_batch(ang_pair_t *pair, const ang_desc_t *descs, unsigned count,
+                                      unsigned *posted_p)
+{
+    ang_engine_t   *engine = pair->engine;
+    angara_status_t status = ANGARA_OK;
+    unsigned        sound  = 0;
+    unsigned        posted = 0;
+
+    if (count > 1 && engine->backend->batch != NULL && engine->chaos == NULL &&
+        pair->error == ANGARA_OK && pair->head == NULL) {
+        while (sound < count && ang_desc_check(&descs[sound]) == ANGARA_OK) {
+            sound++;
+        }
+        posted = engine->backend->batch(pair, descs, sound);
+        for (unsigned i = 0; i < posted; ++i) {
+            ang_desc_count(engine, &descs[i]);
+        }
+    }
+    while (posted < count && status == ANGARA_OK) {
+        status = ang_engine_post(pair, &descs[posted], NULL);
+        posted += status == ANGARA_OK;
+    }
+    *posted_p = posted;
     return status;
 }
 

@@ -51,6 +51,12 @@ typedef struct ang_backend {
     /* Move bytes *done.. of `length`; ANGARA_INPROGRESS: call again with the same arguments. */
     angara_status_t (*copy)(ang_pair_t *pair, const ang_ref_t *dst, const ang_ref_t *src,
                             uint64_t length, uint64_t *done);
+    /*
+     * Perform a run of puts, or a run of gets, whose descriptors are sound by themselves, all at
+     * once: check, move and release. @return how many from the first on were performed wholly;
+     * what is left comes again one by one, and only then may fault. NULL: never.
+     */
+    unsigned (*batch)(ang_pair_t *pair, const ang_desc_t *descs, unsigned count);
     angara_status_t (*atomic)(ang_pair_t *pair, const ang_ref_t *ref, const ang_desc_t *desc,
                               uint64_t *old);
     /* Read back from the far end: OK once all performed before is visible there. */
@@ -76,7 +82,7 @@ struct ang_pair {
 };
 
 typedef struct {
-    uint64_t puts, gets, bytes, atomics, markers, faults, windows;
+    uint64_t puts, gets, bytes, atomics, markers, faults;
 } ang_engine_stats_t;
 
 struct ang_engine {
@@ -106,6 +112,13 @@ void ang_engine_pair_reset(ang_pair_t *pair, angara_status_t error);
  * the fault if it faulted at once, ANGARA_ERR_NO_RESOURCE if the ring is full, or the pair's error.
  */
 angara_status_t ang_engine_post(ang_pair_t *pair, const ang_desc_t *desc, const void *data);
+
+/*
+ * Post a run of puts or a run of gets, as ang_engine_post() one after the other. *posted_p: how many
+ * were. @return ANGARA_OK, or what the post of the next one returned.
+ */
+angara_status_t ang_engine_post_batch(ang_pair_t *pair, const ang_desc_t *descs, unsigned count,
+                                      unsigned *posted_p);
 
 /* Chaos only: post a window write; flag_width 0 means no flag. */
 angara_status_t ang_engine_post_window(ang_pair_t *pair, uint64_t offset, const void *src,

@@ -45,8 +45,8 @@ angara_status_t ang_entry_advance(ang_entry_t *entry);
 /* Store the value that an atomic fetched. */
 angara_status_t ang_entry_store_old(ang_entry_t *entry);
 
-/* Count a finished entry. */
-void ang_entry_count(ang_entry_t *entry);
+/* Count a ring operation that was performed. */
+void ang_desc_count(ang_engine_t *engine, const ang_desc_t *desc);
 
 /* Report a fault and set the pair in error; drops everything queued to it. */
 void ang_pair_fault(ang_pair_t *pair, uint64_t key, angara_status_t status);

@@ -65,6 +65,9 @@ typedef struct ang_provider_ops {
                                           uint64_t roffset, size_t length);
     angara_status_t (*offload_get)(angara_peer_h peer, angara_mr_h lmr, void *laddr, uint64_t rkey,
                                    uint64_t roffset, size_t length);
+    angara_status_t (*offload_batch)(angara_peer_h peer, angara_batch_op_t op,
+                                     const angara_xfer_t *xfers, unsigned count,
+                                     unsigned *posted_p);
     angara_status_t (*atomic)(angara_peer_h peer, angara_atomic_op_t op, unsigned width,
                               uint64_t operand, uint64_t compare, uint64_t rkey, uint64_t roffset,
                               angara_mr_h lmr, void *result);

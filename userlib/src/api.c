@@ -386,6 +386,24 @@ angara_status_t angara_offload_get(angara_peer_h peer, angara_mr_h lmr, void *la
     return peer->ops->offload_get(peer, lmr, laddr, rkey, roffset, length);
 }
 
+angara_status_t angara_offload_batch(angara_peer_h peer, angara_batch_op_t op,
+                                     const angara_xfer_t *xfers, unsigned count, unsigned *posted_p)
+{
+    angara_status_t bad = ANGARA_OK;
+    angara_status_t status;
+    unsigned        good;
+
+    CHECK(check_peer(peer));
+    CHECK_ARG(xfers != NULL && posted_p != NULL && count <= ANGARA_BATCH_MAX &&
+              (op == ANGARA_BATCH_PUT || op == ANGARA_BATCH_GET));
+    for (good = 0; good < count && bad == ANGARA_OK; ++good) {
+        bad = check_local(peer, xfers[good].lmr, xfers[good].laddr, xfers[good].length);
+    }
+    good -= bad != ANGARA_OK;
+    status = peer->ops->offload_batch(peer, op, xfers, good, posted_p);
+    return status == ANGARA_OK ? bad : status;
+}
+
 angara_status_t angara_atomic(angara_peer_h peer, angara_atomic_op_t op, unsigned width,
                               uint64_t operand, uint64_t compare, uint64_t rkey, uint64_t roffset,
                               angara_mr_h lmr, void *result)

@@ -385,6 +385,33 @@ ANGARA_API angara_status_t angara_offload_put_inline(angara_peer_h peer, const v
 ANGARA_API angara_status_t angara_offload_get(angara_peer_h peer, angara_mr_h lmr, void *laddr,
                                               uint64_t rkey, uint64_t roffset, size_t length);
 
+/** Most transfers of one angara_offload_batch(). */
+#define ANGARA_BATCH_MAX 16
+
+/** Directions of angara_offload_batch(). */
+typedef enum { ANGARA_BATCH_PUT, ANGARA_BATCH_GET } angara_batch_op_t;
+
+/** One transfer of a batch: the parameters of angara_offload_put() and angara_offload_get(). */
+typedef struct {
+    angara_mr_h lmr;
+    void       *laddr; /**< only read by a put */
+    uint64_t    rkey;
+    uint64_t    roffset;
+    size_t      length;
+} angara_xfer_t;
+
+/**
+ * Post several offload puts or gets to one peer with one doorbell: the same as one call for each, in
+ * this order, but what a call costs is paid once.
+ * @param count     at most ANGARA_BATCH_MAX.
+ * @param posted_p  how many, from the first on, were posted.
+ * @return ANGARA_OK if all were; else why transfer number *posted_p was not, as of
+ *         angara_offload_put(); ANGARA_ERR_INVALID for a wrong @a op or @a count.
+ */
+ANGARA_API angara_status_t angara_offload_batch(angara_peer_h peer, angara_batch_op_t op,
+                                                const angara_xfer_t *xfers, unsigned count,
+                                                unsigned *posted_p);
+
 /**
  * Atomic on a remote word.
  * @param width    4 or 8 bytes; roffset must lie on a multiple of it in the target's memory.

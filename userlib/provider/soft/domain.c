@@ -22,8 +22,7 @@
 #define MR_COMMIT 1024 /* entries whose memory is allocated at once */
 
 /* Key: 24 bits of index, 40 random bits. */
-#define KEY_INDEX_BITS  24
-#define KEY_INDEX(_key) ((uint32_t)((_key) & ((1u << KEY_INDEX_BITS) - 1)))
+#define KEY_INDEX(_key) ((uint32_t)((_key) & ((1u << SOFT_KEY_INDEX_BITS) - 1)))
 
 static soft_domain_t *soft_domain(angara_domain_h dom)
 {
@@ -102,9 +101,9 @@ static uint64_t make_key(soft_domain_t *dom, uint32_t index)
     uint64_t high;
 
     do {
-        high = next_random(dom) >> KEY_INDEX_BITS;
+        high = next_random(dom) >> SOFT_KEY_INDEX_BITS;
     } while (high == 0);
-    return high << KEY_INDEX_BITS | index;
+    return high << SOFT_KEY_INDEX_BITS | index;
 }
 
 /* Called with the lock held. */
@@ -222,8 +221,13 @@ static void wait_hazards(soft_domain_t *dom, uint64_t key)
     }
     for (uint32_t i = 0; i < used; ++i) {
         soft_hazard_t *hazard = &shared->hazards[i];
+        uint64_t       held   = __atomic_load_n(&hazard->key, __ATOMIC_ACQUIRE);
 
-        while (__atomic_load_n(&hazard->key, __ATOMIC_ACQUIRE) == key) {
+        if (held != key && (held == 0 || held > SOFT_HAZARD_BATCH_MAX)) {
+            continue;
+        }
+        /* A batch or an access that begins from now on finds the key gone. */
+        while (__atomic_load_n(&hazard->key, __ATOMIC_ACQUIRE) == held) {
             if (++spins % 1024 == 0) {
                 uint64_t owner = __atomic_load_n(&hazard->owner, __ATOMIC_RELAXED);
 

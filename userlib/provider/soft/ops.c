@@ -106,6 +106,68 @@ static void backend_release(ang_pair_t *pair, ang_ref_t *ref)
     }
 }
 
+/* One end of a batched transfer; 0 unless it is private memory that process_vm reaches. */
+static int batch_remote(soft_peer_t *peer, const ang_desc_t *desc, unsigned access,
+                        struct iovec *iov)
+{
+    soft_remote_t         *remote = &peer->remote;
+    const soft_mr_entry_t *entry;
+    uint64_t               addr;
+
+    if (soft_mr_check(remote->dom, remote->mr_max, desc->rkey, desc->roffset, desc->length, access,
+                      &addr, &entry) != ANGARA_OK ||
+        entry->fd >= 0 || needs_agent(peer, entry, access)) {
+        return 0;
+    }
+    *iov = (struct iovec){(void *)(uintptr_t)addr, desc->length};
+    return 1;
+}
+
+/*
+ * One system call for all: entering it, finding the process and asking whether it may be touched
+ * cost as much as copying 8 KiB. The hazard covers the whole domain meanwhile.
+ */
+static unsigned backend_batch(ang_pair_t *pair, const ang_desc_t *descs, unsigned count)
+{
+    soft_peer_t   *peer    = soft_pair_peer(pair);
+    soft_remote_t *remote  = &peer->remote;
+    int            is_get  = descs[0].op == ANG_OP_GET;
+    unsigned       raccess = is_get ? ANGARA_ACCESS_REMOTE_READ : ANGARA_ACCESS_REMOTE_WRITE;
+    unsigned       laccess = is_get ? ANGARA_ACCESS_LOCAL_WRITE : 0;
+    uint64_t       total   = 0;
+    uint64_t       moved   = 0;
+    unsigned       num     = 0;
+    unsigned       done    = 0;
+    struct iovec   here[ANGARA_BATCH_MAX], there[ANGARA_BATCH_MAX];
+    ang_ref_t      ref;
+    ssize_t        result;
+
+    if (!peer->cma || remote->same_process ||
+        remote->seg->generation != remote->address.generation) {
+        return 0;
+    }
+    __atomic_exchange_n(&remote->hazard->key, soft_hazard_batch(remote), __ATOMIC_SEQ_CST);
+    while (num < count && num < ANGARA_BATCH_MAX && descs[num].length <= CMA_CHUNK - total &&
+           backend_local(pair, descs[num].lkey, descs[num].loffset, descs[num].length, laccess,
+                         &ref) == ANGARA_OK &&
+           batch_remote(peer, &descs[num], raccess, &there[num])) {
+        here[num] = (struct iovec){(void *)(uintptr_t)ref.addr, descs[num].length};
+        total += descs[num].length;
+        num++;
+    }
+    if (num > 1) {
+        result = is_get ? process_vm_readv(remote->pid, here, num, there, num, 0) :
+                          process_vm_writev(remote->pid, here, num, there, num, 0);
+        moved  = result > 0 ? (uint64_t)result : 0;
+    }
+    __atomic_store_n(&remote->hazard->key, 0, __ATOMIC_RELEASE);
+    /* What was moved in part, or not at all, is done again by itself: then it may fault. */
+    while (num > 1 && done < num && moved >= descs[done].length) {
+        moved -= descs[done++].length;
+    }
+    return done;
+}
+
 /* ---- moving ---------------------------------------------------------------------------------- */
 
 static angara_status_t cma_error(soft_peer_t *peer)
@@ -332,6 +394,7 @@ const ang_backend_t soft_backend = {
     .remote       = backend_remote,
     .release      = backend_release,
     .copy         = backend_copy,
+    .batch        = backend_batch,
     .atomic       = backend_atomic,
     .read_back    = backend_read_back,
     .marker_land  = backend_marker_land,
@@ -443,6 +506,24 @@ angara_status_t soft_offload_get(angara_peer_h base, angara_mr_h lmr, void *ladd
     };
 
     return ang_engine_post(&soft_peer(base)->pair, &desc, NULL);
+}
+
+angara_status_t soft_offload_batch(angara_peer_h base, angara_batch_op_t op,
+                                   const angara_xfer_t *xfers, unsigned count, unsigned *posted_p)
+{
+    ang_desc_t descs[ANGARA_BATCH_MAX];
+
+    for (unsigned i = 0; i < count; ++i) {
+        descs[i] = (ang_desc_t){
+            .op      = op == ANGARA_BATCH_GET ? ANG_OP_GET : ANG_OP_PUT,
+            .lkey    = xfers[i].lmr->key,
+            .loffset = (uintptr_t)xfers[i].laddr - (uintptr_t)xfers[i].lmr->addr,
+            .rkey    = xfers[i].rkey,
+            .roffset = xfers[i].roffset,
+            .length  = xfers[i].length,
+        };
+    }
+    return ang_engine_post_batch(&soft_peer(base)->pair, descs, count, posted_p);
 }
 
 angara_status_t soft_atomic(angara_peer_h base, angara_atomic_op_t op, unsigned width,

@@ -420,20 +420,6 @@ static angara_status_t soft_marker_self(angara_pe_h base, angara_marker_slot_t *
 
 /* ---- the provider ---------------------------------------------------------------------------- */
 
-/* Operations live in ops.c. */
-angara_status_t soft_put(angara_peer_h peer, uint64_t offset, const void *src, size_t length);
-angara_status_t soft_put_flag(angara_peer_h peer, uint64_t offset, const void *src, size_t length,
-                              uint64_t flag_offset, uint64_t flag);
-angara_status_t soft_offload_put(angara_peer_h peer, angara_mr_h lmr, const void *laddr,
-                                 uint64_t rkey, uint64_t roffset, size_t length);
-angara_status_t soft_offload_put_inline(angara_peer_h peer, const void *src, uint64_t rkey,
-                                        uint64_t roffset, size_t length);
-angara_status_t soft_offload_get(angara_peer_h peer, angara_mr_h lmr, void *laddr, uint64_t rkey,
-                                 uint64_t roffset, size_t length);
-angara_status_t soft_atomic(angara_peer_h peer, angara_atomic_op_t op, unsigned width,
-                            uint64_t operand, uint64_t compare, uint64_t rkey, uint64_t roffset,
-                            angara_mr_h lmr, void *result);
-
 const ang_provider_ops_t ang_soft_provider = {
     .name               = "soft",
     .match              = soft_match,
@@ -465,6 +451,7 @@ const ang_provider_ops_t ang_soft_provider = {
     .offload_put        = soft_offload_put,
     .offload_put_inline = soft_offload_put_inline,
     .offload_get        = soft_offload_get,
+    .offload_batch      = soft_offload_batch,
     .atomic             = soft_atomic,
     .notify             = soft_notify,
     .wake               = soft_wake,

@@ -52,12 +52,19 @@ typedef struct {
     uint64_t reserved[3];
 } soft_mr_entry_t;
 
-/* One pair's "I am accessing region `key`": written by the pair, read by deregistration. */
+/*
+ * One pair's "I am accessing region `key`": written by the pair, read by deregistration. A value
+ * from 1 to SOFT_HAZARD_BATCH_MAX, which no key has, is the number of a batch: any region of the
+ * domain may be accessed until it changes.
+ */
 typedef struct {
     uint64_t owner; /* see soft_owner(), 0: free; changed by compare-and-swap */
     uint64_t key;
     uint64_t pad[6];
 } soft_hazard_t;
+
+#define SOFT_KEY_INDEX_BITS   24 /* of a key; the bits above are random and not all 0 */
+#define SOFT_HAZARD_BATCH_MAX ((1ul << SOFT_KEY_INDEX_BITS) - 1)
 
 typedef struct {
     uint64_t        magic;
@@ -209,10 +216,18 @@ typedef struct {
     uint64_t           window_size;
     soft_layout_t      layout;
     soft_hazard_t     *hazard;
+    uint32_t           batch;     /* number of the last batch */
     int                wake_fd;   /* opened on first use, else -1 */
     int                helper_fd; /* opened on first use, else -1 */
     soft_map_t         maps[SOFT_MAPS];
 } soft_remote_t;
+
+/* Value of the hazard for the next batch. */
+static inline uint64_t soft_hazard_batch(soft_remote_t *remote)
+{
+    remote->batch = remote->batch % SOFT_HAZARD_BATCH_MAX + 1;
+    return remote->batch;
+}
 
 angara_status_t soft_remote_open(const angara_address_t *address, soft_remote_t *remote);
 void            soft_remote_close(soft_remote_t *remote);
@@ -399,6 +414,24 @@ int soft_helper_wake_fd(void);
 unsigned soft_helper_poll(soft_pe_t *pe);
 /* Wait until the helper isn't touching any region. */
 void soft_helper_quiesce(void);
+
+/* ---- ops.c ----------------------------------------------------------------------------------- */
+
+/* As the functions of angara.h; the arguments have been checked. */
+angara_status_t soft_put(angara_peer_h peer, uint64_t offset, const void *src, size_t length);
+angara_status_t soft_put_flag(angara_peer_h peer, uint64_t offset, const void *src, size_t length,
+                              uint64_t flag_offset, uint64_t flag);
+angara_status_t soft_offload_put(angara_peer_h peer, angara_mr_h lmr, const void *laddr,
+                                 uint64_t rkey, uint64_t roffset, size_t length);
+angara_status_t soft_offload_put_inline(angara_peer_h peer, const void *src, uint64_t rkey,
+                                        uint64_t roffset, size_t length);
+angara_status_t soft_offload_get(angara_peer_h peer, angara_mr_h lmr, void *laddr, uint64_t rkey,
+                                 uint64_t roffset, size_t length);
+angara_status_t soft_offload_batch(angara_peer_h peer, angara_batch_op_t op,
+                                   const angara_xfer_t *xfers, unsigned count, unsigned *posted_p);
+angara_status_t soft_atomic(angara_peer_h peer, angara_atomic_op_t op, unsigned width,
+                            uint64_t operand, uint64_t compare, uint64_t rkey, uint64_t roffset,
+                            angara_mr_h lmr, void *result);
 
 /* CPU atomics on a word of this process. */
 angara_status_t soft_cpu_atomic(void *word, const ang_desc_t *desc, uint64_t *old);
