@@ -127,7 +127,7 @@ ucs_status_t uct_angara_control_hello(uct_angara_peer_t *peer)
         peer->tx.shape.seg_shift = UCT_ANGARA_NO_SEGS; /* stores have no largest size */
     }
 
-    hello.super = uct_angara_record(UCT_ANGARA_HELLO, peer->epoch, index, peer->tx.shape.nslots);
+    hello.super = uct_angara_record(UCT_ANGARA_HELLO, peer->epoch, index, peer->tx.shape.run_slots);
     hello.super.shape = (peer->tx.shape.slot_shift - UCT_ANGARA_SLOT_SHIFT_MIN) |
                         (peer->tx.shape.seg_shift << 4);
     hello.address = iface->address;
@@ -180,11 +180,19 @@ void uct_angara_control_close(uct_angara_peer_t *peer)
 static const char *uct_angara_control_granted(uct_angara_peer_t        *peer,
                                               const uct_angara_grant_t *grant)
 {
-    uint64_t window = angara_peer_fast(peer->ap)->window_size;
-    uint64_t bytes  = uct_angara_shape_bytes(&peer->tx.shape);
+    uint64_t           window = angara_peer_fast(peer->ap)->window_size;
+    uct_angara_shape_t shape  = peer->tx.shape;
+    uint64_t           bytes;
 
     if (peer->tx_state != UCT_ANGARA_TX_HELLO) {
         return "a grant that was not asked for";
+    }
+
+    shape.nslots = grant->nslots;
+    bytes        = uct_angara_shape_bytes(&shape);
+    if ((shape.nslots < UCT_ANGARA_SLOTS_MIN) || (shape.nslots > UCT_ANGARA_SLOTS_MAX) ||
+        (shape.run_slots > uct_angara_run_slots_max(shape.nslots, shape.slot_shift))) {
+        return "a ring of an impossible size";
     }
 
     if ((grant->ring_off % 64) || (grant->ready_off % sizeof(uint16_t)) ||
@@ -195,6 +203,7 @@ static const char *uct_angara_control_granted(uct_angara_peer_t        *peer,
         return "a ring outside its window";
     }
 
+    peer->tx.shape = shape;
     if (uct_angara_tx_open(&peer->tx, grant->ring_off, grant->ready_off) != UCS_OK) {
         return "a ring, but there is no memory to use it";
     }
@@ -221,7 +230,8 @@ static const char *uct_angara_control_refused(uct_angara_peer_t *peer, uint8_t r
         text = "it has UCX_ANGARA_MAX_PEERS peers already";
         break;
     case UCT_ANGARA_REFUSE_SHAPE:
-        text = "UCX_ANGARA_RING_SLOTS or UCX_ANGARA_SLOT_SIZE is larger here: set them alike";
+        text = "UCX_ANGARA_RING_SLOTS, UCX_ANGARA_SLOT_SIZE or UCX_ANGARA_SEG_SIZE is larger here: "
+               "set them alike";
         break;
     case UCT_ANGARA_REFUSE_FAILED:
         text = "it has given up on this process after an error";
@@ -293,24 +303,29 @@ void uct_angara_control_drop_rx(uct_angara_peer_t *peer)
 
 /* Make the ring that HELLO asks for. @return 0 or the reason to refuse. */
 static uint8_t uct_angara_control_grant(uct_angara_peer_t *peer, const uct_angara_hello_t *hello,
-                                        const uct_angara_shape_t *shape)
+                                        uct_angara_shape_t *shape)
 {
     uct_angara_iface_t *iface = peer->iface;
     uct_angara_rx_t    *rx    = &peer->rx;
-    size_t              bytes = uct_angara_shape_bytes(shape);
     uct_angara_grant_t  grant;
     angara_status_t     status;
     unsigned            index;
-    size_t              offset;
-
-    if (bytes > iface->ring_stride) {
-        return UCT_ANGARA_REFUSE_SHAPE;
-    }
+    size_t              offset, bytes;
 
     if (uct_angara_idmap_get(&iface->ring_ids, &index) != UCS_OK) {
         return UCT_ANGARA_REFUSE_PEERS;
     }
 
+    shape->nslots = uct_angara_iface_ring_bytes(iface, index) >> shape->slot_shift;
+    shape->nslots = ucs_min(shape->nslots, UCT_ANGARA_SLOTS_MAX);
+    if ((shape->nslots < UCT_ANGARA_SLOTS_MIN) ||
+        (shape->run_slots > uct_angara_run_slots_max(shape->nslots, shape->slot_shift)) ||
+        (uct_angara_shape_run_bytes(shape) > iface->run_bytes)) {
+        uct_angara_idmap_put(&iface->ring_ids, index);
+        return UCT_ANGARA_REFUSE_SHAPE;
+    }
+
+    bytes  = uct_angara_shape_bytes(shape);
     offset = uct_angara_iface_ring_off(iface, index);
     status = angara_pe_window_commit(iface->pe, offset, bytes);
     if (status != ANGARA_OK) {
@@ -335,6 +350,7 @@ static uint8_t uct_angara_control_grant(uct_angara_peer_t *peer, const uct_angar
     grant.super = uct_angara_record(UCT_ANGARA_GRANT, rx->epoch, hello->super.credit_index, index);
     grant.ring_off  = offset;
     grant.ready_off = uct_angara_iface_ready_off(iface, index);
+    grant.nslots    = shape->nslots;
     uct_angara_control_send(peer, &grant, sizeof(grant));
     return 0;
 }
@@ -381,14 +397,14 @@ void uct_angara_control_hello_in(uct_angara_iface_t *iface, angara_peer_h from,
         return;
     }
 
-    shape.nslots     = hello->super.value;
+    shape.nslots     = 0; /* ours to choose */
+    shape.run_slots  = hello->super.value;
     shape.slot_shift = (hello->super.shape & 0xf) + UCT_ANGARA_SLOT_SHIFT_MIN;
     shape.seg_shift  = hello->super.shape >> 4;
-    if ((shape.nslots < UCT_ANGARA_SLOTS_MIN) || (shape.nslots > UCT_ANGARA_SLOTS_MAX) ||
-        (shape.slot_shift > UCT_ANGARA_SLOT_SHIFT_MAX)) {
-        ucs_error("angara: PE %u of node %u asks for an impossible ring (%u slots of 2^%u bytes): "
-                  "refused",
-                  address.index, address.node, shape.nslots, shape.slot_shift);
+    if ((shape.run_slots < 1) || (shape.slot_shift > UCT_ANGARA_SLOT_SHIFT_MAX)) {
+        ucs_error("angara: PE %u of node %u asks for an impossible ring (runs of %u slots of 2^%u "
+                  "bytes): refused",
+                  address.index, address.node, shape.run_slots, shape.slot_shift);
         uct_angara_control_refuse_raw(iface, hello, UCT_ANGARA_REFUSE_SHAPE);
         return;
     }

@@ -9,7 +9,7 @@
 #include "uct_angara_peer.h"
 
 /** Version of rings and records. Peers of different versions don't reach each other. */
-#define UCT_ANGARA_PROTOCOL 1
+#define UCT_ANGARA_PROTOCOL 2
 
 /** Records. A number is never reused for another meaning. */
 enum {
@@ -24,7 +24,7 @@ enum {
 /** Reasons of UCT_ANGARA_REFUSE. */
 enum {
     UCT_ANGARA_REFUSE_PEERS  = 1, /**< MAX_PEERS reached */
-    UCT_ANGARA_REFUSE_SHAPE  = 2, /**< the ring asked for is larger than this side allows */
+    UCT_ANGARA_REFUSE_SHAPE  = 2, /**< runs or slots are longer than this side's rings allow */
     UCT_ANGARA_REFUSE_MEMORY = 3, /**< the window could not be committed */
     UCT_ANGARA_REFUSE_FAILED = 4  /**< the connection has failed on this side */
 };
@@ -35,7 +35,7 @@ typedef struct uct_angara_record {
     uint8_t  epoch;        /**< sender's number of the connection */
     uint8_t  shape;        /**< HELLO: slot shift - 6, segment shift; REFUSE: reason */
     uint16_t credit_index; /**< sender's credit line */
-    uint16_t value;        /**< HELLO: slots; GRANT, CLOSE: ring index */
+    uint16_t value;        /**< HELLO: slots of the longest run; GRANT, CLOSE: ring index */
 } UCS_S_PACKED uct_angara_record_t;
 
 typedef struct uct_angara_hello {
@@ -47,6 +47,7 @@ typedef struct uct_angara_grant {
     uct_angara_record_t super;
     uint64_t            ring_off;
     uint64_t            ready_off;
+    uint32_t            nslots;
 } UCS_S_PACKED uct_angara_grant_t;
 
 typedef struct uct_angara_close {

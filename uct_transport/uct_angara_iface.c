@@ -23,11 +23,18 @@ ucs_config_field_t uct_angara_iface_config_table[] = {
         uct_angara_iface_config_t, slot_size, UCS_CONFIG_TYPE_MEMUNITS),
 
     UCT_ANGARA_CONFIG_FIELD(
-        "RING_SLOTS", "440",
-        "Slots of each receive ring, from 16 to 32768. The longest message is a quarter of the "
-        "ring.\n"
-        "Every peer that sends to this process costs one ring.",
-        uct_angara_iface_config_t, ring_slots, UCS_CONFIG_TYPE_UINT),
+        "RING_SLOTS", "auto",
+        "Slots of each receive ring, from 16 to 32768. Every peer that sends to this process "
+        "costs one\n"
+        "ring. auto: rings of 512 KiB for the first four peers, of 55 KiB for the others.",
+        uct_angara_iface_config_t, ring_slots, UCS_CONFIG_TYPE_ULUNITS),
+
+    UCT_ANGARA_CONFIG_FIELD(
+        "SEG_SIZE", "8448",
+        "Longest message through a ring in bytes, its 8-byte header word included; at most a "
+        "quarter of\n"
+        "the ring. Longer ones are split, or sent by rendezvous.",
+        uct_angara_iface_config_t, seg_size, UCS_CONFIG_TYPE_MEMUNITS),
 
     UCT_ANGARA_CONFIG_FIELD(
         "MAX_PEERS", "1024",
@@ -297,7 +304,8 @@ static ucs_status_t uct_angara_iface_set_shape(uct_angara_iface_t              *
     size_t               put_max  = ucs_min(config->put_max, attr->put_max);
     size_t               slot_min = 1ul << UCT_ANGARA_SLOT_SHIFT_MIN;
     size_t               slot_max = 1ul << UCT_ANGARA_SLOT_SHIFT_MAX;
-    size_t               window;
+    size_t               window, stride;
+    unsigned             run_max;
 
     if (!ucs_is_pow2(config->slot_size) || (config->slot_size < slot_min) ||
         (config->slot_size > slot_max)) {
@@ -306,10 +314,17 @@ static ucs_status_t uct_angara_iface_set_shape(uct_angara_iface_t              *
         return UCS_ERR_INVALID_PARAM;
     }
 
-    if ((config->ring_slots < UCT_ANGARA_SLOTS_MIN) ||
-        (config->ring_slots > UCT_ANGARA_SLOTS_MAX)) {
-        ucs_error("UCX_ANGARA_RING_SLOTS=%u: it must be from %u to %u", config->ring_slots,
-                  UCT_ANGARA_SLOTS_MIN, UCT_ANGARA_SLOTS_MAX);
+    if ((config->ring_slots != UCS_ULUNITS_AUTO) &&
+        ((config->ring_slots < UCT_ANGARA_SLOTS_MIN) ||
+         (config->ring_slots > UCT_ANGARA_SLOTS_MAX))) {
+        ucs_error("UCX_ANGARA_RING_SLOTS=%lu: it must be auto, or from %u to %u",
+                  config->ring_slots, UCT_ANGARA_SLOTS_MIN, UCT_ANGARA_SLOTS_MAX);
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    if (config->seg_size < config->slot_size) {
+        ucs_error("UCX_ANGARA_SEG_SIZE=%zu: it must be at least UCX_ANGARA_SLOT_SIZE (%zu)",
+                  config->seg_size, config->slot_size);
         return UCS_ERR_INVALID_PARAM;
     }
 
@@ -319,10 +334,19 @@ static ucs_status_t uct_angara_iface_set_shape(uct_angara_iface_t              *
         return UCS_ERR_INVALID_PARAM;
     }
 
-    shape->nslots     = config->ring_slots;
     shape->slot_shift = ucs_ilog2(config->slot_size);
     shape->seg_shift  = UCT_ANGARA_NO_SEGS;
+    if (config->ring_slots == UCS_ULUNITS_AUTO) {
+        shape->nslots = ucs_max(UCT_ANGARA_RING >> shape->slot_shift, UCT_ANGARA_SLOTS_MIN);
+        iface->nbig   = ucs_min(UCT_ANGARA_HOT_RINGS, config->max_peers);
+    } else {
+        shape->nslots = config->ring_slots;
+        iface->nbig   = 0;
+    }
+    run_max           = uct_angara_run_slots_max(shape->nslots, shape->slot_shift);
+    shape->run_slots  = ucs_min(config->seg_size >> shape->slot_shift, run_max);
     iface->run_bytes  = uct_angara_shape_run_bytes(shape);
+    iface->ring_bytes = uct_angara_shape_slots_bytes(shape);
 
     /* a put carries a segment, and with the last one the zeroed word behind the run */
     if (iface->run_bytes + sizeof(uint64_t) > put_max) {
@@ -337,8 +361,7 @@ static ucs_status_t uct_angara_iface_set_shape(uct_angara_iface_t              *
 
     iface->config.put_max   = put_max;
     iface->config.max_peers = config->max_peers;
-    iface->ring_stride      = ucs_align_up_pow2(ucs_max(uct_angara_shape_bytes(shape), 65536ul),
-                                                ucs_get_page_size());
+    stride                  = uct_angara_ring_stride(iface->ring_bytes);
     for (;;) {
         iface->credits_off = 0;
         iface->ready_off   = uct_angara_iface_credit_off(iface, iface->config.max_peers);
@@ -349,14 +372,18 @@ static ucs_status_t uct_angara_iface_set_shape(uct_angara_iface_t              *
         if (window <= attr->window_max) {
             break;
         }
+        if (iface->nbig > 0) {
+            iface->nbig = 0; /* room for all is worth more */
+            continue;
+        }
         if (iface->config.max_peers == 1) {
             ucs_error("angara: one receive ring of %zu bytes does not fit into a window of %zu "
                       "bytes",
-                      iface->ring_stride, attr->window_max);
+                      stride, attr->window_max);
             return UCS_ERR_EXCEEDS_LIMIT;
         }
         iface->config.max_peers = ucs_min(iface->config.max_peers - 1,
-                                          attr->window_max / (iface->ring_stride + 128));
+                                          attr->window_max / (stride + 128));
         iface->config.max_peers = ucs_max(iface->config.max_peers, 1u);
     }
 

@@ -18,6 +18,14 @@
 #define UCT_ANGARA_DRAIN_MAX    16  /**< records of one ring per poll */
 #define UCT_ANGARA_CREDIT_LINE  64  /**< bytes of window per credit line */
 
+/*
+ * Default sizes of rings. A message through a ring that was used up long ago is up to twice as fast
+ * as through one whose lines are still in the sender's and the receiver's first caches, so the
+ * rings that are polled directly get more; the others fit into 64 KiB per peer.
+ */
+#define UCT_ANGARA_RING     56320ul
+#define UCT_ANGARA_BIG_RING 524288ul
+
 /** What to do about a dead peer that nobody handles. */
 typedef enum {
     UCT_ANGARA_DEAD_PEER_ABORT,
@@ -31,7 +39,8 @@ extern const char *uct_angara_dead_peer_names[];
 typedef struct uct_angara_iface_config {
     uct_iface_config_t super;
     size_t             slot_size;
-    unsigned           ring_slots;
+    unsigned long      ring_slots;
+    size_t             seg_size;
     unsigned           max_peers;
     size_t             put_max;
     size_t             bounce_size;
@@ -86,12 +95,13 @@ typedef struct uct_angara_iface {
     uint8_t            is_inline;      /**< ring operations may complete in the call */
     uint8_t            is_batching;    /**< short zero-copy transfers wait for a batch */
 
-    uct_angara_shape_t shape;     /**< of the rings that we ask for */
+    uct_angara_shape_t shape;     /**< how we write; nslots: of our small rings */
     size_t             run_bytes; /**< payload of the longest run */
     size_t             credits_off;
     size_t             ready_off;
     size_t             rings_off;
-    size_t             ring_stride;
+    size_t             ring_bytes; /**< slots of a ring */
+    unsigned           nbig;       /**< so many rings, the first, are big */
     char              *scratch; /**< message under construction */
 
     ucs_list_link_t      peers;
@@ -148,9 +158,24 @@ static inline size_t uct_angara_iface_ready_off(const uct_angara_iface_t *iface,
     return iface->ready_off + index * sizeof(uint16_t);
 }
 
+/** Bytes of the slots of ring @a index. */
+static inline size_t uct_angara_iface_ring_bytes(const uct_angara_iface_t *iface, unsigned index)
+{
+    return (index < iface->nbig) ? UCT_ANGARA_BIG_RING : iface->ring_bytes;
+}
+
+/** Address space of a ring: also the flags of segments, 8 bytes per slot of at least 64, fit. */
+static inline size_t uct_angara_ring_stride(size_t ring_bytes)
+{
+    return ucs_align_up_pow2(ring_bytes + ring_bytes / 8, ucs_get_page_size());
+}
+
 static inline size_t uct_angara_iface_ring_off(const uct_angara_iface_t *iface, unsigned index)
 {
-    return iface->rings_off + index * iface->ring_stride;
+    unsigned nbig = ucs_min(index, iface->nbig);
+
+    return iface->rings_off + nbig * uct_angara_ring_stride(UCT_ANGARA_BIG_RING) +
+           (index - nbig) * uct_angara_ring_stride(iface->ring_bytes);
 }
 
 /** Take the lowest free number. @return UCS_ERR_NO_RESOURCE if all are taken. */

@@ -9,7 +9,7 @@
 
 #include <stdarg.h>
 
-_Static_assert(offsetof(uct_angara_tx_t, run_slots) == UCS_SYS_CACHE_LINE_SIZE,
+_Static_assert(offsetof(uct_angara_tx_t, pads) == UCS_SYS_CACHE_LINE_SIZE,
                "an eager send touches the first line of tx only");
 _Static_assert(offsetof(uct_angara_rx_t, shape) == UCS_SYS_CACHE_LINE_SIZE,
                "a poll touches the first line of rx only");
@@ -29,9 +29,8 @@ static void uct_angara_peer_init(uct_angara_peer_t *peer, uct_angara_iface_t *if
     peer->rx.peer  = peer;
 
     /* enough for the senders to see that there is no room: the limit is 0 */
-    peer->tx.shape     = iface->shape;
-    peer->tx.run_slots = uct_angara_shape_run_slots(&iface->shape);
-    peer->tx.last_run  = 1;
+    peer->tx.shape    = iface->shape;
+    peer->tx.last_run = 1;
 
     uct_angara_channel_init(&peer->channel);
     ucs_list_head_init(&peer->eps);

@@ -43,7 +43,7 @@ typedef struct uct_angara_peer {
     ucs_status_t             status;   /**< why it failed, or UCS_OK */
     unsigned                 npending; /**< queued requests of all its endpoints */
 
-    uct_angara_rx_t  rx;
+    uct_angara_rx_t rx UCS_V_ALIGNED(UCS_SYS_CACHE_LINE_SIZE);
     ucs_list_link_t  eps;     /**< endpoints */
     ucs_queue_head_t control; /**< records that the peer's event ring refused */
     angara_address_t address;

@@ -46,7 +46,6 @@ ucs_status_t uct_angara_tx_open(uct_angara_tx_t *tx, uint64_t ring_off, uint64_t
     tx->ndirty     = 0;
     tx->eager_max  = (1u << tx->shape.slot_shift) - sizeof(uint64_t);
     tx->last_run   = 1;
-    tx->run_slots  = uct_angara_shape_run_slots(&tx->shape);
     tx->marked     = 0;
     tx->credits    = 0;
     tx->ready_owed = 0;
@@ -344,8 +343,8 @@ ssize_t uct_angara_tx_bcopy(uct_angara_peer_t *peer, uint8_t id, uct_pack_callba
 
     /* The length is known only after packing: room for the longest run is taken. Near the end of
      * the ring the message is packed aside, unless it will hardly fit there anyway. */
-    if ((room >= tx->run_slots) || (tx->last_run > room)) {
-        status = uct_angara_tx_reserve(peer, tx->run_slots);
+    if ((room >= tx->shape.run_slots) || (tx->last_run > room)) {
+        status = uct_angara_tx_reserve(peer, tx->shape.run_slots);
         if (ucs_unlikely(status != UCS_OK)) {
             return status;
         }
@@ -354,10 +353,10 @@ ssize_t uct_angara_tx_bcopy(uct_angara_peer_t *peer, uint8_t id, uct_pack_callba
         length       = pack_cb(p, arg);
         tx->last_run = uct_angara_slots(&tx->shape, length);
     } else {
-        if (ucs_unlikely(tx->head + room + tx->run_slots > tx->limit)) {
+        if (ucs_unlikely(tx->head + room + tx->shape.run_slots > tx->limit)) {
             status = uct_angara_peer_unblock_msg(peer);
             if (status == UCS_OK) {
-                status = uct_angara_tx_refresh(peer, room + tx->run_slots);
+                status = uct_angara_tx_refresh(peer, room + tx->shape.run_slots);
             }
             if (status != UCS_OK) {
                 return status;

@@ -47,23 +47,27 @@ struct uct_angara_peer;
 #define UCT_ANGARA_NO_SEGS        15u      /**< segment shift: a run is one put */
 #define UCT_ANGARA_RUN_MAX        0xfff8ul /**< what the length field can hold */
 
-/** Shape of a ring. The sender chooses it, the receiver agrees or refuses. */
+/**
+ * Shape of a ring. The sender chooses how it writes, the receiver how many slots it spends; it
+ * refuses what it can't take.
+ */
 typedef struct uct_angara_shape {
     uint32_t nslots;
+    uint16_t run_slots;  /**< of the longest run: at most a quarter, so that pad and run fit */
     uint8_t  slot_shift; /**< log2 of bytes per slot */
     uint8_t  seg_shift;  /**< log2 of slots per put, UCT_ANGARA_NO_SEGS: a run is one put */
 } uct_angara_shape_t;
 
-/** Slots of the longest run: a quarter of the ring, so that pad and run always fit. */
-static inline uint32_t uct_angara_shape_run_slots(const uct_angara_shape_t *shape)
+/** Longest run that a ring of this many slots can take. */
+static inline uint32_t uct_angara_run_slots_max(uint32_t nslots, unsigned slot_shift)
 {
-    return ucs_min(shape->nslots / 4, UCT_ANGARA_RUN_MAX >> shape->slot_shift);
+    return ucs_min(nslots / 4, (uint32_t)(UCT_ANGARA_RUN_MAX >> slot_shift));
 }
 
 /** Longest payload of a run. */
 static inline size_t uct_angara_shape_run_bytes(const uct_angara_shape_t *shape)
 {
-    return ((size_t)uct_angara_shape_run_slots(shape) << shape->slot_shift) - sizeof(uint64_t);
+    return ((size_t)shape->run_slots << shape->slot_shift) - sizeof(uint64_t);
 }
 
 /** Bytes of the slots. */
@@ -92,8 +96,7 @@ typedef struct uct_angara_tx {
     uint32_t           eager_max; /**< payload of one slot */
     uint32_t           last_run;  /**< slots of the last packed message: a guess at the next */
 
-    uint32_t           run_slots; /**< slots of the longest run */
-    uint64_t           pads;      /**< counters */
+    uint64_t           pads; /**< counters */
     uint64_t           sar;
     uint64_t           bcopy;
     uint64_t           zcopy;
