@@ -119,7 +119,7 @@ $(B)/obj/%.o: %.c $(B)/.flags | build/ucx/VERSION
 JOBS = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(shell nproc))
 SUB  = $(MAKE) $(JOBS)
 
-.PHONY: setup flavor-asan flavor-mutants check check-fast demo bench
+.PHONY: setup flavor-asan flavor-mutants check check-fast check-in-tree demo bench
 setup: ## install what is missing (apt) and get the headers of the installed UCX
 	@scripts/setup
 
@@ -140,6 +140,9 @@ check-fast: ## as check, but only the layers that take seconds
 	@scripts/setup
 	@$(SUB) FLAVOR= tests
 	@scripts/run_tests -l style -l unit -l conformance -l uct
+
+check-in-tree: all ## build the transport inside a UCX tree (UCX_SOURCE=unpacked source); slow
+	@scripts/check_in_tree '$(UCX_SOURCE)'
 
 demo: ## set up, build, run the validated demo; tables, CSV and plots go to build/demo
 	@scripts/setup --build
