@@ -340,6 +340,70 @@ static void wake_race(conf_t *t)
     conf_close(t);
 }
 
+#define SLEEPY 3u
+
+/*
+ * Operations that are carried out one after the other at the peer, and their poster sleeps: what
+ * arrives before it does so doesn't wake it, so arming must say that there is work.
+ */
+static void sleep_on_queue(conf_t *t)
+{
+    struct pollfd   pfd    = {.events = POLLIN};
+    unsigned        rounds = conf_rounds(200), n, i;
+    uint64_t       *words, keys[CONF_MAX_RANKS], done = 0, value;
+    angara_status_t status;
+    conf_mem_t      mem;
+    char            byte = 0;
+
+    conf_open(t);
+    CHECK_OK(angara_pe_event_fd(t->pe, &pfd.fd));
+    conf_mem_init(t, &mem, 0, 4096, ANGARA_ACCESS_ALL);
+    conf_mem_exchange(t, &mem, keys);
+    words = (uint64_t *)(void *)mem.addr;
+    for (n = 1; n <= rounds; ++n) {
+        if (t->rank == 1) {
+            conf_recv(t, 0, &byte, 1);
+            while (__atomic_load_n(&words[0], __ATOMIC_ACQUIRE) == done) {
+                angara_pe_progress(t->pe);
+            }
+            conf_send(t, 0, &byte, 1); /* the first is done: its answer comes about now */
+            conf_barrier(t);
+            done = words[0];
+            conf_barrier(t);
+            continue;
+        }
+        for (i = 0; i < SLEEPY; ++i) {
+            POST_OK(t,
+                    angara_atomic(t->peer[1], ANGARA_ATOMIC_ADD, 8, 1, 0, keys[1], 0, NULL, NULL));
+        }
+        value = ++t->value;
+        POST_OK(t, angara_marker(t->peer[1], t->slot, value));
+        conf_send(t, 1, &byte, 1);
+        conf_recv(t, 1, &byte, 1);
+        while (!angara_marker_arrived(t->slot, value)) {
+            status = angara_pe_event_arm(t->pe);
+            if (status == ANGARA_OK) {
+                if (!angara_marker_arrived(t->slot, value) &&
+                    (poll(&pfd, 1, CONF_TIMEOUT * 1000) != 1)) {
+                    conf_fail(__FILE__, __LINE__, "asleep in round %u of %u", n, rounds);
+                }
+                angara_pe_event_disarm(t->pe);
+            } else {
+                CHECK_STATUS(status, ANGARA_INPROGRESS);
+            }
+            angara_pe_progress(t->pe);
+        }
+        conf_barrier(t);
+        conf_barrier(t);
+    }
+    if (t->rank == 1) {
+        CHECK_EQ(words[0], (uint64_t)SLEEPY * rounds);
+    }
+    conf_barrier(t);
+    conf_mem_cleanup(&mem);
+    conf_close(t);
+}
+
 /* Arming with events in the ring says so; a disarmed descriptor is quiet; arming twice is fine. */
 static void arm_states(conf_t *t)
 {
@@ -421,6 +485,12 @@ static void test_wake_race(void **state)
     conf_run(2, wake_race, NULL);
 }
 
+static void test_sleep_on_queue(void **state)
+{
+    (void)state;
+    conf_run(2, sleep_on_queue, NULL);
+}
+
 static void test_arm_states(void **state)
 {
     (void)state;
@@ -430,10 +500,11 @@ static void test_arm_states(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_flood),       cmocka_unit_test(test_full),
-        cmocka_unit_test(test_stranger),    cmocka_unit_test(test_index_reuse),
-        cmocka_unit_test(test_wake_rounds), cmocka_unit_test(test_wake_stream),
-        cmocka_unit_test(test_wake_race),   cmocka_unit_test(test_arm_states),
+        cmocka_unit_test(test_flood),          cmocka_unit_test(test_full),
+        cmocka_unit_test(test_stranger),       cmocka_unit_test(test_index_reuse),
+        cmocka_unit_test(test_wake_rounds),    cmocka_unit_test(test_wake_stream),
+        cmocka_unit_test(test_wake_race),      cmocka_unit_test(test_arm_states),
+        cmocka_unit_test(test_sleep_on_queue),
     };
 
     return cmocka_run_group_tests_name("event", tests, NULL, NULL);

@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Programs that fork with the library open: the child gets errors from the parent's objects, may
- * open its own, and leaves the parent's alone; exec leaves no descriptor behind.
+ * open its own, and leaves the parent's alone. Neither it nor a program that it goes over to keeps
+ * a descriptor of the library's. A peer that goes over to another program is gone.
  */
 #include "conf.h"
 
 #include <cmocka.h>
 
 #include <dirent.h>
+#include <signal.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -67,9 +70,41 @@ static void wait_child(pid_t pid)
     }
 }
 
+/* The numbers of the open descriptors, as "0 1 2 ". */
+static void list_descriptors(char *text, size_t size)
+{
+    struct stat info;
+    size_t      length = 0;
+    int         fd;
+
+    text[0] = '\0';
+    for (fd = 0; fd < 1024; ++fd) {
+        if (fstat(fd, &info) == 0) {
+            length += (size_t)snprintf(text + length, size - length, "%d ", fd);
+            CHECK(length < size);
+        }
+    }
+}
+
+/* What inline code does with the parent's peers. */
+static void child_inline(conf_t *t)
+{
+    char  scratch[64];
+    void *p = angara_put_begin(t->peer[1], 64, 8, scratch);
+
+    memcpy(p, "12345678", 8);
+    CHECK_STATUS(angara_put_commit(t->peer[1], p, 64, 8, 72, 1), ANGARA_ERR_FORKED);
+    CHECK_STATUS(angara_put_u16(t->peer[1], 80, 1), ANGARA_ERR_FORKED);
+    CHECK_STATUS(angara_put_u64(t->peer[1], 88, 1), ANGARA_ERR_FORKED);
+    angara_wake_if_armed(t->peer[1]);
+}
+
 /* All calls that return a status, on the parent's objects. */
 static void child_calls(conf_t *t, regions_t *r)
 {
+    angara_xfer_t         xfer   = {r->buf.mr, r->buf.addr, r->keys[1], 0, 1};
+    unsigned              posted = 99;
+    size_t                size   = 99;
     angara_event_t        event;
     angara_attr_t         attr;
     angara_mr_h           mr;
@@ -95,6 +130,11 @@ static void child_calls(conf_t *t, regions_t *r)
     CHECK_STATUS(angara_put_flag(t->peer[1], 0, "x", 1, 8, 1), ANGARA_ERR_FORKED);
     CHECK_STATUS(angara_offload_put(t->peer[1], r->buf.mr, r->buf.addr, r->keys[1], 0, 1),
                  ANGARA_ERR_FORKED);
+    CHECK_STATUS(angara_offload_batch(t->peer[1], ANGARA_BATCH_PUT, &xfer, 1, &posted),
+                 ANGARA_ERR_FORKED);
+    CHECK_EQ(posted, 0);
+    CHECK(angara_pe_window(t->pe, &size) == NULL);
+    CHECK_EQ(size, 0);
     CHECK_STATUS(angara_offload_put_inline(t->peer[1], "x", r->keys[1], 0, 1), ANGARA_ERR_FORKED);
     CHECK_STATUS(angara_offload_get(t->peer[1], r->buf.mr, r->buf.addr, r->keys[1], 0, 1),
                  ANGARA_ERR_FORKED);
@@ -131,6 +171,7 @@ static void child_exits(conf_t *t)
         if (t->rank == 0) {
             pid = fork();
             if (pid == 0) {
+                child_inline(t);
                 child_calls(t, &r);
                 exit(0);
             }
@@ -209,31 +250,94 @@ static void child_opens(conf_t *t)
     conf_close(t);
 }
 
-/* exec in a child: no descriptor of the library survives in the new program. */
-static void exec_closes(conf_t *t)
+/*
+ * Descriptors that are open before the library is are all that a child has, and all that is left
+ * (without those that exec closes) in a program that it goes over to: this one, as main() calls it.
+ */
+static void child_descriptors(conf_t *t)
 {
-    static const char script[] = "for f in /proc/self/fd/*; do readlink $f; done | "
-                                 "grep -E 'memfd|eventpoll|pidfd|eventfd' && exit 1; exit 0";
-    regions_t         r;
-    pid_t             pid;
-    int               fd;
+    char      before[4096], now[4096];
+    regions_t r;
+    unsigned  with_exec;
+    pid_t     pid;
+    int       fd;
 
+    list_descriptors(before, sizeof(before));
     conf_open(t);
     regions_init(t, &r, 1);
     CHECK_OK(angara_pe_event_fd(t->pe, &fd));
     traffic(t, &r, 1);
-    if (t->rank == 0) {
-        pid = fork();
-        if (pid == 0) {
-            execl("/bin/sh", "sh", "-c", script, (char *)NULL);
-            _exit(2);
+    for (with_exec = 0; with_exec < 2; ++with_exec) {
+        if (t->rank == 0) {
+            pid = fork();
+            if ((pid == 0) && with_exec) {
+                execl("/proc/self/exe", "test_fork", "--descriptors", before, (char *)NULL);
+                _exit(2);
+            } else if (pid == 0) {
+                list_descriptors(now, sizeof(now));
+                if (strcmp(before, now) != 0) {
+                    conf_fail(__FILE__, __LINE__, "descriptors %s, expected %s", now, before);
+                }
+                exit(0);
+            }
+            wait_child(pid);
         }
-        wait_child(pid);
+        conf_barrier(t);
     }
     conf_barrier(t);
     traffic(t, &r, 2);
     regions_cleanup(t, &r);
     conf_close(t);
+}
+
+/* @return exit status of the program that child_descriptors() goes over to. */
+static int only_descriptors(const char *expected)
+{
+    char  now[4096], number[16];
+    char *token, *rest = now;
+    int   failed = 0;
+
+    list_descriptors(now, sizeof(now));
+    while ((token = strtok_r(rest, " ", &rest)) != NULL) {
+        snprintf(number, sizeof(number), " %s ", token);
+        if ((strstr(expected, number) == NULL) &&
+            (strncmp(expected, number + 1, strlen(number + 1)) != 0)) {
+            fprintf(stderr, "# descriptor %s has survived\n", token);
+            failed = 1;
+        }
+    }
+    return failed;
+}
+
+/*
+ * Rank 1 goes over to another program, which has its number and start time. Rank 0 is told that its
+ * peer is gone while that program still runs.
+ */
+static void peer_execs(conf_t *t)
+{
+    angara_event_t event;
+    regions_t      r;
+
+    conf_open(t);
+    regions_init(t, &r, *(const int *)t->arg);
+    traffic(t, &r, 1);
+    if (t->rank == 1) {
+        CHECK(dup2(t->fd[0], STDIN_FILENO) >= 0); /* stays open over exec */
+        execl("/bin/sh", "sh", "-c", "read line && exit 0; exit 1", (char *)NULL);
+        _exit(2);
+    }
+    CHECK(conf_event(t, &event, CONF_TIMEOUT));
+    CHECK_EQ(event.type, ANGARA_EVENT_PEER_DOWN);
+    CHECK(event.peer == t->peer[1]);
+    CHECK_STATUS((angara_status_t)event.status, ANGARA_ERR_PEER_DEAD);
+    CHECK_STATUS(angara_peer_status(t->peer[1]), ANGARA_ERR_PEER_DEAD);
+    CHECK_STATUS(angara_offload_put(t->peer[1], r.buf.mr, r.buf.addr, r.keys[1], 0, 8),
+                 ANGARA_ERR_PEER_DEAD);
+    CHECK(kill(t->pid[1], 0) == 0);
+    conf_send(t, 1, "\n", 1);
+    conf_mem_cleanup(&r.buf); /* nobody is waited for */
+    conf_mem_cleanup(&r.mem);
+    conf_close_alone(t);
 }
 
 /* vfork and exec, as system() and posix_spawn do it, many times under traffic. */
@@ -325,10 +429,26 @@ static void test_child_opens_shared(void **state)
     conf_run(2, child_opens, &shared);
 }
 
-static void test_exec_closes(void **state)
+static void test_child_descriptors(void **state)
 {
     (void)state;
-    conf_run(2, exec_closes, NULL);
+    conf_run(2, child_descriptors, NULL);
+}
+
+static void test_peer_execs_private(void **state)
+{
+    int shared = 0;
+
+    (void)state;
+    conf_run(2, peer_execs, &shared);
+}
+
+static void test_peer_execs_shared(void **state)
+{
+    int shared = 1;
+
+    (void)state;
+    conf_run(2, peer_execs, &shared);
 }
 
 static void test_spawn_under_traffic(void **state)
@@ -343,13 +463,17 @@ static void test_lives(void **state)
     conf_run(2, lives, NULL);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_child_exits),         cmocka_unit_test(test_child_opens_private),
-        cmocka_unit_test(test_child_opens_shared),  cmocka_unit_test(test_exec_closes),
+        cmocka_unit_test(test_child_opens_shared),  cmocka_unit_test(test_child_descriptors),
+        cmocka_unit_test(test_peer_execs_private),  cmocka_unit_test(test_peer_execs_shared),
         cmocka_unit_test(test_spawn_under_traffic), cmocka_unit_test(test_lives),
     };
 
+    if ((argc == 3) && (strcmp(argv[1], "--descriptors") == 0)) {
+        return only_descriptors(argv[2]);
+    }
     return cmocka_run_group_tests_name("fork", tests, NULL, NULL);
 }

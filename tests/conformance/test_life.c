@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Lives that end: peers killed or closed in the middle of transfers, regions deregistered under
- * access, stopped peers, senders that die with a half-written record.
+ * Lives that end: peers killed or closed in the middle of transfers, stopped peers, senders that
+ * die with a half-written record.
  */
 #include "conf.h"
 
 #include <cmocka.h>
 
+#include <dirent.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -167,144 +168,6 @@ static void kill_initiator(conf_t *t)
     conf_close_alone(t);
 }
 
-#define WAIT_LENGTH (1u << 20)
-#define SCRIBBLE_STEP \
-    1021u /* so that a scribble over all takes no time: an access is caught by it */
-
-/* Wait for all that was posted to rank 0, or its fault. */
-static angara_status_t finish(conf_t *t)
-{
-    uint64_t        value  = ++t->value;
-    angara_status_t status = CONF_POST(t, angara_marker(t->peer[0], t->slot, value));
-    conf_timer_t    timer  = conf_timer();
-
-    while ((status == ANGARA_OK) && !angara_marker_arrived(t->slot, value)) {
-        conf_relax(t, &timer, __FILE__, __LINE__, "marker or fault");
-        status = angara_peer_status(t->peer[0]);
-    }
-    return status;
-}
-
-/* Rank 1's side of a round: puts, or gets, of the whole region without a pause until it is gone. */
-static void access_until_gone(conf_t *t, int get, conf_mem_t *buf, const char *expected,
-                              uint64_t key)
-{
-    angara_status_t status = ANGARA_OK;
-    angara_event_t  event;
-    unsigned        n;
-
-    memcpy(buf->addr, expected, WAIT_LENGTH);
-    for (n = 0; status == ANGARA_OK; ++n) {
-        status = get ? angara_offload_get(t->peer[0], buf->mr, buf->addr, key, 0, WAIT_LENGTH) :
-                       angara_offload_put(t->peer[0], buf->mr, buf->addr, key, 0, WAIT_LENGTH);
-        if (n == 0) {
-            conf_send(t, 0, "r", 1);
-        }
-        if (status == ANGARA_OK) {
-            status = finish(t);
-        }
-        if (get && (status == ANGARA_OK)) { /* what was got in time has nothing of the scribble */
-            CHECK(memcmp(buf->addr, expected, WAIT_LENGTH) == 0);
-        }
-    }
-    if (status != ANGARA_ERR_KEY) {
-        CHECK_STATUS(status, ANGARA_ERR_PAIR);
-    }
-    CHECK(conf_event(t, &event, CONF_TIMEOUT));
-    CHECK_EQ(event.type, ANGARA_EVENT_FAULT);
-    CHECK_STATUS((angara_status_t)event.status, ANGARA_ERR_KEY);
-    CHECK_OK(angara_peer_reset(t->peer[0]));
-}
-
-/*
- * Deregistration waits for accesses in flight: rank 1 puts and gets without a pause; rank 0
- * deregisters, scribbles, and nothing may change its memory any more, nor may the scribble be got.
- */
-static void deregister_waits(conf_t *t)
-{
-    unsigned   rounds   = conf_rounds(conf_chaos() ? 20 : 60), round;
-    char      *expected = malloc(WAIT_LENGTH), byte;
-    size_t     i;
-    conf_mem_t mem, buf;
-    uint64_t   keys[CONF_MAX_RANKS];
-
-    CHECK(expected != NULL);
-    memset(expected, 0x44, WAIT_LENGTH);
-    conf_open(t);
-    conf_mem_init(t, &buf, 0, WAIT_LENGTH, ANGARA_ACCESS_LOCAL_WRITE);
-    for (round = 0; round < rounds; ++round) {
-        conf_mem_init(t, &mem, 0, WAIT_LENGTH, ANGARA_ACCESS_ALL);
-        memcpy(mem.addr, expected, WAIT_LENGTH);
-        conf_mem_exchange(t, &mem, keys);
-        if (t->rank == 1) {
-            access_until_gone(t, (int)(round % 2), &buf, expected, keys[0]);
-            conf_barrier(t);
-        } else {
-            conf_recv(t, 1, &byte, 1);
-            usleep((unsigned)(conf_random(t) % 2000));
-            CHECK_OK(angara_mr_deregister(mem.mr));
-            for (i = 0; i < WAIT_LENGTH; i += SCRIBBLE_STEP) {
-                mem.addr[i] = 0x33;
-            }
-            usleep(1000);
-            conf_barrier(t);
-            for (i = 0; i < WAIT_LENGTH; i += SCRIBBLE_STEP) {
-                CHECK(mem.addr[i] == 0x33);
-            }
-            /* Registered again only to be cleaned up alike. */
-            CHECK_OK(angara_mr_register(t->dom, mem.addr, WAIT_LENGTH, 0, &mem.mr));
-        }
-        conf_mem_cleanup(&mem);
-        conf_barrier(t);
-    }
-    conf_mem_cleanup(&buf);
-    conf_close(t);
-    free(expected);
-}
-
-/* Shared memory freed under access: the initiator gets a fault, never a signal. */
-static void free_under_access(conf_t *t)
-{
-    unsigned   rounds = conf_rounds(conf_chaos() ? 10 : 30), round;
-    size_t     length = 256u << 10;
-    conf_mem_t mem, buf;
-    uint64_t   keys[CONF_MAX_RANKS];
-    char       byte;
-
-    conf_open(t);
-    conf_mem_init(t, &buf, 0, length, ANGARA_ACCESS_LOCAL_WRITE);
-    for (round = 0; round < rounds; ++round) {
-        conf_mem_init(t, &mem, 1, length, ANGARA_ACCESS_ALL);
-        conf_mem_exchange(t, &mem, keys);
-        if (t->rank == 1) {
-            angara_status_t status = ANGARA_OK;
-            angara_event_t  event;
-            conf_timer_t    timer = conf_timer();
-            unsigned        n;
-
-            for (n = 0; (status == ANGARA_OK) || (status == ANGARA_ERR_NO_RESOURCE); ++n) {
-                status = ((n % 2) != 0) ?
-                             angara_offload_get(t->peer[0], buf.mr, buf.addr, keys[0], 0, length) :
-                             angara_offload_put(t->peer[0], buf.mr, buf.addr, keys[0], 0, length);
-                conf_relax(t, &timer, __FILE__, __LINE__, "fault");
-                if (n == 2) {
-                    conf_send(t, 0, "r", 1);
-                }
-            }
-            CHECK(conf_event(t, &event, CONF_TIMEOUT));
-            CHECK_STATUS((angara_status_t)event.status, ANGARA_ERR_KEY);
-            CHECK_OK(angara_peer_reset(t->peer[0]));
-        } else {
-            conf_recv(t, 1, &byte, 1);
-            usleep((unsigned)(conf_random(t) % 2000));
-        }
-        conf_mem_cleanup(&mem);
-        conf_barrier(t);
-    }
-    conf_mem_cleanup(&buf);
-    conf_close(t);
-}
-
 /* A PE closed by its living owner is as gone as a dead one; the address isn't good for its
  * successor. */
 static void closed_pe(conf_t *t)
@@ -384,6 +247,89 @@ static void stopped_peer(conf_t *t)
         CHECK(kill(t->pid[1], SIGCONT) == 0);
         CONF_WAIT(t, angara_marker_arrived(t->slot, value));
         CHECK_DATA(buf.addr, mem.length, 1);
+    }
+    conf_barrier(t);
+    conf_mem_cleanup(&buf);
+    conf_mem_cleanup(&mem);
+    conf_close(t);
+}
+
+static uint64_t services(conf_t *t)
+{
+    angara_counters_t counters;
+
+    angara_pe_counters(t->pe, &counters);
+    return counters.services;
+}
+
+/* Stop a process and wait until each of its threads has. */
+static void stop_process(pid_t pid)
+{
+    char           path[300], text[512];
+    const char    *state;
+    unsigned       running;
+    struct dirent *entry;
+    FILE          *file;
+    DIR           *dir;
+
+    CHECK(kill(pid, SIGSTOP) == 0);
+    do {
+        running = 0;
+        snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+        dir = opendir(path);
+        CHECK(dir != NULL);
+        while ((entry = readdir(dir)) != NULL) {
+            snprintf(path, sizeof(path), "/proc/%d/task/%.200s/stat", (int)pid, entry->d_name);
+            file = (entry->d_name[0] != '.') ? fopen(path, "r") : NULL;
+            if (file != NULL) {
+                state = (fgets(text, sizeof(text), file) != NULL) ? strrchr(text, ')') : NULL;
+                running += (state == NULL) || (strchr("TZX", state[2]) == NULL);
+                fclose(file);
+            }
+        }
+        closedir(dir);
+    } while (running > 0);
+}
+
+/*
+ * Operations that the peer's process must carry out, and it is stopped: a reset takes them back. It
+ * costs nothing that others need, and when the peer goes on, nothing of them happens.
+ */
+static void reset_stopped(conf_t *t)
+{
+    conf_mem_t mem, buf;
+    uint64_t   keys[CONF_MAX_RANKS], before;
+    unsigned   n;
+
+    conf_open(t);
+    conf_mem_init(t, &mem, 0, 4096, ANGARA_ACCESS_ALL);
+    conf_mem_init(t, &buf, 0, 4096, ANGARA_ACCESS_LOCAL_WRITE);
+    conf_mem_exchange(t, &mem, keys);
+    if (strcmp(t->attr.provider, "soft") != 0) {
+        conf_skip("only on the soft fabric the peer's process carries out operations");
+    }
+    if (t->rank == 0) {
+        POST_OK(t, angara_atomic(t->peer[1], ANGARA_ATOMIC_ADD, 8, 1, 0, keys[1], 0, NULL, NULL));
+        conf_marker(t, 1);
+        stop_process(t->pid[1]);
+        for (n = 0; n < 20; ++n) {
+            before = services(t);
+            POST_OK(t, angara_atomic(t->peer[1], ANGARA_ATOMIC_ADD, 8, 1, 0, keys[1], 8, buf.mr,
+                                     buf.addr));
+            POST_OK(t, angara_offload_put_inline(t->peer[1], "x", keys[1], 64 + n, 1));
+            CONF_WAIT(t, services(t) > before);
+            CHECK_OK(angara_peer_reset(t->peer[1]));
+        }
+        POST_OK(t, angara_atomic(t->peer[2], ANGARA_ATOMIC_ADD, 8, 1, 0, keys[2], 0, NULL, NULL));
+        conf_marker(t, 2);
+        CHECK(kill(t->pid[1], SIGCONT) == 0);
+        POST_OK(t, angara_atomic(t->peer[1], ANGARA_ATOMIC_ADD, 8, 1, 0, keys[1], 0, NULL, NULL));
+        conf_marker(t, 1); /* behind all that has been taken back */
+    }
+    conf_barrier(t);
+    CHECK_EQ(*(uint64_t *)(void *)mem.addr, (t->rank == 1) ? 2 : (t->rank == 2) ? 1 : 0);
+    for (n = 8; n < 4096; ++n) {
+        CHECK(mem.addr[n] == 0);
     }
     conf_barrier(t);
     conf_mem_cleanup(&buf);
@@ -480,18 +426,6 @@ static void test_kill_initiator_shared(void **state)
     conf_run_victims(2, kill_initiator, &kind_shared, 1u << 1);
 }
 
-static void test_deregister_waits(void **state)
-{
-    (void)state;
-    conf_run(2, deregister_waits, NULL);
-}
-
-static void test_free_under_access(void **state)
-{
-    (void)state;
-    conf_run(2, free_under_access, NULL);
-}
-
 static void test_closed_pe(void **state)
 {
     (void)state;
@@ -510,6 +444,12 @@ static void test_stopped_peer_shared(void **state)
     conf_run(2, stopped_peer, &kind_shared);
 }
 
+static void test_reset_stopped(void **state)
+{
+    (void)state;
+    conf_run(3, reset_stopped, NULL);
+}
+
 static void test_kill_senders(void **state)
 {
     (void)state;
@@ -523,11 +463,10 @@ int main(void)
         cmocka_unit_test(test_kill_target_shared),
         cmocka_unit_test(test_kill_initiator_private),
         cmocka_unit_test(test_kill_initiator_shared),
-        cmocka_unit_test(test_deregister_waits),
-        cmocka_unit_test(test_free_under_access),
         cmocka_unit_test(test_closed_pe),
         cmocka_unit_test(test_stopped_peer_private),
         cmocka_unit_test(test_stopped_peer_shared),
+        cmocka_unit_test(test_reset_stopped),
         cmocka_unit_test(test_kill_senders),
     };
 

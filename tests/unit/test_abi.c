@@ -6,6 +6,8 @@
 #include "engine/desc.h"
 #include "soft.h"
 
+#include "src/log.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -38,7 +40,12 @@ static void test_public(void **state)
     assert_int_equal(ANGARA_ATOMIC_LAST, 6);
     assert_int_equal(sizeof(angara_pe_params_t), 24);
     assert_int_equal(offsetof(angara_pe_params_t, size), 0);
+    assert_int_equal(ANGARA_FAST_VERSION, 1);
     assert_int_equal(sizeof(struct angara_peer_fast), 32);
+    assert_int_equal(offsetof(struct angara_peer_fast, window), 0);
+    assert_int_equal(offsetof(struct angara_peer_fast, window_size), 8);
+    assert_int_equal(offsetof(struct angara_peer_fast, armed), 16);
+    assert_int_equal(offsetof(struct angara_peer_fast, fence), 24);
 }
 
 static void test_descriptor(void **state)
@@ -59,9 +66,9 @@ static void test_descriptor(void **state)
 static void test_soft_layout(void **state)
 {
     (void)state;
-    assert_int_equal(SOFT_LAYOUT, 1);
+    assert_int_equal(SOFT_LAYOUT, 2);
     assert_int_equal(sizeof(soft_mr_entry_t), 64);
-    assert_int_equal(sizeof(soft_hazard_t), 64);
+    assert_int_equal(sizeof(soft_hazard_t), 128);
     assert_int_equal(sizeof(soft_reply_t), 64);
     assert_int_equal(sizeof(soft_record_t), 128);
     assert_int_equal(sizeof(soft_request_t), SOFT_RECORD_MAX);
@@ -73,13 +80,56 @@ static void test_soft_layout(void **state)
     assert_true(offsetof(soft_pe_seg_t, helper_asleep) >= offsetof(soft_pe_seg_t, armed) + 64);
 }
 
+/* A program compiled with other inline code isn't let in. */
+static void test_fast_version(void **state)
+{
+    angara_domain_h dom = NULL;
+
+    (void)state;
+    ang_log_level = ANG_LOG_ERROR;
+    assert_int_equal(angara_open_version("soft", ANGARA_FAST_VERSION + 1, &dom),
+                     ANGARA_ERR_VERSION);
+    assert_int_equal(angara_open_version("soft", 0, &dom), ANGARA_ERR_VERSION);
+    assert_null(dom);
+    assert_int_equal(angara_open_version("soft", ANGARA_FAST_VERSION, &dom), ANGARA_OK);
+    assert_int_equal(angara_close(dom), ANGARA_OK);
+}
+
+/* Programs of version 0.1 and of later ones create PEs; what isn't known here is refused if set. */
+static void test_params_growth(void **state)
+{
+    struct {
+        angara_pe_params_t params;
+        uint64_t           later[2];
+    } grown = {{.size = sizeof(grown), .window_size = 4096, .events = 16}, {0, 0}};
+    angara_domain_h dom;
+    angara_pe_h     pe = NULL;
+
+    (void)state;
+    assert_int_equal(angara_open("soft", &dom), ANGARA_OK);
+    assert_int_equal(angara_pe_create(dom, &grown.params, &pe), ANGARA_OK);
+    angara_pe_destroy(pe);
+    pe             = NULL;
+    grown.later[1] = 1;
+    assert_int_equal(angara_pe_create(dom, &grown.params, &pe), ANGARA_ERR_UNSUPPORTED);
+    grown.params.size = 24; /* of version 0.1 */
+    assert_int_equal(angara_pe_create(dom, &grown.params, &pe), ANGARA_OK);
+    angara_pe_destroy(pe);
+    pe                = NULL;
+    grown.params.size = 23;
+    assert_int_equal(angara_pe_create(dom, &grown.params, &pe), ANGARA_ERR_INVALID);
+    grown.params.size = SIZE_MAX; /* never set */
+    assert_int_equal(angara_pe_create(dom, &grown.params, &pe), ANGARA_ERR_INVALID);
+    assert_null(pe);
+    assert_int_equal(angara_close(dom), ANGARA_OK);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_address),
-        cmocka_unit_test(test_public),
-        cmocka_unit_test(test_descriptor),
-        cmocka_unit_test(test_soft_layout),
+        cmocka_unit_test(test_address),      cmocka_unit_test(test_public),
+        cmocka_unit_test(test_descriptor),   cmocka_unit_test(test_soft_layout),
+        cmocka_unit_test(test_fast_version), cmocka_unit_test(test_params_growth),
     };
 
     return cmocka_run_group_tests_name("abi", tests, NULL, NULL);

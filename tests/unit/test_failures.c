@@ -7,6 +7,8 @@
  * The calls are replaced at link time (ld --wrap, see build.mk); only those of this thread fail.
  */
 #define _GNU_SOURCE
+#include "soft.h"
+
 #include "src/config.h"
 #include "src/log.h"
 
@@ -537,6 +539,45 @@ static void test_too_much(void **state)
     assert_int_equal(angara_close(dom), ANGARA_OK);
 }
 
+/*
+ * ptrace rules that change under way: the put goes on through the peer's helper, without the hazard
+ * that the peer's deregistration would wait for while its helper waits for the peer.
+ */
+static void test_refused_under_way(void **state)
+{
+    static char     memory[SIZE];
+    life_t          life = {UNSET, UNSET, UNSET, UNSET, UNSET, UNSET, UNSET, memory};
+    angara_status_t status;
+    const char     *name;
+
+    (void)state;
+    ang_log_level = ANG_LOG_ERROR;
+    assert_int_equal(create(&life), ANGARA_OK);
+    assert_true(soft_peer(life.remote)->cma);
+    memset(memory, 0x5c, SIZE);
+    failed    = NULL;
+    countdown = 1;
+    status    = angara_offload_put(life.remote, life.mr, memory, peer.hello.private_key, 0, SIZE);
+    name      = failed;
+    countdown = 0;
+    assert_int_equal(status, ANGARA_OK);
+    assert_string_equal(name, "process_vm_writev");
+    assert_false(soft_peer(life.remote)->cma);
+    assert_int_equal(soft_peer(life.remote)->remote.hazard->key, 0);
+    assert_int_equal(angara_marker(life.remote, life.slot, *life.slot + 1000), ANGARA_OK);
+    assert_int_equal(await(&life, *life.slot + 1000), ANGARA_OK);
+    memset(memory, 0, SIZE);
+    assert_int_equal(
+        angara_offload_get(life.remote, life.mr, memory, peer.hello.private_key, 0, SIZE),
+        ANGARA_OK);
+    assert_int_equal(angara_marker(life.remote, life.slot, *life.slot + 1000), ANGARA_OK);
+    assert_int_equal(await(&life, *life.slot + 1000), ANGARA_OK);
+    for (unsigned i = 0; i < SIZE; ++i) {
+        assert_int_equal(memory[i], 0x5c);
+    }
+    destroy(&life);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -544,6 +585,7 @@ int main(void)
         cmocka_unit_test(test_all_helper),
         cmocka_unit_test(test_all_no_loopback),
         cmocka_unit_test(test_all_chaos),
+        cmocka_unit_test(test_refused_under_way),
         cmocka_unit_test(test_too_much),
     };
 

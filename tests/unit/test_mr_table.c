@@ -4,12 +4,15 @@
 
 #include "src/config.h"
 
+#include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -147,6 +150,103 @@ static void test_garbled(void **state)
     assert_int_equal(soft_mr_deregister(mr), ANGARA_OK);
 }
 
+/* Another process's pair, as deregistration sees it. */
+static soft_hazard_t *take_hazard(angara_domain_h base)
+{
+    soft_domain_seg_t *shared = ((soft_domain_t *)base)->shared;
+
+    shared->hazards[0].owner = soft_owner(); /* alive for as long as the test is */
+    shared->hazards_used     = 1;
+    return &shared->hazards[0];
+}
+
+static void set_batch(soft_hazard_t *hazard, uint32_t number, const uint64_t *keys, unsigned count)
+{
+    for (unsigned i = 0; i < count; ++i) {
+        hazard->regions[i] = SOFT_KEY_INDEX(keys[i]);
+    }
+    __atomic_store_n(&hazard->key, soft_batch_value(number, count), __ATOMIC_SEQ_CST);
+}
+
+/* A batch that goes on, its process stopped say, holds up its own regions and no others. */
+static void test_batch_others(void **state)
+{
+    angara_domain_h dom    = *state;
+    soft_hazard_t  *hazard = take_hazard(dom);
+    angara_mr_h     mrs[ANGARA_BATCH_MAX + 1], mr;
+    uint64_t        keys[ANGARA_BATCH_MAX + 1];
+    unsigned        i, count;
+
+    for (i = 0; i <= ANGARA_BATCH_MAX; ++i) {
+        assert_int_equal(soft_mr_register(dom, memory, 64, 0, &mrs[i]), ANGARA_OK);
+        keys[i] = angara_mr_key(mrs[i]);
+    }
+    for (count = 2; count <= ANGARA_BATCH_MAX; ++count) {
+        set_batch(hazard, count, keys, count);
+        /* One it never had, and one that a longer batch of before had. */
+        assert_int_equal(soft_mr_register(dom, memory, 64, 0, &mr), ANGARA_OK);
+        assert_int_equal(soft_mr_deregister(mr), ANGARA_OK);
+        hazard->regions[count % ANGARA_BATCH_MAX] = (count < ANGARA_BATCH_MAX) ?
+                                                        SOFT_KEY_INDEX(keys[ANGARA_BATCH_MAX]) :
+                                                        hazard->regions[0];
+        assert_int_equal(soft_mr_deregister(mrs[ANGARA_BATCH_MAX]), ANGARA_OK);
+        assert_int_equal(soft_mr_register(dom, memory, 64, 0, &mrs[ANGARA_BATCH_MAX]), ANGARA_OK);
+        keys[ANGARA_BATCH_MAX] = angara_mr_key(mrs[ANGARA_BATCH_MAX]);
+    }
+    hazard->key = 0;
+    for (i = 0; i <= ANGARA_BATCH_MAX; ++i) {
+        assert_int_equal(soft_mr_deregister(mrs[i]), ANGARA_OK);
+    }
+}
+
+typedef struct {
+    soft_hazard_t   *hazard;
+    soft_mr_entry_t *entry;
+    uint64_t         next; /* value of the hazard after the batch */
+    int              over;
+} batch_t;
+
+/* The batch ends, or is followed by another, some time after its region's key has been cleared. */
+static void *end_batch(void *arg)
+{
+    batch_t        *batch = arg;
+    struct timespec pause = {0, 20000000};
+
+    while (__atomic_load_n(&batch->entry->key, __ATOMIC_SEQ_CST) != 0) {
+        sched_yield();
+    }
+    nanosleep(&pause, NULL); /* for a deregistration that doesn't wait to return in */
+    __atomic_store_n(&batch->over, 1, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&batch->hazard->key, batch->next, __ATOMIC_SEQ_CST);
+    return NULL;
+}
+
+static void test_batch_own(void **state)
+{
+    angara_domain_h dom    = *state;
+    soft_hazard_t  *hazard = take_hazard(dom);
+    angara_mr_h     mrs[ANGARA_BATCH_MAX];
+    uint64_t        keys[ANGARA_BATCH_MAX];
+    pthread_t       thread;
+    unsigned        i;
+
+    for (i = 0; i < ANGARA_BATCH_MAX; ++i) {
+        assert_int_equal(soft_mr_register(dom, memory, 64, 0, &mrs[i]), ANGARA_OK);
+        keys[i] = angara_mr_key(mrs[i]);
+    }
+    for (i = 0; i < ANGARA_BATCH_MAX; ++i) {
+        batch_t batch = {hazard, &((soft_domain_t *)dom)->shared->entries[SOFT_KEY_INDEX(keys[i])],
+                         (i % 2) ? soft_batch_value(i + 100, ANGARA_BATCH_MAX) : 0, 0};
+
+        set_batch(hazard, i, keys, ANGARA_BATCH_MAX);
+        assert_int_equal(pthread_create(&thread, NULL, end_batch, &batch), 0);
+        assert_int_equal(soft_mr_deregister(mrs[i]), ANGARA_OK);
+        assert_int_equal(__atomic_load_n(&batch.over, __ATOMIC_SEQ_CST), 1);
+        pthread_join(thread, NULL);
+        hazard->key = 0;
+    }
+}
+
 static void test_layout(void **state)
 {
     soft_layout_t a, b;
@@ -171,7 +271,8 @@ static void test_layout(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_bounds), TEST(test_keys), TEST(test_full), TEST(test_garbled), TEST(test_layout),
+        TEST(test_bounds),       TEST(test_keys),      TEST(test_full),   TEST(test_garbled),
+        TEST(test_batch_others), TEST(test_batch_own), TEST(test_layout),
     };
 
     return cmocka_run_group_tests_name("mr_table", tests, NULL, NULL);

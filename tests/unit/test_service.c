@@ -15,6 +15,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -109,13 +110,15 @@ static int serve(const soft_request_t *r, unsigned ms)
     soft_reply_t *reply = &f.requester->seg->replies[3];
     unsigned      i;
 
+    reply->state = soft_reply_state(r->sequence, SOFT_POSTED);
     assert_int_equal(soft_record_push((void *)((char *)f.target->seg + f.target->layout.service),
                                       SOFT_SERVICE_RING, r, sizeof(*r), NULL, 0),
                      ANGARA_OK);
     /* The helper thread may be asleep, the owner's progress serves too. */
     for (i = 0; i <= ms; ++i) {
         soft_helper_poll(f.target);
-        if (__atomic_load_n(&reply->sequence, __ATOMIC_ACQUIRE) == r->sequence) {
+        if (__atomic_load_n(&reply->state, __ATOMIC_ACQUIRE) ==
+            soft_reply_state(r->sequence, SOFT_DONE)) {
             return 1;
         }
         sleep_ms(1);
@@ -281,13 +284,72 @@ static void test_garbage(void **state)
     assert_int_equal(status_of(r), ANGARA_OK); /* and it still serves */
 }
 
+/* What a requester has withdrawn isn't carried out, however long it stays in the ring. */
+static void test_withdrawn(void **state)
+{
+    soft_reply_t  *reply = &f.requester->seg->replies[3];
+    soft_request_t r;
+
+    (void)state;
+    memset(staging(3), 0x22, SIZE);
+    r = request(ANG_OP_PUT, angara_mr_key(f.all), 0, SIZE);
+    assert_int_equal(soft_record_push((void *)((char *)f.target->seg + f.target->layout.service),
+                                      SOFT_SERVICE_RING, &r, sizeof(r), NULL, 0),
+                     ANGARA_OK);
+    reply->state = 0;
+    /* The next request that has its reply line is served, and only that one. */
+    assert_int_equal(status_of(request(ANG_OP_GET, angara_mr_key(f.readable), 0, 8)), ANGARA_OK);
+    assert_untouched();
+    /* An old request doesn't take a later one's turn. */
+    r.sequence   = f.sequence;
+    reply->state = soft_reply_state(f.sequence + 1, SOFT_POSTED);
+    assert_int_equal(soft_record_push((void *)((char *)f.target->seg + f.target->layout.service),
+                                      SOFT_SERVICE_RING, &r, sizeof(r), NULL, 0),
+                     ANGARA_OK);
+    assert_int_equal(status_of(request(ANG_OP_MARKER, 0, 0, 0)), ANGARA_OK);
+    assert_untouched();
+}
+
+/* Atomics on memory that the program has made read-only, or unmapped: an answer, not a signal. */
+static void test_atomic_unwritable(void **state)
+{
+    char *page = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    soft_request_t r;
+    angara_mr_h    mr;
+
+    (void)state;
+    assert_true(page != MAP_FAILED);
+    assert_int_equal(angara_mr_register(f.dom, page, SIZE, ANGARA_ACCESS_ALL, &mr), ANGARA_OK);
+    r         = request(ANG_OP_ATOMIC, angara_mr_key(mr), 8, 0);
+    r.atomic  = ANGARA_ATOMIC_ADD;
+    r.operand = 5;
+    assert_int_equal(status_of(r), ANGARA_OK);
+    assert_int_equal(page[8], 5);
+    assert_int_equal(mprotect(page, SIZE, PROT_READ), 0);
+    r.sequence = ++f.sequence;
+    assert_int_equal(status_of(r), ANGARA_ERR_RIGHTS);
+    assert_int_equal(page[8], 5);
+    assert_int_equal(mprotect(page, SIZE, PROT_NONE), 0);
+    r.sequence = ++f.sequence;
+    assert_int_equal(status_of(r), ANGARA_ERR_BOUNDS);
+    assert_int_equal(munmap(page, SIZE), 0);
+    r.sequence = ++f.sequence;
+    assert_int_equal(status_of(r), ANGARA_ERR_BOUNDS);
+    assert_int_equal(angara_mr_deregister(mr), ANGARA_OK);
+}
+
 #define TEST(_name) cmocka_unit_test_setup_teardown(_name, setup, teardown)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_good),     TEST(test_keys_and_bounds), TEST(test_rights),
-        TEST(test_nonsense), TEST(test_garbage),
+        TEST(test_good),
+        TEST(test_keys_and_bounds),
+        TEST(test_rights),
+        TEST(test_nonsense),
+        TEST(test_garbage),
+        TEST(test_withdrawn),
+        TEST(test_atomic_unwritable),
     };
 
     return cmocka_run_group_tests_name("service", tests, NULL, NULL);

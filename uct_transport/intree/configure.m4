@@ -21,7 +21,7 @@ AS_IF([test "x$with_angara" != "xno"],
      CPPFLAGS="$ANGARA_CPPFLAGS $CPPFLAGS"
      LDFLAGS="$ANGARA_LDFLAGS $LDFLAGS"
      AC_CHECK_HEADER([angara/angara_fast.h],
-         [AC_CHECK_LIB([angara], [angara_open], [angara_happy="yes"])])
+         [AC_CHECK_LIB([angara], [angara_version], [angara_happy="yes"])])
 
      CPPFLAGS="$save_CPPFLAGS"
      LDFLAGS="$save_LDFLAGS"

@@ -12,12 +12,12 @@
  */
 #include "entry.h"
 
+#include "src/clock.h"
 #include "src/log.h"
 
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define MAX_PIECES   6
 #define SCRIBBLE_MAX 4096 /* bytes scribbled at each end of a long delivery */
@@ -37,10 +37,7 @@ typedef struct ang_chaos {
 
 static uint64_t now_ns(void)
 {
-    struct timespec time;
-
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
+    return ang_clock_ns(CLOCK_MONOTONIC);
 }
 
 /* xorshift64*: Vigna, "An experimental exploration of Marsaglia's xorshift generators" (2016). */
@@ -133,8 +130,6 @@ angara_status_t ang_chaos_post(ang_pair_t *pair, const ang_entry_t *model, const
         status = pair->error;
     } else if (engine->pending >= engine->limit) {
         status = ANGARA_ERR_NO_RESOURCE;
-    } else if (!model->is_window && (status = ang_desc_check(&model->desc)) != ANGARA_OK) {
-        ang_pair_fault(pair, model->desc.rkey, status);
     } else if ((entry = entry_copy(model, bytes, length)) == NULL) {
         status = ANGARA_ERR_NO_MEMORY;
     } else {
@@ -166,7 +161,7 @@ void ang_chaos_forget(ang_entry_t *entry)
     }
 }
 
-/* Copy a put's source. A fault is found here, as on a NIC that reads first. */
+/* Copy a put's source. A fault is found here, as on a NIC that reads first, and told in order. */
 static angara_status_t read_source(ang_entry_t *entry)
 {
     const ang_backend_t *be = entry->pair->engine->backend;
@@ -202,20 +197,15 @@ static void unlink_ring_head(ang_pair_t *pair)
 
 static unsigned sources_progress(ang_engine_t *engine)
 {
-    ang_chaos_t    *chaos = engine->chaos;
-    ang_entry_t    *entry = chaos->ring;
-    angara_status_t status;
+    ang_chaos_t *chaos = engine->chaos;
+    ang_entry_t *entry = chaos->ring;
 
     if (entry == NULL || now_ns() < entry->due) {
         return 0;
     }
-    if (entry->desc.op == ANG_OP_PUT) {
-        status = read_source(entry);
-        if (status != ANGARA_OK) {
-            ang_pair_fault(entry->pair, entry->desc.rkey, status);
-            return 1;
-        }
-    } else if (entry->desc.op == ANG_OP_MARKER_SELF) {
+    if (entry->desc.op == ANG_OP_PUT && entry->failed == ANGARA_OK) {
+        entry->failed = read_source(entry);
+    } else if (entry->desc.op == ANG_OP_MARKER_SELF && entry->failed == ANGARA_OK) {
         engine->backend->marker_land(engine, entry->desc.loffset, entry->desc.operand);
     }
     ang_chaos_forget(entry);
@@ -291,6 +281,10 @@ static angara_status_t deliver_step(ang_chaos_t *chaos, ang_entry_t *entry)
     unsigned         piece;
     angara_status_t  status;
 
+    status = ang_entry_check_local(entry);
+    if (status != ANGARA_OK) {
+        return status;
+    }
     if (entry->pieces == 0) {
         choose_pieces(chaos, entry);
         if (entry->desc.length != 0 && draw(chaos, 2)) {
@@ -328,8 +322,9 @@ static angara_status_t advance_chaotic(ang_chaos_t *chaos, ang_entry_t *entry)
 {
     angara_status_t status;
 
-    if (entry->desc.op != ANG_OP_PUT && entry->desc.op != ANG_OP_PUT_INLINE &&
-        entry->desc.op != ANG_OP_GET) {
+    if (entry->failed != ANGARA_OK ||
+        (entry->desc.op != ANG_OP_PUT && entry->desc.op != ANG_OP_PUT_INLINE &&
+         entry->desc.op != ANG_OP_GET)) {
         return ang_entry_advance(entry);
     }
     if (!entry->begun) {
@@ -344,6 +339,11 @@ static angara_status_t advance_chaotic(ang_chaos_t *chaos, ang_entry_t *entry)
     status = deliver_step(chaos, entry);
     if (status != ANGARA_INPROGRESS) {
         ang_entry_end(entry);
+    }
+    if (status == ANGARA_ERR_UNSUPPORTED) { /* all of it again, the other way */
+        entry->pieces    = 0;
+        entry->delivered = 0;
+        return ANGARA_INPROGRESS;
     }
     if (status == ANGARA_OK) {
         ang_desc_count(entry->pair->engine, &entry->desc);
@@ -360,7 +360,8 @@ static unsigned ring_progress(ang_chaos_t *chaos, ang_pair_t *pair)
         (pair->window != NULL && pair->window->sequence < entry->sequence)) {
         return 0;
     }
-    if (entry->desc.op == ANG_OP_MARKER_SELF) { /* landed when its turn to be read came */
+    if (entry->desc.op == ANG_OP_MARKER_SELF && entry->failed == ANGARA_OK) {
+        /* It landed when its turn to be read came. */
         ang_desc_count(entry->pair->engine, &entry->desc);
         unlink_ring_head(pair);
         return 1;

@@ -139,22 +139,31 @@ static angara_status_t advance_data(ang_entry_t *entry)
     return be->copy(entry->pair, &entry->remote, &entry->local, desc->length, &entry->done);
 }
 
-/*
- * An entry that waited: its local region may have been deregistered meanwhile. What was staged for
- * a put or fetched from the peer isn't taken back.
- */
-static angara_status_t check_local_again(ang_entry_t *entry)
+angara_status_t ang_entry_check_local(ang_entry_t *entry)
 {
     const ang_desc_t *desc   = &entry->desc;
     uint64_t          length = desc->op == ANG_OP_ATOMIC ? desc->width : desc->length;
     unsigned          access = desc->op == ANG_OP_PUT ? 0 : ANGARA_ACCESS_LOCAL_WRITE;
     ang_ref_t         local;
 
-    if (desc->lkey == 0 || entry->source_read) {
+    if (desc->lkey == 0 || (desc->op == ANG_OP_PUT && entry->source_read)) {
         return ANGARA_OK;
     }
     return entry->pair->engine->backend->local(entry->pair, desc->lkey, desc->loffset, length,
                                                access, &local);
+}
+
+static angara_status_t advance_once(ang_entry_t *entry)
+{
+    angara_status_t status = entry->begun ? ang_entry_check_local(entry) : ang_entry_begin(entry);
+
+    if (status == ANGARA_OK) {
+        status = advance_data(entry);
+    }
+    if (status != ANGARA_INPROGRESS) {
+        ang_entry_end(entry);
+    }
+    return status;
 }
 
 angara_status_t ang_entry_advance(ang_entry_t *entry)
@@ -162,6 +171,9 @@ angara_status_t ang_entry_advance(ang_entry_t *entry)
     ang_engine_t   *engine = entry->pair->engine;
     angara_status_t status;
 
+    if (__builtin_expect(entry->failed != ANGARA_OK, 0)) {
+        return entry->failed;
+    }
     if (entry->desc.op == ANG_OP_MARKER || entry->desc.op == ANG_OP_MARKER_SELF) {
         status = entry->desc.op == ANG_OP_MARKER ? engine->backend->read_back(entry->pair) :
                                                    ANGARA_OK;
@@ -169,12 +181,9 @@ angara_status_t ang_entry_advance(ang_entry_t *entry)
             engine->backend->marker_land(engine, entry->desc.loffset, entry->desc.operand);
         }
     } else {
-        status = entry->begun ? check_local_again(entry) : ang_entry_begin(entry);
-        if (status == ANGARA_OK) {
-            status = advance_data(entry);
-        }
-        if (status != ANGARA_INPROGRESS) {
-            ang_entry_end(entry);
+        status = advance_once(entry);
+        if (status == ANGARA_ERR_UNSUPPORTED) {
+            status = advance_once(entry); /* the backend goes another way now */
         }
     }
     if (status == ANGARA_OK) {
@@ -251,6 +260,7 @@ static void entry_init(ang_entry_t *entry, ang_pair_t *pair, const ang_desc_t *d
                        const void *data)
 {
     entry->desc        = *desc;
+    entry->failed      = ANGARA_OK;
     entry->pair        = pair;
     entry->next        = NULL;
     entry->done        = 0;
@@ -271,22 +281,20 @@ angara_status_t ang_engine_post(ang_pair_t *pair, const ang_desc_t *desc, const 
     angara_status_t status;
 
     entry_init(&entry, pair, desc, data);
+    entry.failed = ang_desc_check(desc);
     if (__builtin_expect(engine->chaos != NULL, 0)) {
         return ang_chaos_post(pair, &entry, data, desc->op == ANG_OP_PUT_INLINE ? desc->length : 0);
     }
     if (__builtin_expect(pair->error != ANGARA_OK, 0)) {
         return pair->error;
     }
-    status = ang_desc_check(&entry.desc);
-    if (status == ANGARA_OK && __builtin_expect(must_queue(pair, desc), 0)) {
+    if (__builtin_expect(must_queue(pair, desc), 0)) {
         if (engine->pending >= engine->limit) {
             return ANGARA_ERR_NO_RESOURCE;
         }
         return post_queued(pair, &entry, data);
     }
-    if (status == ANGARA_OK) {
-        status = ang_entry_advance(&entry);
-    }
+    status = ang_entry_advance(&entry);
     if (__builtin_expect(status == ANGARA_OK, 1)) {
         return ANGARA_OK;
     }

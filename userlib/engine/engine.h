@@ -7,7 +7,8 @@
  *   - One pair's ring operations are performed in the order posted, each wholly before the next.
  *   - A ring operation is performed after the window writes posted to the pair before it.
  *   - Sources are read in the order posted, across pairs.
- *   - After a fault nothing posted to the pair is performed until engine_pair_reset(): so no marker
+ *   - An operation faults at its turn, after all that was posted to the pair before it. After a
+ *     fault nothing posted to the pair is performed until ang_engine_pair_reset(): so no marker
  *     behind a faulted operation arrives.
  *   - A descriptor is checked before anything is touched; what is checked is the engine's own copy.
  * Without chaos everything is performed within the post, unless the backend answers
@@ -48,7 +49,10 @@ typedef struct ang_backend {
                               unsigned access, ang_ref_t *ref);
     void (*release)(ang_pair_t *pair, ang_ref_t *ref);
 
-    /* Move bytes *done.. of `length`; ANGARA_INPROGRESS: call again with the same arguments. */
+    /*
+     * Move bytes *done.. of `length`; ANGARA_INPROGRESS: call again with the same arguments;
+     * ANGARA_ERR_UNSUPPORTED: that way is closed by now, both ends must be resolved again.
+     */
     angara_status_t (*copy)(ang_pair_t *pair, const ang_ref_t *dst, const ang_ref_t *src,
                             uint64_t length, uint64_t *done);
     /*
@@ -114,8 +118,8 @@ void ang_engine_pair_reset(ang_pair_t *pair, angara_status_t error);
 angara_status_t ang_engine_post(ang_pair_t *pair, const ang_desc_t *desc, const void *data);
 
 /*
- * Post a run of puts or a run of gets, as ang_engine_post() one after the other. *posted_p: how many
- * were. @return ANGARA_OK, or what the post of the next one returned.
+ * Post a run of puts or a run of gets, as ang_engine_post() one after the other. *posted_p: how
+ * many were. @return ANGARA_OK, or what the post of the next one returned.
  */
 angara_status_t ang_engine_post_batch(ang_pair_t *pair, const ang_desc_t *descs, unsigned count,
                                       unsigned *posted_p);

@@ -18,6 +18,8 @@ struct ang_entry {
     uint8_t      begun;
     uint8_t      fetched;
 
+    angara_status_t failed; /* what was found wrong before its turn: told when that comes */
+
     /* chaos only */
     uint8_t      is_window;
     uint8_t      flag_width;
@@ -38,6 +40,12 @@ angara_status_t ang_desc_check(const ang_desc_t *desc);
 /* Resolve both ends. On failure nothing is held. */
 angara_status_t ang_entry_begin(ang_entry_t *entry);
 void            ang_entry_end(ang_entry_t *entry);
+
+/*
+ * An entry that waited: its local region may have been deregistered meanwhile. What was staged for
+ * a put or fetched from the peer isn't taken back.
+ */
+angara_status_t ang_entry_check_local(ang_entry_t *entry);
 
 /* Take the entry as far as it goes. ANGARA_INPROGRESS: call again. */
 angara_status_t ang_entry_advance(ang_entry_t *entry);

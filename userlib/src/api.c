@@ -100,10 +100,17 @@ static inline angara_status_t check_peer(angara_peer_h peer)
 
 /* ---- domains and regions ------------------------------------------------------------------- */
 
-angara_status_t angara_open(const char *device, angara_domain_h *dom_p)
+angara_status_t angara_open_version(const char *device, unsigned fast_version,
+                                    angara_domain_h *dom_p)
 {
     CHECK_ARG(dom_p != NULL);
     CHECK(ang_config_load());
+    if (fast_version != ANGARA_FAST_VERSION) {
+        ang_error("this program was compiled with version %u of angara_fast.h, libangara %s has "
+                  "version %u: compile it with the headers of that library",
+                  fast_version, angara_version(), ANGARA_FAST_VERSION);
+        return ANGARA_ERR_VERSION;
+    }
     if (device == NULL) {
         device = ang_config.device;
     }
@@ -187,23 +194,41 @@ void angara_mr_range(angara_mr_h mr, void **addr_p, size_t *length_p)
 
 /* ---- processing elements ------------------------------------------------------------------- */
 
-angara_status_t angara_pe_create(angara_domain_h dom, const angara_pe_params_t *params,
+/* Size of angara_pe_params_t in version 0.1: what every program has. */
+#define PE_PARAMS_MIN 24
+#define PE_PARAMS_MAX 4096 /* more is garbage */
+
+/* What the caller's struct says and this library knows; the rest is zero. */
+static angara_status_t copy_params(angara_pe_params_t *params, const angara_pe_params_t *theirs)
+{
+    const char *bytes = (const char *)theirs;
+    size_t      known;
+
+    memset(params, 0, sizeof(*params));
+    if (theirs == NULL) {
+        return ANGARA_OK;
+    }
+    CHECK_ARG(theirs->size >= PE_PARAMS_MIN && theirs->size <= PE_PARAMS_MAX);
+    known = theirs->size < sizeof(*params) ? theirs->size : sizeof(*params);
+    memcpy(params, theirs, known);
+    for (size_t i = known; i < theirs->size; ++i) {
+        CHECK(bytes[i] == 0 ? ANGARA_OK : ANGARA_ERR_UNSUPPORTED);
+    }
+    return ANGARA_OK;
+}
+
+angara_status_t angara_pe_create(angara_domain_h dom, const angara_pe_params_t *theirs,
                                  angara_pe_h *pe_p)
 {
-    size_t   window_size = ang_config.window_size;
-    unsigned events      = ang_config.events;
+    angara_pe_params_t params;
+    size_t             window_size;
+    unsigned           events;
 
     CHECK(check_domain(dom));
     CHECK_ARG(pe_p != NULL);
-    if (params != NULL) {
-        CHECK_ARG(params->size >= sizeof(*params));
-        if (params->window_size != 0) {
-            window_size = params->window_size;
-        }
-        if (params->events != 0) {
-            events = params->events;
-        }
-    }
+    CHECK(copy_params(&params, theirs));
+    window_size = params.window_size != 0 ? params.window_size : ang_config.window_size;
+    events      = params.events != 0 ? params.events : (unsigned)ang_config.events;
     CHECK_ARG(window_size <= SIZE_MAX / 4 && events >= 2 && events <= 65536 &&
               (events & (events - 1)) == 0);
     return dom->ops->pe_create(dom, window_size, events, pe_p);
@@ -223,6 +248,10 @@ void angara_pe_address(angara_pe_h pe, angara_address_t *address)
 
 void *angara_pe_window(angara_pe_h pe, size_t *size_p)
 {
+    if (check_pe(pe) != ANGARA_OK) {
+        *size_p = 0;
+        return NULL;
+    }
     return pe->ops->pe_window(pe, size_p);
 }
 
@@ -393,8 +422,10 @@ angara_status_t angara_offload_batch(angara_peer_h peer, angara_batch_op_t op,
     angara_status_t status;
     unsigned        good;
 
+    CHECK_ARG(posted_p != NULL);
+    *posted_p = 0;
     CHECK(check_peer(peer));
-    CHECK_ARG(xfers != NULL && posted_p != NULL && count <= ANGARA_BATCH_MAX &&
+    CHECK_ARG((xfers != NULL || count == 0) && count <= ANGARA_BATCH_MAX &&
               (op == ANGARA_BATCH_PUT || op == ANGARA_BATCH_GET));
     for (good = 0; good < count && bad == ANGARA_OK; ++good) {
         bad = check_local(peer, xfers[good].lmr, xfers[good].laddr, xfers[good].length);

@@ -31,6 +31,9 @@ extern "C" {
 #define ANGARA_VERSION_MINOR 1
 #define ANGARA_VERSION_PATCH 0
 
+/** Version of what <angara/angara_fast.h> compiles into a program. */
+#define ANGARA_FAST_VERSION 1
+
 /** Result of a call. Zero is success, positive is "not yet", negative is an error. */
 typedef enum {
     ANGARA_INPROGRESS      = 1, /**< started; a marker or a later call tells the end */
@@ -200,9 +203,16 @@ static inline angara_status_t angara_config_var(unsigned index, angara_config_va
  *                one is present and the soft fabric otherwise.
  * @param dom_p   the new domain.
  * @return ANGARA_OK; ANGARA_ERR_NO_DEVICE if there is none of that name; ANGARA_ERR_INVALID if an
- *         ANGARA_* variable has a wrong value; ANGARA_ERR_NO_MEMORY, _LIMIT, _SYSTEM.
+ *         ANGARA_* variable has a wrong value; ANGARA_ERR_VERSION if the program was compiled with
+ *         headers that don't fit the library; ANGARA_ERR_NO_MEMORY, _LIMIT, _SYSTEM.
  */
-ANGARA_API angara_status_t angara_open(const char *device, angara_domain_h *dom_p);
+ANGARA_API angara_status_t angara_open_version(const char *device, unsigned fast_version,
+                                               angara_domain_h *dom_p);
+
+static inline angara_status_t angara_open(const char *device, angara_domain_h *dom_p)
+{
+    return angara_open_version(device, ANGARA_FAST_VERSION, dom_p);
+}
 
 /** Close a domain. All its PEs and regions must have been closed before; else ANGARA_ERR_INVALID.
  */
@@ -260,7 +270,11 @@ typedef struct {
     unsigned events;      /**< records of the event ring, a power of two */
 } angara_pe_params_t;
 
-/** Create a PE attached to the domain. */
+/**
+ * Create a PE attached to the domain.
+ * @param params  NULL for the defaults. Of a struct larger than the library's, what the library
+ *                doesn't know must be zero: else ANGARA_ERR_UNSUPPORTED.
+ */
 ANGARA_API angara_status_t angara_pe_create(angara_domain_h dom, const angara_pe_params_t *params,
                                             angara_pe_h *pe_p);
 
@@ -273,7 +287,7 @@ ANGARA_API void angara_pe_destroy(angara_pe_h pe);
 /** Address to hand to others. */
 ANGARA_API void angara_pe_address(angara_pe_h pe, angara_address_t *address);
 
-/** The PE's own put window as this process sees it, and its size. */
+/** The PE's own put window as this process sees it, and its size. NULL in a forked child. */
 ANGARA_API void *angara_pe_window(angara_pe_h pe, size_t *size_p);
 
 /**
@@ -299,7 +313,8 @@ ANGARA_API angara_status_t angara_pe_event_fd(angara_pe_h pe, int *fd_p);
 /**
  * Ask for wake-ups. Afterwards re-check rings: what arrived before is not signalled. Also tells
  * peers that write windows directly to call angara_wake().
- * @return ANGARA_OK if armed; ANGARA_INPROGRESS if there are events to be polled first.
+ * @return ANGARA_OK if armed; ANGARA_INPROGRESS if there are events to be polled first, or
+ *         operations that need angara_pe_progress() to go on.
  */
 ANGARA_API angara_status_t angara_pe_event_arm(angara_pe_h pe);
 
@@ -333,8 +348,10 @@ ANGARA_API void angara_peer_disconnect(angara_peer_h peer);
 /** ANGARA_OK, or why operations to this peer fail: ANGARA_ERR_PAIR, ANGARA_ERR_PEER_DEAD. */
 ANGARA_API angara_status_t angara_peer_status(angara_peer_h peer);
 
-/** Clear the error of a pair after a fault. Everything queued to it is dropped. Fails if it is
- * dead. */
+/**
+ * Clear the error of a pair after a fault. Everything queued to it is dropped: on return nothing of
+ * it is in flight or can start. Fails if it is dead.
+ */
 ANGARA_API angara_status_t angara_peer_reset(angara_peer_h peer);
 
 /** Text such as "pid 4711 (PE 3 of node 0)" for messages; valid while the peer is. */
@@ -401,10 +418,10 @@ typedef struct {
 } angara_xfer_t;
 
 /**
- * Post several offload puts or gets to one peer with one doorbell: the same as one call for each, in
- * this order, but what a call costs is paid once.
+ * Post several offload puts or gets to one peer with one doorbell: the same as one call for each,
+ * in this order, but what a call costs is paid once.
  * @param count     at most ANGARA_BATCH_MAX.
- * @param posted_p  how many, from the first on, were posted.
+ * @param posted_p  how many, from the first on, were posted; written whatever the result is.
  * @return ANGARA_OK if all were; else why transfer number *posted_p was not, as of
  *         angara_offload_put(); ANGARA_ERR_INVALID for a wrong @a op or @a count.
  */

@@ -28,7 +28,10 @@ extern "C" {
 #define ANGARA_LIKELY(_x)   __builtin_expect(!!(_x), 1)
 #define ANGARA_UNLIKELY(_x) __builtin_expect(!!(_x), 0)
 
-/** Start of every provider's peer object. Read-only for users of the library. */
+/**
+ * Start of every provider's peer object. Read-only for users of the library. It is compiled into
+ * them: ANGARA_FAST_VERSION goes up with every change here, and angara_open() compares.
+ */
 struct angara_peer_fast {
     char                    *window;      /**< window for plain stores; NULL: by call only */
     uint64_t                 window_size; /**< bytes, for bounds checks */
@@ -104,6 +107,8 @@ static inline void angara_wake_if_armed(angara_peer_h peer)
 
     if (ANGARA_UNLIKELY(fast->fence)) {
         __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    } else {
+        __atomic_signal_fence(__ATOMIC_SEQ_CST); /* the peer's membarrier does the rest */
     }
     if (ANGARA_UNLIKELY(*fast->armed != 0)) {
         angara_wake(peer);

@@ -7,13 +7,14 @@
  *
  * Invariants
  *   - A pair has at most one request under way; it owns one agent (reply line, staging chunk).
- *   - An agent is given to another request only after its answer came or the peer's process is
- * gone.
+ *   - The state word of a reply line decides who has the request: see soft_reply_t. What is
+ *     withdrawn is not carried out, so its agent is free at once.
  *   - An answer counts only with the sequence number of the request.
  */
 #define _GNU_SOURCE
 #include "soft.h"
 
+#include <sched.h>
 #include <string.h>
 
 static soft_pe_t *peer_pe(soft_peer_t *peer)
@@ -33,20 +34,25 @@ static void *agent_staging(soft_pe_t *pe, int agent)
 
 static int answered(soft_pe_t *pe, int agent)
 {
-    return __atomic_load_n(&agent_reply(pe, agent)->sequence, __ATOMIC_ACQUIRE) ==
-           pe->agent_awaits[agent];
+    const soft_reply_t *reply    = agent_reply(pe, agent);
+    uint64_t            sequence = pe->agent_awaits[agent];
+
+    return __atomic_load_n(&reply->state, __ATOMIC_ACQUIRE) ==
+               soft_reply_state(sequence, SOFT_DONE) ||
+           __atomic_load_n(&reply->refused, __ATOMIC_ACQUIRE) == sequence;
 }
 
-/* Find a free agent; given-up ones count once answered. @return -1 if all are busy. */
+int soft_agent_waits(const soft_peer_t *peer)
+{
+    return peer->agent >= 0 && !peer->agent_poke && !answered(soft_pe(peer->base.pe), peer->agent);
+}
+
+/* Find a free agent. @return -1 if all are busy. */
 static int agent_take(soft_pe_t *pe)
 {
     for (int i = 0; i < SOFT_AGENTS; ++i) {
         uint32_t bit = 1u << i;
 
-        if ((pe->agents_given_up & bit) && answered(pe, i)) {
-            pe->agents_given_up &= ~bit;
-            pe->agents_busy &= ~bit;
-        }
         if (!(pe->agents_busy & bit)) {
             pe->agents_busy |= bit;
             return i;
@@ -61,20 +67,27 @@ static void agent_release(soft_peer_t *peer)
     peer->agent = -1;
 }
 
-void soft_agent_abandon(soft_peer_t *peer)
+void soft_agent_withdraw(soft_peer_t *peer)
 {
-    soft_pe_t *pe = peer_pe(peer);
+    soft_pe_t    *pe = peer_pe(peer);
+    soft_reply_t *reply;
+    uint64_t      posted, serving;
+    unsigned      turns = 0;
 
     if (peer->agent < 0) {
         return;
     }
-    if (soft_remote_dead(&peer->remote) || answered(pe, peer->agent) ||
-        __atomic_load_n(&peer->remote.seg->served_out, __ATOMIC_ACQUIRE)) {
-        agent_release(peer);
-        return;
+    reply   = agent_reply(pe, peer->agent);
+    posted  = soft_reply_state(pe->agent_awaits[peer->agent], SOFT_POSTED);
+    serving = soft_reply_state(pe->agent_awaits[peer->agent], SOFT_SERVING);
+    if (!__atomic_compare_exchange_n(&reply->state, &posted, 0, 0, __ATOMIC_ACQ_REL,
+                                     __ATOMIC_ACQUIRE)) {
+        while (__atomic_load_n(&reply->state, __ATOMIC_ACQUIRE) == serving &&
+               (++turns % 1024 != 0 || !soft_remote_dead(&peer->remote))) {
+            sched_yield();
+        }
     }
-    pe->agents_given_up |= 1u << peer->agent;
-    peer->agent = -1;
+    agent_release(peer);
 }
 
 /* Wake whoever serves: the helper thread, or its owner, who may be there before the thread is up.
@@ -119,6 +132,8 @@ static angara_status_t agent_send(soft_peer_t *peer, soft_request_t *request, co
     request->agent          = (uint8_t)agent;
     request->sequence       = ++pe->agent_sequence;
     pe->agent_awaits[agent] = request->sequence;
+    __atomic_store_n(&agent_reply(pe, agent)->state,
+                     soft_reply_state(request->sequence, SOFT_POSTED), __ATOMIC_RELEASE);
     status = soft_record_push((void *)((char *)remote->seg + remote->layout.service),
                               SOFT_SERVICE_RING, request, sizeof(*request), NULL, 0);
     if (status != ANGARA_OK) {
@@ -141,6 +156,10 @@ static angara_status_t agent_receive(soft_peer_t *peer, uint64_t *old)
             wake_server(peer);
         }
         return peer->down ? ANGARA_ERR_PEER_DEAD : ANGARA_INPROGRESS;
+    }
+    if (__atomic_load_n(&agent_reply(pe, peer->agent)->refused, __ATOMIC_RELAXED) ==
+        pe->agent_awaits[peer->agent]) {
+        return ANGARA_ERR_LIMIT;
     }
     status = agent_reply(pe, peer->agent)->status;
     if (old != NULL) {

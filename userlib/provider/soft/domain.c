@@ -6,6 +6,20 @@
  * its hazard with a full fence before it reads the entry, so either it sees the key gone, or
  * deregistration sees the hazard (Michael, "Hazard pointers", 2004). A dead process's hazard
  * doesn't count. The own helper thread is waited for by its lock.
+ *
+ * A batch accesses several regions behind one hazard. The pair stores the indices of their entries
+ * in `regions`, sets the hazard to a value no key has, which gives their number and differs from
+ * that of the batch before, then reads the entries, accesses, and clears the hazard. Deregistration
+ * that finds such a value v waits, if its own index is among the regions, while the hazard is v.
+ *   - A batch that set its hazard later than deregistration looked finds the key gone, as above. So
+ *     only the batch of v counts.
+ *   - The regions that deregistration reads are those of v or of a later batch: they were stored
+ *     before v was set (release), and v was read before they are (acquire).
+ *   - Where it reads an index of a later batch, that of v is over: a pair begins a batch after the
+ *     end of the last. The regions are stored with release and read with acquire, so what the batch
+ *     of v accessed is behind whoever has read such an index. On x86 that is how plain loads and
+ *     stores behave; on arm64 it keeps the stores from passing the end of the batch before.
+ *   - The value comes again after 2^20 batches: deregistration would wait for one batch more.
  */
 #define _GNU_SOURCE
 #include "soft.h"
@@ -21,15 +35,23 @@
 
 #define MR_COMMIT 1024 /* entries whose memory is allocated at once */
 
-/* Key: 24 bits of index, 40 random bits. */
-#define KEY_INDEX(_key) ((uint32_t)((_key) & ((1u << SOFT_KEY_INDEX_BITS) - 1)))
-
 static soft_domain_t *soft_domain(angara_domain_h dom)
 {
     return (soft_domain_t *)dom;
 }
 
 /* ---- domain ---------------------------------------------------------------------------------- */
+
+static void domain_in_child(soft_fork_t *node)
+{
+    soft_segment_forget(&SOFT_FORK_OBJECT(soft_domain_t, node)->seg);
+}
+
+/* The memory stays shared with the child, as MAP_SHARED is. */
+static void mr_in_child(soft_fork_t *node)
+{
+    soft_segment_forget(&SOFT_FORK_OBJECT(soft_mr_t, node)->seg);
+}
 
 angara_status_t soft_domain_open(const char *device, angara_domain_h *dom_p)
 {
@@ -63,7 +85,8 @@ angara_status_t soft_domain_open(const char *device, angara_domain_h *dom_p)
     dom->shared->mr_max = dom->mr_max;
     dom->shared->size   = size;
     dom->shared->magic  = SOFT_MAGIC_DOMAIN;
-    *dom_p              = &dom->base;
+    soft_fork_add(&dom->fork, domain_in_child);
+    *dom_p = &dom->base;
     return ANGARA_OK;
 
 err_segment:
@@ -77,6 +100,7 @@ angara_status_t soft_domain_close(angara_domain_h base)
 {
     soft_domain_t *dom = soft_domain(base);
 
+    soft_fork_remove(&dom->fork);
     soft_segment_close(&dom->seg);
     pthread_mutex_destroy(&dom->lock);
     free(dom->free_list);
@@ -207,7 +231,21 @@ angara_status_t soft_mr_register(angara_domain_h dom, void *addr, size_t length,
     return ANGARA_OK;
 }
 
-/* Wait until no pair is accessing the key. */
+/* May what the hazard stands for, its word having the value `held`, access the region? */
+static int hazard_covers(const soft_hazard_t *hazard, uint64_t held, uint64_t key)
+{
+    if (held == 0 || held > SOFT_HAZARD_BATCH_MAX) {
+        return held == key;
+    }
+    for (unsigned i = 0; i < soft_batch_count(held); ++i) {
+        if (__atomic_load_n(&hazard->regions[i], __ATOMIC_ACQUIRE) == SOFT_KEY_INDEX(key)) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* Wait until no pair is accessing the region. */
 static void wait_hazards(soft_domain_t *dom, uint64_t key)
 {
     soft_domain_seg_t *shared = dom->shared;
@@ -223,7 +261,7 @@ static void wait_hazards(soft_domain_t *dom, uint64_t key)
         soft_hazard_t *hazard = &shared->hazards[i];
         uint64_t       held   = __atomic_load_n(&hazard->key, __ATOMIC_ACQUIRE);
 
-        if (held != key && (held == 0 || held > SOFT_HAZARD_BATCH_MAX)) {
+        if (!hazard_covers(hazard, held, key)) {
             continue;
         }
         /* A batch or an access that begins from now on finds the key gone. */
@@ -248,7 +286,7 @@ static void withdraw(soft_mr_t *mr)
 
     __atomic_store_n(&dom->shared->entries[mr->index].key, 0, __ATOMIC_SEQ_CST);
     wait_hazards(dom, mr->base.key);
-    soft_helper_quiesce();
+    soft_helper_quiesce(dom);
 
     pthread_mutex_lock(&dom->lock);
     dom->free_list[dom->num_free++] = mr->index;
@@ -291,6 +329,7 @@ angara_status_t soft_mem_alloc(angara_domain_h dom, size_t *length, unsigned acc
         goto err_segment;
     }
     __atomic_add_fetch(&dom->refs, 1, __ATOMIC_RELAXED);
+    soft_fork_add(&mr->fork, mr_in_child);
     *length = size;
     *addr_p = mr->base.addr;
     *mr_p   = &mr->base;
@@ -308,6 +347,7 @@ angara_status_t soft_mem_free(angara_mr_h base)
     soft_mr_t *mr = (soft_mr_t *)base;
 
     withdraw(mr);
+    soft_fork_remove(&mr->fork);
     soft_segment_close(&mr->seg);
     free(mr);
     return ANGARA_OK;
@@ -317,11 +357,11 @@ angara_status_t soft_mr_check(const soft_domain_seg_t *dom, uint32_t mr_max, uin
                               uint64_t offset, uint64_t length, unsigned access, uint64_t *addr_p,
                               const soft_mr_entry_t **entry_p)
 {
-    const soft_mr_entry_t *entry = &dom->entries[KEY_INDEX(key)];
+    const soft_mr_entry_t *entry = &dom->entries[SOFT_KEY_INDEX(key)];
     uint64_t               size;
 
-    if (__builtin_expect(key == 0 || KEY_INDEX(key) >= mr_max ||
-                             KEY_INDEX(key) >= dom->mr_committed ||
+    if (__builtin_expect(key == 0 || SOFT_KEY_INDEX(key) >= mr_max ||
+                             SOFT_KEY_INDEX(key) >= dom->mr_committed ||
                              __atomic_load_n(&entry->key, __ATOMIC_SEQ_CST) != key,
                          0)) {
         return ANGARA_ERR_KEY;

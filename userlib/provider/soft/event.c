@@ -98,15 +98,28 @@ static int have_local(const soft_pe_t *pe)
            pe->events_lost;
 }
 
-/* What a peer said before it left is read before the news that it left. */
+static notify_head_t notify_head(const angara_address_t *sender)
+{
+    return (notify_head_t){sender->node, sender->index, sender->generation, 0};
+}
+
+/*
+ * What a peer said before it left is read before the news that it left. What others are saying, and
+ * how long they take to finish, doesn't hold the news back.
+ */
 static int local_must_wait(soft_pe_t *pe)
 {
-    int waits;
+    const angara_event_t *event;
+    notify_head_t         head;
+    int                   waits = 0;
 
     ang_engine_lock(&pe->engine);
-    waits = !pe->events_lost && pe->events_head != pe->events_tail &&
-            pe->events[pe->events_head % pe->num_events].type == ANGARA_EVENT_PEER_DOWN &&
-            soft_record_ready(&pe->notify);
+    event = &pe->events[pe->events_head % pe->num_events];
+    if (!pe->events_lost && pe->events_head != pe->events_tail &&
+        event->type == ANGARA_EVENT_PEER_DOWN && event->peer != NULL) {
+        head  = notify_head(&soft_peer(event->peer)->remote.address);
+        waits = soft_record_find(&pe->notify, &head, sizeof(head));
+    }
     ang_engine_unlock(&pe->engine);
     return waits;
 }
@@ -127,7 +140,7 @@ angara_status_t soft_notify(angara_peer_h base, const void *record, size_t lengt
 {
     soft_peer_t    *peer = soft_peer(base);
     soft_pe_t      *pe   = soft_pe(base->pe);
-    notify_head_t   head = {pe->address.node, pe->address.index, pe->address.generation, 0};
+    notify_head_t   head = notify_head(&pe->address);
     angara_status_t status;
 
     if (peer->down || peer->remote.seg->generation != peer->remote.address.generation) {
@@ -176,6 +189,23 @@ angara_status_t soft_event_fd(angara_pe_h pe, int *fd_p)
     return ANGARA_OK;
 }
 
+/*
+ * Is there something queued that goes on only when this process does it? What waits for an answer
+ * isn't: the answer wakes. In chaos mode a thread works on the queue, and wakes.
+ */
+static int have_work(const soft_pe_t *pe)
+{
+    if (pe->engine.chaos != NULL || pe->engine.pending == 0) {
+        return 0;
+    }
+    for (const soft_peer_t *peer = pe->peers; peer != NULL; peer = peer->next) {
+        if (peer->pair.head != NULL && !soft_agent_waits(peer)) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
 angara_status_t soft_event_arm(angara_pe_h base)
 {
     soft_pe_t *pe = soft_pe(base);
@@ -184,7 +214,8 @@ angara_status_t soft_event_arm(angara_pe_h base)
     /* Senders store their flag, then read `armed`, without a fence of their own: this is it. */
     soft_membarrier();
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
-    if (have_local(pe) || soft_record_ready(&pe->notify) || soft_record_ready(&pe->service)) {
+    if (have_local(pe) || have_work(pe) || soft_record_ready(&pe->notify) ||
+        soft_record_ready(&pe->service)) {
         __atomic_store_n(&pe->seg->armed, 0, __ATOMIC_SEQ_CST);
         return ANGARA_INPROGRESS;
     }

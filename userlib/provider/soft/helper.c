@@ -6,7 +6,8 @@
  *
  * Invariants
  *   - soft_helper_lock is held while requests are served and regions touched, so deregistration,
- * which takes it after withdrawing the key, knows that nothing is touched any more.
+ *     which takes it after withdrawing the key, knows that nothing is touched any more. It is taken
+ *     before an engine's lock.
  *   - Requests come from other processes: everything is checked against the own table.
  *   - After a fork the child starts with nothing: no thread, no PEs, a pipe of its own.
  */
@@ -17,10 +18,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -108,7 +111,7 @@ static angara_status_t guarded_copy(uint64_t dst, uint64_t src, size_t length)
     if (length == 0) {
         return ANGARA_OK;
     }
-    moved = process_vm_readv(getpid(), &to, 1, &from, 1, 0);
+    moved = process_vm_readv(gettid(), &to, 1, &from, 1, 0); /* the main thread may have ended */
     if (moved == (ssize_t)length) {
         return ANGARA_OK;
     }
@@ -119,6 +122,25 @@ static angara_status_t guarded_copy(uint64_t dst, uint64_t src, size_t length)
     return ANGARA_OK;
 }
 
+/*
+ * The same for an atomic, which only the CPU can perform: the kernel adds 0 to the word first, and
+ * says EFAULT where it is unmapped or read-only. (FUTEX_WAKE_OP; it may also wake one sleeper on
+ * that word, as any futex must expect.)
+ */
+static angara_status_t check_writable(uint64_t addr, size_t width)
+{
+    void    *word = (void *)(uintptr_t)addr;
+    uint64_t probe;
+
+    if (syscall(SYS_futex, word, FUTEX_WAKE_OP_PRIVATE, 0, 0, word,
+                FUTEX_OP(FUTEX_OP_ADD, 0, FUTEX_OP_CMP_EQ, 0)) >= 0 ||
+        errno != EFAULT) {
+        return ANGARA_OK;
+    }
+    return guarded_copy((uintptr_t)&probe, addr, width) == ANGARA_OK ? ANGARA_ERR_RIGHTS :
+                                                                       ANGARA_ERR_BOUNDS;
+}
+
 static angara_status_t serve_atomic(const soft_request_t *request, uint64_t addr, uint64_t *old)
 {
     ang_desc_t desc = {
@@ -127,13 +149,12 @@ static angara_status_t serve_atomic(const soft_request_t *request, uint64_t addr
         .operand = request->operand,
         .compare = request->compare,
     };
-    uint64_t        probe;
     angara_status_t status;
 
     if (addr % request->width != 0) {
         return ANGARA_ERR_BOUNDS;
     }
-    status = guarded_copy((uintptr_t)&probe, addr, request->width);
+    status = check_writable(addr, request->width);
     return status == ANGARA_OK ? soft_cpu_atomic((void *)(uintptr_t)addr, &desc, old) : status;
 }
 
@@ -190,29 +211,26 @@ static int verify_segment(const angara_address_t *from, pid_t pid)
 
     return soft_process_look(pid, &start_time) == SOFT_ALIVE && start_time == from->loc[1] &&
            process_vm_readv(pid, &local, 1, &remote, 1, 0) == (ssize_t)local.iov_len &&
-           head.magic == SOFT_MAGIC_PE && head.generation == from->generation &&
-           head.index == from->index;
+           head.magic == SOFT_MAGIC_PE && head.layout == SOFT_LAYOUT &&
+           head.generation == from->generation && head.index == from->index;
 }
 
 /*
  * The requester's segment can't be mapped here, for want of memory or descriptors: tell it so by
- * writing the answer into its memory, so that it doesn't wait for ever.
+ * writing into its memory, so that it doesn't wait for ever.
  */
 static void refuse(const angara_address_t *from, const soft_request_t *request)
 {
     static int said;
     pid_t      pid   = (pid_t)(from->loc[0] & 0x7fffffff);
     uint64_t   there = from->loc[4] + offsetof(soft_pe_seg_t, replies) +
-                     (uint64_t)request->agent * sizeof(soft_reply_t);
-    soft_reply_t reply           = {.sequence = request->sequence, .status = ANGARA_ERR_LIMIT};
-    struct iovec local           = {&reply.status, sizeof(reply) - offsetof(soft_reply_t, status)};
-    struct iovec remote          = {(void *)(uintptr_t)(there + offsetof(soft_reply_t, status)),
-                                    local.iov_len};
-    struct iovec local_sequence  = {&reply.sequence, sizeof(reply.sequence)};
-    struct iovec remote_sequence = {(void *)(uintptr_t)there, sizeof(reply.sequence)};
+                     (uint64_t)request->agent * sizeof(soft_reply_t) +
+                     offsetof(soft_reply_t, refused);
+    uint64_t     sequence = request->sequence;
+    struct iovec local    = {&sequence, sizeof(sequence)};
+    struct iovec remote   = {(void *)(uintptr_t)there, sizeof(sequence)};
 
-    if (!verify_segment(from, pid) || process_vm_writev(pid, &local, 1, &remote, 1, 0) < 0 ||
-        process_vm_writev(pid, &local_sequence, 1, &remote_sequence, 1, 0) < 0) {
+    if (!verify_segment(from, pid) || process_vm_writev(pid, &local, 1, &remote, 1, 0) < 0) {
         ang_log(said++ ? ANG_LOG_DEBUG : ANG_LOG_ERROR,
                 "a request of pid %d can't be answered: its memory can neither be mapped nor "
                 "written. Raise ulimit -v and ulimit -n; all ranks must run as one user",
@@ -225,6 +243,8 @@ static void serve_one(soft_pe_t *pe, const soft_request_t *request)
     angara_status_t status = ANGARA_ERR_UNREACHABLE;
     soft_remote_t  *remote = NULL;
     soft_reply_t   *reply;
+    uint64_t        posted  = soft_reply_state(request->sequence, SOFT_POSTED);
+    uint64_t        serving = soft_reply_state(request->sequence, SOFT_SERVING);
     uint64_t        staging, old = 0;
 
     if (request_is_sane(request)) {
@@ -239,12 +259,17 @@ static void serve_one(soft_pe_t *pe, const soft_request_t *request)
     reply   = &remote->seg->replies[request->agent];
     staging = (uintptr_t)remote->seg + remote->layout.staging +
               (uint64_t)request->agent * SOFT_STAGING;
+    if (!__atomic_compare_exchange_n(&reply->state, &posted, serving, 0, __ATOMIC_ACQ_REL,
+                                     __ATOMIC_RELAXED)) {
+        return; /* withdrawn */
+    }
     if (request->op != ANG_OP_MARKER) {
         status = serve_data(pe, request, staging, &old);
     }
     reply->status = status;
     reply->old    = old;
-    __atomic_store_n(&reply->sequence, request->sequence, __ATOMIC_RELEASE);
+    __atomic_store_n(&reply->state, soft_reply_state(request->sequence, SOFT_DONE),
+                     __ATOMIC_RELEASE);
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
     if (__atomic_exchange_n(&remote->seg->armed, 0, __ATOMIC_SEQ_CST) &&
         !soft_remote_poke(remote, remote->seg->wake_fd, &remote->wake_fd)) {
@@ -282,9 +307,15 @@ unsigned soft_helper_poll(soft_pe_t *pe)
     return count;
 }
 
-void soft_helper_quiesce(void)
+void soft_helper_quiesce(const soft_domain_t *dom)
 {
     pthread_mutex_lock(&soft_helper_lock);
+    for (soft_pe_t *pe = helper.pes; pe != NULL; pe = pe->next) {
+        if (pe->dom == dom) { /* in chaos mode a thread works on what is queued */
+            ang_engine_lock(&pe->engine);
+            ang_engine_unlock(&pe->engine);
+        }
+    }
     pthread_mutex_unlock(&soft_helper_lock);
 }
 
@@ -450,7 +481,6 @@ void soft_helper_remove_pe(soft_pe_t *pe)
         if (*link == pe) {
             serve(pe); /* nobody is left waiting for what came before the end */
             *link = pe->next;
-            __atomic_store_n(&pe->seg->served_out, 1, __ATOMIC_RELEASE);
             break;
         }
     }
@@ -464,7 +494,20 @@ void soft_helper_remove_pe(soft_pe_t *pe)
 
 /* ---- fork ------------------------------------------------------------------------------------ */
 
-static void fork_child(void)
+void soft_helper_before_fork(void)
+{
+    pthread_mutex_lock(&helper.life);
+    pthread_mutex_lock(&soft_helper_lock);
+}
+
+void soft_helper_after_fork(void)
+{
+    pthread_mutex_unlock(&soft_helper_lock);
+    pthread_mutex_unlock(&helper.life);
+}
+
+/* The clients' descriptors are closed already. */
+void soft_helper_in_child(void)
 {
     client_t *client;
 
@@ -477,7 +520,6 @@ static void fork_child(void)
     helper.users   = 0;
     while ((client = helper.clients) != NULL) {
         helper.clients = client->next;
-        soft_remote_forget(&client->remote);
         free(client);
     }
     if (helper.have_pipe) {
@@ -485,9 +527,4 @@ static void fork_child(void)
         close(helper.pipe[1]);
         helper.have_pipe = 0;
     }
-}
-
-static void __attribute__((constructor)) helper_init(void)
-{
-    pthread_atfork(NULL, NULL, fork_child);
 }

@@ -123,9 +123,20 @@ static int batch_remote(soft_peer_t *peer, const ang_desc_t *desc, unsigned acce
     return 1;
 }
 
+/* The regions, the hazard with a full fence, then the look at the entries: see domain.c. */
+static void batch_hold(soft_remote_t *remote, const ang_desc_t *descs, unsigned count)
+{
+    soft_hazard_t *hazard = remote->hazard;
+
+    for (unsigned i = 0; i < count; ++i) {
+        __atomic_store_n(&hazard->regions[i], SOFT_KEY_INDEX(descs[i].rkey), __ATOMIC_RELEASE);
+    }
+    __atomic_exchange_n(&hazard->key, soft_batch_value(++remote->batches, count), __ATOMIC_SEQ_CST);
+}
+
 /*
  * One system call for all: entering it, finding the process and asking whether it may be touched
- * cost as much as copying 8 KiB. The hazard covers the whole domain meanwhile.
+ * cost as much as copying 8 KiB.
  */
 static unsigned backend_batch(ang_pair_t *pair, const ang_desc_t *descs, unsigned count)
 {
@@ -142,12 +153,12 @@ static unsigned backend_batch(ang_pair_t *pair, const ang_desc_t *descs, unsigne
     ang_ref_t      ref;
     ssize_t        result;
 
-    if (!peer->cma || remote->same_process ||
+    if (!peer->cma || remote->same_process || count < 2 || count > ANGARA_BATCH_MAX ||
         remote->seg->generation != remote->address.generation) {
         return 0;
     }
-    __atomic_exchange_n(&remote->hazard->key, soft_hazard_batch(remote), __ATOMIC_SEQ_CST);
-    while (num < count && num < ANGARA_BATCH_MAX && descs[num].length <= CMA_CHUNK - total &&
+    batch_hold(remote, descs, count);
+    while (num < count && descs[num].length <= CMA_CHUNK - total &&
            backend_local(pair, descs[num].lkey, descs[num].loffset, descs[num].length, laccess,
                          &ref) == ANGARA_OK &&
            batch_remote(peer, &descs[num], raccess, &there[num])) {
@@ -156,8 +167,8 @@ static unsigned backend_batch(ang_pair_t *pair, const ang_desc_t *descs, unsigne
         num++;
     }
     if (num > 1) {
-        result = is_get ? process_vm_readv(remote->pid, here, num, there, num, 0) :
-                          process_vm_writev(remote->pid, here, num, there, num, 0);
+        result = is_get ? process_vm_readv(remote->task, here, num, there, num, 0) :
+                          process_vm_writev(remote->task, here, num, there, num, 0);
         moved  = result > 0 ? (uint64_t)result : 0;
     }
     __atomic_store_n(&remote->hazard->key, 0, __ATOMIC_RELEASE);
@@ -181,7 +192,7 @@ static angara_status_t cma_error(soft_peer_t *peer)
     case ENOSYS: /* the rules changed under way: the helper does it from now on */
         peer->cma = 0;
         soft_warn_no_cma(peer, errno);
-        return peer->pair.engine->chaos == NULL ? ANGARA_INPROGRESS : ANGARA_ERR_SYSTEM;
+        return ANGARA_ERR_UNSUPPORTED;
     case ENOMEM:
         return ANGARA_ERR_NO_MEMORY;
     default:
@@ -200,12 +211,13 @@ static angara_status_t cma_copy(soft_peer_t *peer, uint64_t there, uint64_t here
         struct iovec remote = {(void *)(uintptr_t)(there + *done), size};
         ssize_t      moved;
 
-        moved = read ? process_vm_readv(peer->remote.pid, &local, 1, &remote, 1, 0) :
-                       process_vm_writev(peer->remote.pid, &local, 1, &remote, 1, 0);
-        if (moved < 0) {
+        moved = read ? process_vm_readv(peer->remote.task, &local, 1, &remote, 1, 0) :
+                       process_vm_writev(peer->remote.task, &local, 1, &remote, 1, 0);
+        if (moved >= 0) {
+            *done += (uint64_t)moved;
+        } else if (errno != ESRCH || !soft_remote_other_task(&peer->remote)) {
             return cma_error(peer);
         }
-        *done += (uint64_t)moved;
     }
     return ANGARA_OK;
 }
@@ -241,16 +253,11 @@ static angara_status_t backend_copy(ang_pair_t *pair, const ang_ref_t *dst, cons
         *done = length;
         return ANGARA_OK;
     }
-    if ((dst->kind == REF_CMA || src->kind == REF_CMA) && peer->cma) {
-        angara_status_t status = dst->kind == REF_CMA ?
-                                     cma_copy(peer, dst->addr, src->addr, length, 0, done) :
-                                     cma_copy(peer, src->addr, dst->addr, length, 1, done);
-        if (status != ANGARA_INPROGRESS) {
-            return status;
-        }
+    if (dst->kind == REF_CMA) {
+        return cma_copy(peer, dst->addr, src->addr, length, 0, done);
     }
-    if ((dst->kind == REF_CMA || src->kind == REF_CMA) && peer->pair.engine->chaos != NULL) {
-        return ANGARA_ERR_SYSTEM; /* pieces of it may be under way: no way back to the helper */
+    if (src->kind == REF_CMA) {
+        return cma_copy(peer, src->addr, dst->addr, length, 1, done);
     }
     if (dst->kind != ANG_REF_HOST) {
         return soft_agent_copy_out(peer, dst->key, dst->offset, (void *)(uintptr_t)src->addr,
@@ -385,7 +392,7 @@ static void backend_fault(ang_pair_t *pair, uint64_t key, angara_status_t status
 
     ang_info("an operation to %s faulted: %s (key %#llx)", peer->base.name, angara_strerror(status),
              (unsigned long long)key);
-    soft_agent_abandon(peer);
+    soft_agent_withdraw(peer);
     soft_event_raise(pair_pe(pair), ANGARA_EVENT_FAULT, status, peer, key);
 }
 

@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "soft.h"
 
+#include "src/clock.h"
 #include "src/config.h"
 #include "src/log.h"
 
@@ -11,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <time.h>
 #include <unistd.h>
 
 static size_t page_up(size_t size)
@@ -143,15 +143,30 @@ static uint64_t chaos_seed(const soft_pe_t *pe)
     return ang_config.chaos == 0 ? 0 : seed != 0 ? seed : 1;
 }
 
-static void pe_free(soft_pe_t *pe)
+static void close_descriptors(soft_pe_t *pe)
 {
-    int fds[] = {pe->epoll_fd, pe->wake_pipe[0], pe->wake_pipe[1]};
+    int *fds[] = {&pe->epoll_fd, &pe->wake_pipe[0], &pe->wake_pipe[1]};
 
     for (unsigned i = 0; i < sizeof(fds) / sizeof(fds[0]); ++i) {
-        if (fds[i] >= 0) {
-            close(fds[i]);
+        if (*fds[i] >= 0) {
+            close(*fds[i]);
+            *fds[i] = -1;
         }
     }
+}
+
+static void pe_in_child(soft_fork_t *node)
+{
+    soft_pe_t *pe = SOFT_FORK_OBJECT(soft_pe_t, node);
+
+    close_descriptors(pe);
+    soft_segment_forget(&pe->segment);
+}
+
+static void pe_free(soft_pe_t *pe)
+{
+    soft_fork_remove(&pe->fork);
+    close_descriptors(pe);
     soft_segment_close(&pe->segment);
     free((void *)pe->slots);
     free(pe->slot_free);
@@ -178,6 +193,7 @@ angara_status_t soft_pe_create(angara_domain_h dom, size_t window_size, unsigned
     pe->epoll_fd     = -1;
     pe->wake_pipe[0] = -1;
     pe->wake_pipe[1] = -1;
+    soft_fork_add(&pe->fork, pe_in_child);
 
     status = create_fds(pe);
     if (status == ANGARA_OK) {
@@ -230,8 +246,8 @@ void soft_pe_destroy(angara_pe_h base)
         soft_peer_destroy(pe->peers);
     }
     ang_engine_pair_remove(&pe->self_pair);
+    soft_helper_remove_pe(pe); /* nobody else knows it now */
     ang_engine_cleanup(&pe->engine);
-    soft_helper_remove_pe(pe);
     __atomic_sub_fetch(&base->dom->refs, 1, __ATOMIC_RELEASE);
     pe_free(pe);
 }
@@ -299,17 +315,9 @@ static void soft_query(angara_domain_h dom, angara_attr_t *attr)
 
 /* ---- progress -------------------------------------------------------------------------------- */
 
-static uint64_t coarse_ns(void)
-{
-    struct timespec time;
-
-    clock_gettime(CLOCK_MONOTONIC_COARSE, &time);
-    return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
-}
-
 static unsigned check_peers_sometimes(soft_pe_t *pe)
 {
-    uint64_t now = coarse_ns();
+    uint64_t now = ang_clock_ns(CLOCK_MONOTONIC_COARSE);
 
     if (now < pe->next_check_ns) {
         return 0;

@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "soft.h"
 
+#include "src/clock.h"
 #include "src/config.h"
 #include "src/log.h"
 
@@ -105,7 +106,7 @@ static int probe_cma(soft_peer_t *peer)
     uint64_t     word   = 0;
     struct iovec local  = {&word, sizeof(word)};
     struct iovec remote = {(void *)(uintptr_t)peer->remote.seg->probe, sizeof(word)};
-    pid_t        pid    = peer->remote.pid;
+    ssize_t      moved;
 
     if (peer->remote.same_process) {
         return 1;
@@ -113,9 +114,11 @@ static int probe_cma(soft_peer_t *peer)
     if (!ang_config.cma) {
         return 0;
     }
-    if (process_vm_readv(pid, &local, 1, &remote, 1, 0) != (ssize_t)sizeof(word) ||
-        word != SOFT_MAGIC_PE ||
-        process_vm_writev(pid, &local, 1, &remote, 1, 0) != (ssize_t)sizeof(word)) {
+    do {
+        moved = process_vm_readv(peer->remote.task, &local, 1, &remote, 1, 0);
+    } while (moved < 0 && errno == ESRCH && soft_remote_other_task(&peer->remote));
+    if (moved != (ssize_t)sizeof(word) || word != SOFT_MAGIC_PE ||
+        process_vm_writev(peer->remote.task, &local, 1, &remote, 1, 0) != (ssize_t)sizeof(word)) {
         if (errno != ESRCH) {
             soft_warn_no_cma(peer, errno);
         }
@@ -165,6 +168,16 @@ static void bind_fast_path(soft_pe_t *pe, soft_peer_t *peer)
     fast->fence       = (pe->seg->flags | peer->remote.seg->flags) & SOFT_PE_NEEDS_FENCE;
 }
 
+/* The window isn't mapped in the child: leave inline puts the call, which says so. */
+static void peer_in_child(soft_fork_t *node)
+{
+    static const uint32_t    awake;
+    struct angara_peer_fast *fast = &SOFT_FORK_OBJECT(soft_peer_t, node)->base.fast;
+
+    fast->window = NULL;
+    fast->armed  = &awake;
+}
+
 angara_status_t soft_peer_connect(angara_pe_h base, const angara_address_t *address,
                                   angara_peer_h *peer_p)
 {
@@ -202,6 +215,7 @@ angara_status_t soft_peer_connect(angara_pe_h base, const angara_address_t *addr
     peer->is_self = !memcmp(&pe->address, address, sizeof(*address));
     peer->cma     = probe_cma(peer);
     bind_fast_path(pe, peer);
+    soft_fork_add(&peer->fork, peer_in_child);
     ang_engine_pair_add(&pe->engine, &peer->pair);
     peer->next = pe->peers;
     pe->peers  = peer;
@@ -217,14 +231,6 @@ err_free:
 
 /* ---- dropping -------------------------------------------------------------------------------- */
 
-static uint64_t now_ns(void)
-{
-    struct timespec time;
-
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
-}
-
 /* Let what is in flight end: all of it is performed, or the peer is found dead. */
 static void drain(soft_pe_t *pe, soft_peer_t *peer)
 {
@@ -233,13 +239,13 @@ static void drain(soft_pe_t *pe, soft_peer_t *peer)
     if (ang_engine_pair_idle(&peer->pair)) {
         return;
     }
-    deadline = now_ns() + DRAIN_NS;
+    deadline = ang_clock_ns(CLOCK_MONOTONIC) + DRAIN_NS;
     while (!ang_engine_pair_idle(&peer->pair) && !peer->down) {
         if (soft_pe_progress(&pe->base) == 0) {
             sched_yield();
             soft_peers_check(pe);
         }
-        if (now_ns() > deadline) {
+        if (ang_clock_ns(CLOCK_MONOTONIC) > deadline) {
             ang_warn("%s doesn't answer: its operations in flight are given up", peer->base.name);
             return;
         }
@@ -251,7 +257,7 @@ static void drop_operations(soft_pe_t *pe, soft_peer_t *peer, angara_status_t er
 {
     ang_engine_pair_reset(&peer->pair, error);
     ang_engine_lock(&pe->engine);
-    soft_agent_abandon(peer);
+    soft_agent_withdraw(peer);
     ang_engine_unlock(&pe->engine);
 }
 
@@ -277,6 +283,7 @@ void soft_peer_destroy(soft_peer_t *peer)
         }
     }
     ang_engine_unlock(&pe->engine);
+    soft_fork_remove(&peer->fork);
     soft_remote_close(&peer->remote);
     free(peer);
 }
@@ -349,7 +356,8 @@ unsigned soft_peers_check(soft_pe_t *pe)
         if (!peer->down && peer->remote.seg->generation != peer->remote.address.generation) {
             peer_down(pe, peer, 0);
             count++;
-        } else if (!peer->down && !has_watch(peer) && soft_remote_dead(&peer->remote)) {
+        } else if (!peer->down && ((!has_watch(peer) && soft_remote_dead(&peer->remote)) ||
+                                   soft_remote_replaced(&peer->remote))) {
             peer_down(pe, peer, 1);
             count++;
         }

@@ -5,6 +5,7 @@
 
 #include "src/log.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/membarrier.h>
@@ -15,6 +16,10 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+/* Fields of /proc/PID/stat. The main thread of a process may have ended before the others. */
+#define STAT_THREADS    20
+#define STAT_START_TIME 22
 
 /* Read a small file. @return its length, or -1 with errno. */
 static int read_file(const char *path, char *text, size_t size)
@@ -39,8 +44,9 @@ static int read_file(const char *path, char *text, size_t size)
 
 soft_life_t soft_process_look(pid_t pid, uint64_t *start_time)
 {
-    char        path[64], text[1024];
+    char        path[64], text[1024], state;
     const char *field;
+    long        threads;
 
     snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
     if (read_file(path, text, sizeof(text)) < 0) {
@@ -48,10 +54,18 @@ soft_life_t soft_process_look(pid_t pid, uint64_t *start_time)
     }
     /* The name, field 2, may hold anything: count from its closing parenthesis. */
     field = strrchr(text, ')');
-    if (field == NULL || strchr("ZXx", field[2]) != NULL) {
+    if (field == NULL) {
+        return SOFT_GONE; /* empty: it goes this moment */
+    }
+    state = field[2];
+    for (int i = 2; field != NULL && i < STAT_THREADS; ++i) {
+        field = strchr(field + 1, ' ');
+    }
+    threads = field != NULL ? strtol(field, NULL, 10) : 0;
+    if (state == 'X' || state == 'x' || (state == 'Z' && threads <= 1)) {
         return SOFT_GONE; /* dead, though its parent hasn't noticed */
     }
-    for (int i = 2; field != NULL && i < 22; ++i) {
+    for (int i = STAT_THREADS; field != NULL && i < STAT_START_TIME; ++i) {
         field = strchr(field + 1, ' ');
     }
     if (field == NULL) {
@@ -59,6 +73,30 @@ soft_life_t soft_process_look(pid_t pid, uint64_t *start_time)
     }
     *start_time = strtoull(field, NULL, 10);
     return SOFT_ALIVE;
+}
+
+pid_t soft_process_task(pid_t pid, pid_t except)
+{
+    char           path[64];
+    DIR           *dir;
+    struct dirent *entry;
+    pid_t          task = -1;
+
+    snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+    dir = opendir(path);
+    if (dir == NULL) {
+        return -1;
+    }
+    while (task < 0 && (entry = readdir(dir)) != NULL) {
+        pid_t tid = (pid_t)strtol(entry->d_name, NULL, 10);
+
+        task = tid > 0 && tid != pid && tid != except ? tid : -1;
+    }
+    closedir(dir);
+    if (task < 0) {
+        errno = ENOENT;
+    }
+    return task;
 }
 
 /* A number of bytes in a file of the cgroup of this process (version 2), or `otherwise`. */
@@ -115,10 +153,13 @@ uint64_t soft_owner(void)
     pid_t           pid        = getpid();
     uint64_t        start_time = 0;
 
-    if (owner_pid(owner) != pid && soft_process_look(pid, &start_time) == SOFT_ALIVE) {
-        owner = make_owner(pid, start_time);
+    if (owner_pid(__atomic_load_n(&owner, __ATOMIC_RELAXED)) != pid) {
+        if (soft_process_look(pid, &start_time) != SOFT_ALIVE) {
+            return 0; /* not a word that a parent has left here */
+        }
+        __atomic_store_n(&owner, make_owner(pid, start_time), __ATOMIC_RELAXED);
     }
-    return owner;
+    return __atomic_load_n(&owner, __ATOMIC_RELAXED);
 }
 
 int soft_owner_alive(uint64_t owner)
@@ -172,7 +213,7 @@ angara_status_t soft_process_self(soft_process_t *self)
 
     self->pid = getpid();
     if (soft_process_look(self->pid, &self->start_time) != SOFT_ALIVE ||
-        stat("/proc/self/ns/pid", &info) != 0 ||
+        stat("/proc/thread-self/ns/pid", &info) != 0 ||
         read_file("/proc/sys/kernel/random/boot_id", boot_id, sizeof(boot_id)) < 0) {
         if (errno == EMFILE || errno == ENFILE) {
             ang_error("/proc can't be read: too many open files. Raise the limit with ulimit -n");

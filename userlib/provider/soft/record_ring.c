@@ -5,8 +5,9 @@
 
 #include "soft.h"
 
+#include "src/clock.h"
+
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #define STUCK_NS 2000000 /* a claim older than this is looked at */
@@ -105,6 +106,23 @@ int soft_record_ready(const soft_record_reader_t *reader)
     return state_phase(__atomic_load_n(&slot->state, __ATOMIC_ACQUIRE)) != PHASE_FREE;
 }
 
+int soft_record_find(const soft_record_reader_t *reader, const void *head, size_t length)
+{
+    for (unsigned i = 0; i < reader->count; ++i) {
+        const soft_record_t *slot  = &reader->ring->slots[(reader->head + i) & (reader->count - 1)];
+        uint64_t             state = __atomic_load_n(&slot->state, __ATOMIC_ACQUIRE);
+
+        if (state_phase(state) == PHASE_FREE) {
+            return 0; /* slots are claimed without a gap */
+        }
+        if (state_phase(state) == PHASE_READY && slot->length >= length &&
+            !memcmp(slot->data, head, length)) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
 static void release(soft_record_reader_t *reader, soft_record_t *slot)
 {
     uint64_t turn = (uint32_t)(reader->head / reader->count + 1);
@@ -117,11 +135,9 @@ static void release(soft_record_reader_t *reader, soft_record_t *slot)
 /* A slot is claimed but not ready: is its producer gone? Asked only after a while. */
 static int claim_is_dead(soft_record_reader_t *reader, uint64_t state)
 {
-    struct timespec time;
-    uint64_t        now, start_time;
+    uint64_t now = ang_clock_ns(CLOCK_MONOTONIC);
+    uint64_t start_time;
 
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    now = (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
     if (reader->stuck_since == 0) {
         reader->stuck_since = now;
     }

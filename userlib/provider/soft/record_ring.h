@@ -7,7 +7,7 @@
  *     its turn by compare-and-swap, fills it, then marks it ready. Nothing is locked, and slots are
  *     taken in the order of the claims.
  *   - A producer killed between claim and ready leaves its pid in the word: the consumer skips the
- * slot once that process is gone. One stopped there holds up what was claimed after it.
+ *     slot once that process is gone. One stopped there holds up what was claimed after it.
  *   - Contents come from other processes: the consumer checks the length, its user the rest.
  */
 #ifndef SOFT_RECORD_RING_H
@@ -50,7 +50,10 @@ typedef struct {
  */
 int soft_record_pop(soft_record_reader_t *reader, void *data);
 
-/* Non-zero if a record is ready. */
+/* Non-zero if there is a record, ready or claimed by one who fills it. */
 int soft_record_ready(const soft_record_reader_t *reader);
+
+/* Non-zero if one of the ready records begins with these bytes, wherever it stands. */
+int soft_record_find(const soft_record_reader_t *reader, const void *head, size_t length);
 
 #endif

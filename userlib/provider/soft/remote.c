@@ -48,12 +48,31 @@ int soft_remote_dead(const soft_remote_t *remote)
     return poll(&poller, 1, 0) > 0;
 }
 
+int soft_remote_replaced(const soft_remote_t *remote)
+{
+    return !remote->same_process &&
+           !soft_segment_is(remote->pid, address_fd(&remote->address), &remote->pe_map);
+}
+
+int soft_remote_other_task(soft_remote_t *remote)
+{
+    pid_t task = soft_remote_dead(remote) ? -1 : soft_process_task(remote->pid, remote->task);
+
+    if (task < 0) {
+        errno = ESRCH;
+        return 0;
+    }
+    remote->task = task;
+    return 1;
+}
+
 /* Bind to the very process that the address names: a pidfd, then its start time. */
 static angara_status_t bind_process(const angara_address_t *address, soft_remote_t *remote)
 {
     uint64_t start_time = 0;
 
     remote->pid          = address_pid(address);
+    remote->task         = remote->pid;
     remote->same_process = remote->pid == getpid();
     if (remote->pid <= 0) {
         return ANGARA_ERR_UNREACHABLE;
@@ -155,12 +174,35 @@ static int claim_hazard_round(soft_remote_t *remote, int reclaim)
 
 static angara_status_t claim_hazard(soft_remote_t *remote)
 {
+    if (soft_owner() == 0) {
+        ang_error("/proc/self/stat can't be read: %s%s", strerror(errno),
+                  errno == EMFILE ? ". Raise the limit with ulimit -n" : "");
+        return ANGARA_ERR_LIMIT;
+    }
     if (claim_hazard_round(remote, 0) || claim_hazard_round(remote, 1)) {
         return ANGARA_OK;
     }
     ang_error("pid %d has %u peers already, which is the limit of a domain", (int)remote->pid,
               SOFT_HAZARDS);
     return ANGARA_ERR_LIMIT;
+}
+
+static void close_descriptors(soft_remote_t *remote)
+{
+    int *fds[] = {&remote->pidfd, &remote->wake_fd, &remote->helper_fd};
+
+    for (unsigned i = 0; i < sizeof(fds) / sizeof(fds[0]); ++i) {
+        if (*fds[i] >= 0) {
+            close(*fds[i]);
+            *fds[i] = -1;
+        }
+    }
+}
+
+/* The mappings aren't inherited. */
+static void remote_in_child(soft_fork_t *node)
+{
+    close_descriptors(SOFT_FORK_OBJECT(soft_remote_t, node));
 }
 
 angara_status_t soft_remote_open(const angara_address_t *address, soft_remote_t *remote)
@@ -174,6 +216,7 @@ angara_status_t soft_remote_open(const angara_address_t *address, soft_remote_t 
     remote->helper_fd  = -1;
     remote->pe_map.fd  = -1;
     remote->dom_map.fd = -1;
+    soft_fork_add(&remote->fork, remote_in_child);
 
     status = bind_process(address, remote);
     if (status == ANGARA_OK) {
@@ -206,18 +249,6 @@ angara_status_t soft_remote_open(const angara_address_t *address, soft_remote_t 
     return status;
 }
 
-void soft_remote_forget(soft_remote_t *remote)
-{
-    int *fds[] = {&remote->pidfd, &remote->wake_fd, &remote->helper_fd};
-
-    for (unsigned i = 0; i < sizeof(fds) / sizeof(fds[0]); ++i) {
-        if (*fds[i] >= 0) {
-            close(*fds[i]);
-            *fds[i] = -1;
-        }
-    }
-}
-
 void soft_remote_detach(soft_remote_t *remote)
 {
     for (unsigned i = 0; i < SOFT_MAPS; ++i) {
@@ -233,7 +264,8 @@ void soft_remote_detach(soft_remote_t *remote)
     }
     remote->dom = NULL;
     soft_segment_close(&remote->dom_map);
-    soft_remote_forget(remote);
+    soft_fork_remove(&remote->fork);
+    close_descriptors(remote);
 }
 
 void soft_remote_close(soft_remote_t *remote)

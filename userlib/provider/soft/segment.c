@@ -71,7 +71,7 @@ static angara_status_t map(const char *name, soft_segment_t *seg, int fd)
 
 angara_status_t soft_segment_create(const char *name, size_t size, soft_segment_t *seg)
 {
-    soft_segment_t  new_seg = {NULL, size, -1};
+    soft_segment_t  new_seg = {NULL, size, -1, 0, 0};
     angara_status_t status;
 
     if (over_file_limit(size)) {
@@ -126,21 +126,36 @@ static int sealed(int fd)
     return seals >= 0 && (seals & F_SEAL_SHRINK) != 0;
 }
 
-int soft_open_of(pid_t pid, int fd, mode_t type, int flags, struct stat *info)
+/* A handle on descriptor `fd` of the process: names the file without opening it. */
+static int handle_of(pid_t pid, int fd)
 {
-    char path[64];
-    int  handle, opened = -1;
-    int  error;
+    char  path[64];
+    int   handle;
+    pid_t task;
 
     snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)pid, fd);
     handle = open(path, O_PATH | O_CLOEXEC);
+    if (handle < 0 && errno == ENOENT && (task = soft_process_task(pid, pid)) > 0) {
+        snprintf(path, sizeof(path), "/proc/%d/task/%d/fd/%d", (int)pid, (int)task, fd);
+        handle = open(path, O_PATH | O_CLOEXEC);
+    }
+    return handle;
+}
+
+int soft_open_of(pid_t pid, int fd, mode_t type, int flags, struct stat *info)
+{
+    char path[64];
+    int  handle = handle_of(pid, fd);
+    int  opened = -1;
+    int  error;
+
     if (handle < 0) {
         return -1;
     }
     if (fstat(handle, info) != 0 || (info->st_mode & S_IFMT) != type) {
         errno = ENOENT; /* what was meant has been closed, and the number used again */
     } else {
-        snprintf(path, sizeof(path), "/proc/self/fd/%d", handle);
+        snprintf(path, sizeof(path), "/proc/thread-self/fd/%d", handle);
         opened = open(path, flags | O_CLOEXEC);
     }
     error = errno;
@@ -151,7 +166,7 @@ int soft_open_of(pid_t pid, int fd, mode_t type, int flags, struct stat *info)
 
 angara_status_t soft_segment_open(pid_t pid, int fd, size_t min_size, soft_segment_t *seg)
 {
-    soft_segment_t  new_seg = {NULL, 0, -1};
+    soft_segment_t  new_seg = {NULL, 0, -1, 0, 0};
     char            path[64];
     struct stat     info;
     angara_status_t status;
@@ -175,8 +190,10 @@ angara_status_t soft_segment_open(pid_t pid, int fd, size_t min_size, soft_segme
     if (!sealed(opened) || (uint64_t)info.st_size < min_size) {
         status = ANGARA_ERR_UNREACHABLE; /* some other file: not a segment of ours */
     } else {
-        new_seg.size = (size_t)info.st_size;
-        status       = map(path, &new_seg, opened);
+        new_seg.size   = (size_t)info.st_size;
+        new_seg.device = info.st_dev;
+        new_seg.inode  = info.st_ino;
+        status         = map(path, &new_seg, opened);
     }
     close(opened);
     if (status == ANGARA_OK) {
@@ -185,14 +202,33 @@ angara_status_t soft_segment_open(pid_t pid, int fd, size_t min_size, soft_segme
     return status;
 }
 
+int soft_segment_is(pid_t pid, int fd, const soft_segment_t *seg)
+{
+    struct stat info;
+    int         handle = handle_of(pid, fd);
+    int         same;
+
+    if (handle < 0) {
+        return errno != ENOENT;
+    }
+    same = fstat(handle, &info) != 0 || (info.st_dev == seg->device && info.st_ino == seg->inode);
+    close(handle);
+    return same;
+}
+
+void soft_segment_forget(soft_segment_t *seg)
+{
+    if (seg->fd >= 0) {
+        close(seg->fd);
+    }
+    seg->fd = -1;
+}
+
 void soft_segment_close(soft_segment_t *seg)
 {
     if (seg->base != NULL) {
         munmap(seg->base, seg->size);
     }
-    if (seg->fd >= 0) {
-        close(seg->fd);
-    }
     seg->base = NULL;
-    seg->fd   = -1;
+    soft_segment_forget(seg);
 }

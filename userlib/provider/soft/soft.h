@@ -24,7 +24,7 @@
 #define SOFT_MAGIC_PE      0x414e475045303141ull
 #define SOFT_MAGIC_DOMAIN  0x414e47444f303141ull
 #define SOFT_PROVIDER_ID   1
-#define SOFT_LAYOUT        1     /* version of everything in this file that is shared */
+#define SOFT_LAYOUT        2     /* version of what is shared, see below */
 #define SOFT_AGENTS        16    /* service operations of a PE under way at once */
 #define SOFT_STAGING       65536 /* bytes of one's staging memory */
 #define SOFT_MARKER_SLOTS  4096
@@ -34,6 +34,11 @@
 #define SOFT_INLINE_MAX    4096
 #define SOFT_CHAOS_PUT_MAX 1024
 #define SOFT_SERVICE_RING  64
+
+/*
+ * SOFT_LAYOUT goes up with every change that a library of before it would misread: of a size, of an
+ * offset, and just as well of what a word means or of who waits for whom.
+ */
 
 /* ---- shared: domain segment ------------------------------------------------------------------ */
 
@@ -54,17 +59,33 @@ typedef struct {
 
 /*
  * One pair's "I am accessing region `key`": written by the pair, read by deregistration. A value
- * from 1 to SOFT_HAZARD_BATCH_MAX, which no key has, is the number of a batch: any region of the
- * domain may be accessed until it changes.
+ * from 1 to SOFT_HAZARD_BATCH_MAX, which no key has, is a batch: soft_batch_count() regions, whose
+ * entries in the table `regions` gives, may be accessed until the value changes. See domain.c.
  */
 typedef struct {
     uint64_t owner; /* see soft_owner(), 0: free; changed by compare-and-swap */
     uint64_t key;
+    uint32_t regions[ANGARA_BATCH_MAX];
     uint64_t pad[6];
 } soft_hazard_t;
 
 #define SOFT_KEY_INDEX_BITS   24 /* of a key; the bits above are random and not all 0 */
 #define SOFT_HAZARD_BATCH_MAX ((1ul << SOFT_KEY_INDEX_BITS) - 1)
+#define SOFT_BATCH_COUNT_BITS 4 /* of a batch's value: regions - 1; above them a running number */
+
+/* Key: 24 bits of index, 40 random bits. */
+#define SOFT_KEY_INDEX(_key) ((uint32_t)((_key)&SOFT_HAZARD_BATCH_MAX))
+
+/* Value of the hazard for a batch of 2 to ANGARA_BATCH_MAX regions: never 0. */
+static inline uint64_t soft_batch_value(uint32_t number, unsigned count)
+{
+    return (number << SOFT_BATCH_COUNT_BITS & SOFT_HAZARD_BATCH_MAX) | (count - 1);
+}
+
+static inline unsigned soft_batch_count(uint64_t value)
+{
+    return (unsigned)(value & ((1u << SOFT_BATCH_COUNT_BITS) - 1)) + 1;
+}
 
 typedef struct {
     uint64_t        magic;
@@ -80,13 +101,26 @@ typedef struct {
 
 /* ---- shared: PE segment ---------------------------------------------------------------------- */
 
-/* Answer to a service request, in the requester's segment. */
+/*
+ * A service request as it goes on, and its answer, in the requester's segment. Either the server
+ * turns POSTED into SERVING, and then the requester waits until it is DONE, or the requester takes
+ * POSTED away, and then nothing is ever done for that request.
+ */
 typedef struct {
-    uint64_t sequence; /* of the request answered: written last */
+    uint64_t state; /* soft_reply_state(); 0: none */
     int64_t  status;
     uint64_t old;
-    uint64_t pad[5];
+    uint64_t
+        refused; /* sequence of a request whose server can't reach this line but by system call */
+    uint64_t pad[4];
 } soft_reply_t;
+
+typedef enum { SOFT_POSTED = 1, SOFT_SERVING, SOFT_DONE } soft_phase_t;
+
+static inline uint64_t soft_reply_state(uint64_t sequence, soft_phase_t phase)
+{
+    return sequence << 2 | phase;
+}
 
 typedef struct {
     uint64_t magic;
@@ -105,7 +139,6 @@ typedef struct {
     uint32_t pad0[13];
     char     version[16]; /* of the owner's library, for messages */
 
-    uint32_t served_out; /* closed, and no request of the service ring is touched any more */
     uint32_t armed __attribute__((aligned(SOFT_LINE))); /* the owner sleeps on its event fd */
     uint32_t helper_asleep
         __attribute__((aligned(SOFT_LINE)));                /* wake the helper after a request */
@@ -134,7 +167,8 @@ typedef struct {
 
 _Static_assert(sizeof(soft_request_t) == SOFT_RECORD_MAX, "a request fills a record");
 _Static_assert(sizeof(soft_mr_entry_t) == SOFT_LINE, "an entry is a line");
-_Static_assert(sizeof(soft_hazard_t) == SOFT_LINE, "a hazard is a line");
+_Static_assert(sizeof(soft_hazard_t) == 2 * SOFT_LINE, "a hazard is two lines");
+_Static_assert(ANGARA_BATCH_MAX <= 1 << SOFT_BATCH_COUNT_BITS, "the count fits");
 _Static_assert(sizeof(angara_address_t) == 56, "addresses travel in notify records");
 
 /* Where the parts of a PE segment lie. */
@@ -144,12 +178,30 @@ typedef struct {
 
 void soft_layout(unsigned events, size_t window_size, soft_layout_t *layout);
 
+/* ---- fork.c: what a forked child gives up ------------------------------------------------------
+ */
+
+typedef struct soft_fork {
+    void (*in_child)(struct soft_fork *node);
+    struct soft_fork  *next;
+    struct soft_fork **link; /* NULL: in no list */
+} soft_fork_t;
+
+/* From here on in_child() is called for the object at each fork. */
+void soft_fork_add(soft_fork_t *node, void (*in_child)(soft_fork_t *node));
+/* Not any more. No-op for a zeroed node. */
+void soft_fork_remove(soft_fork_t *node);
+
+#define SOFT_FORK_OBJECT(_type, _node) ((_type *)(void *)((char *)(_node)-offsetof(_type, fork)))
+
 /* ---- segment.c: memfds ----------------------------------------------------------------------- */
 
 typedef struct {
     void  *base;
     size_t size;
-    int    fd; /* -1 for a mapping of somebody else's */
+    int    fd;     /* -1 for a mapping of somebody else's */
+    dev_t  device; /* of such a one: which file it is */
+    ino_t  inode;
 } soft_segment_t;
 
 /*
@@ -164,7 +216,11 @@ angara_status_t soft_segment_create(const char *name, size_t size, soft_segment_
 angara_status_t soft_segment_commit(soft_segment_t *seg, size_t offset, size_t length);
 /* Map file `fd` of process `pid`, which must be a sealed memfd of at least min_size bytes. */
 angara_status_t soft_segment_open(pid_t pid, int fd, size_t min_size, soft_segment_t *seg);
-void            soft_segment_close(soft_segment_t *seg);
+/* Is descriptor `fd` of the process still the file that was mapped? 1 if it can't be looked at. */
+int  soft_segment_is(pid_t pid, int fd, const soft_segment_t *seg);
+void soft_segment_close(soft_segment_t *seg);
+/* In a forked child: close the descriptor. */
+void soft_segment_forget(soft_segment_t *seg);
 
 /* ---- process.c: identity of processes -------------------------------------------------------- */
 
@@ -178,12 +234,17 @@ typedef struct {
 } soft_process_t;
 
 angara_status_t soft_process_self(soft_process_t *self);
-/* Is there such a process, zombies not counted? Its start time tells it from a later one. */
+/* Is there such a process, with a thread that runs? Its start time tells it from a later one. */
 typedef enum { SOFT_ALIVE, SOFT_GONE, SOFT_UNKNOWN /* can't look; errno tells why */ } soft_life_t;
 soft_life_t soft_process_look(pid_t pid, uint64_t *start_time);
 /* Bytes of memory that this process may still get, as far as the kernel tells. */
 uint64_t soft_memory_available(void);
-/* One word that names a process: start time << 22 | pid. */
+/*
+ * A thread other than the main one, whose end takes memory and descriptors out of reach under the
+ * process's own number. @return its number, never `except`; or -1 with errno.
+ */
+pid_t soft_process_task(pid_t pid, pid_t except);
+/* One word that names this process: start time << 22 | pid; 0 if /proc can't be read now. */
 uint64_t soft_owner(void);
 /* Is the process of that word alive? */
 int soft_owner_alive(uint64_t owner);
@@ -203,8 +264,10 @@ typedef struct {
 } soft_map_t;
 
 typedef struct {
+    soft_fork_t        fork;
     angara_address_t   address;
     pid_t              pid;
+    pid_t              task; /* thread that process_vm_* names it by */
     int                pidfd;
     int                same_process;
     soft_segment_t     pe_map;
@@ -216,27 +279,22 @@ typedef struct {
     uint64_t           window_size;
     soft_layout_t      layout;
     soft_hazard_t     *hazard;
-    uint32_t           batch;     /* number of the last batch */
+    uint32_t           batches;   /* so far */
     int                wake_fd;   /* opened on first use, else -1 */
     int                helper_fd; /* opened on first use, else -1 */
     soft_map_t         maps[SOFT_MAPS];
 } soft_remote_t;
 
-/* Value of the hazard for the next batch. */
-static inline uint64_t soft_hazard_batch(soft_remote_t *remote)
-{
-    remote->batch = remote->batch % SOFT_HAZARD_BATCH_MAX + 1;
-    return remote->batch;
-}
-
 angara_status_t soft_remote_open(const angara_address_t *address, soft_remote_t *remote);
 void            soft_remote_close(soft_remote_t *remote);
-/* In a forked child: close what was inherited. The mappings weren't. */
-void soft_remote_forget(soft_remote_t *remote);
 /* It is gone: give back all but the PE's mapping, which plain stores may still go to. */
 void soft_remote_detach(soft_remote_t *remote);
 /* Gone, as far as the kernel says right now. */
 int soft_remote_dead(const soft_remote_t *remote);
+/* Has it gone over to another program? exec leaves pid and start time, but not descriptors. */
+int soft_remote_replaced(const soft_remote_t *remote);
+/* The thread that named it to process_vm_* has ended. Is there another? Else errno is ESRCH. */
+int soft_remote_other_task(soft_remote_t *remote);
 /* Write a byte to the pipe behind `fd` of the remote process, opened into *cache. @return done? */
 int soft_remote_poke(soft_remote_t *remote, int fd, int *cache);
 /* Pointer to a shared region of the remote's, mapped on first use. The caller holds the hazard. */
@@ -249,13 +307,14 @@ void soft_remote_trim(soft_remote_t *remote);
 
 typedef struct soft_mr {
     struct angara_mr base;
-    struct soft_mr  *next_free;
+    soft_fork_t      fork; /* of mem_alloc */
     uint32_t         index;
     soft_segment_t   seg; /* of mem_alloc; fd -1 and base NULL otherwise */
 } soft_mr_t;
 
 typedef struct soft_domain {
     struct angara_domain base;
+    soft_fork_t          fork;
     pthread_mutex_t      lock; /* entries, free list */
     soft_segment_t       seg;
     soft_domain_seg_t   *shared;
@@ -292,6 +351,7 @@ typedef struct soft_peer soft_peer_t;
 
 typedef struct soft_pe {
     struct angara_pe base;
+    soft_fork_t      fork;
     soft_domain_t   *dom;
     ang_engine_t     engine;
     ang_pair_t       self_pair; /* of self markers only */
@@ -319,9 +379,8 @@ typedef struct soft_pe {
     unsigned              num_slot_free;
     uint16_t             *slot_waiting; /* given back, but a marker may still land */
     unsigned              num_slot_waiting;
-    uint32_t             *slot_posted;     /* markers posted and not landed, changed atomically */
-    uint32_t              agents_busy;     /* bit masks of SOFT_AGENTS */
-    uint32_t              agents_given_up; /* busy, but whoever asked is gone */
+    uint32_t             *slot_posted; /* markers posted and not landed, changed atomically */
+    uint32_t              agents_busy; /* bit mask of SOFT_AGENTS */
     uint64_t              agent_awaits[SOFT_AGENTS];
     uint64_t              agent_sequence;
     int                   staging_ready;
@@ -332,6 +391,7 @@ typedef struct soft_pe {
 
 struct soft_peer {
     struct angara_peer base;
+    soft_fork_t        fork;
     ang_pair_t         pair;
     soft_remote_t      remote;
     soft_peer_t       *next;
@@ -398,7 +458,13 @@ angara_status_t soft_agent_copy_in(soft_peer_t *peer, uint64_t key, uint64_t off
 angara_status_t soft_agent_atomic(soft_peer_t *peer, uint64_t key, uint64_t offset,
                                   const ang_desc_t *desc, uint64_t *old);
 angara_status_t soft_agent_read_back(soft_peer_t *peer);
-void            soft_agent_abandon(soft_peer_t *peer);
+/* Is a request under way that isn't answered yet, and whoever is to answer has been told? */
+int soft_agent_waits(const soft_peer_t *peer);
+/*
+ * Withdraw the request under way, if there is one. On return the peer's process does nothing for it
+ * any more: where it has begun, this waits for the end of it.
+ */
+void soft_agent_withdraw(soft_peer_t *peer);
 
 /* helper.c: the thread that carries them out */
 extern pthread_mutex_t soft_helper_lock;
@@ -410,10 +476,14 @@ void            soft_helper_remove_pe(soft_pe_t *pe);
 void soft_helper_start(void);
 /* Write end of the pipe that wakes it, or -1. */
 int soft_helper_wake_fd(void);
+/* Around a fork: hold the locks, let them go, and start anew. */
+void soft_helper_before_fork(void);
+void soft_helper_after_fork(void);
+void soft_helper_in_child(void);
 /* Serve a PE's requests from its owner's progress. */
 unsigned soft_helper_poll(soft_pe_t *pe);
-/* Wait until the helper isn't touching any region. */
-void soft_helper_quiesce(void);
+/* Wait until neither the helper nor a thread of chaos mode is touching a region of the domain. */
+void soft_helper_quiesce(const soft_domain_t *dom);
 
 /* ---- ops.c ----------------------------------------------------------------------------------- */
 

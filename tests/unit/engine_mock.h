@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A backend of plain memory for tests of the descriptor engine: it writes a log, and stalls,
+ * refuses or loses a region when told to.
+ */
+#ifndef ENGINE_MOCK_H
+#define ENGINE_MOCK_H
+
+#include "engine/entry.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#define LKEY   0x11u
+#define RKEY   0x22u
+#define SIZE   4096u
+#define LIMIT  8u
+#define PAIRS  2u
+#define LOG    4096u
+#define WINDOW 0x1000u /* log entries of window words: WINDOW + offset */
+
+typedef struct {
+    ang_pair_t      pair;
+    char            remote[SIZE];
+    char            window[SIZE];
+    unsigned        stall; /* so many INPROGRESS answers before each copy or read back */
+    unsigned        held;  /* remote refs not yet released */
+    unsigned        faults;
+    angara_status_t last_fault;
+    uint64_t        last_key;
+} far_t;
+
+typedef struct {
+    ang_engine_t engine;
+    far_t        far[PAIRS];
+    char         local[SIZE];
+    uint64_t     slots[16];
+    uint64_t     log[LOG];
+    unsigned     logged;
+    unsigned     calls;            /* of copy and read_back */
+    unsigned     batches, batched; /* calls of batch, and how many transfers the last one had */
+    unsigned     batch_max;        /* what it performs of them */
+    int          local_gone;       /* the local region has been deregistered */
+    int          refuse;           /* the next copy says that this way is closed */
+    unsigned     resolved;         /* calls of remote */
+} mock_t;
+
+static inline mock_t *mock_of(ang_pair_t *pair)
+{
+    return pair->engine->ctx;
+}
+
+static inline far_t *far_of(ang_pair_t *pair)
+{
+    return (far_t *)pair; /* the pair is its first member */
+}
+
+static inline angara_status_t resolve(char *base, uint64_t want, uint64_t key, uint64_t offset,
+                                      uint64_t length, ang_ref_t *ref)
+{
+    if (key != want) {
+        return ANGARA_ERR_KEY;
+    }
+    if ((offset > SIZE) || (length > SIZE - offset)) {
+        return ANGARA_ERR_BOUNDS;
+    }
+    ref->kind   = ANG_REF_HOST;
+    ref->addr   = (uintptr_t)base + offset;
+    ref->key    = key;
+    ref->offset = offset;
+    return ANGARA_OK;
+}
+
+static inline angara_status_t mock_local(ang_pair_t *pair, uint64_t key, uint64_t offset,
+                                         uint64_t length, unsigned access, ang_ref_t *ref)
+{
+    (void)access;
+    if (mock_of(pair)->local_gone) {
+        return ANGARA_ERR_KEY;
+    }
+    return resolve(mock_of(pair)->local, LKEY, key, offset, length, ref);
+}
+
+static inline angara_status_t mock_remote(ang_pair_t *pair, uint64_t key, uint64_t offset,
+                                          uint64_t length, unsigned access, ang_ref_t *ref)
+{
+    angara_status_t status;
+
+    (void)access;
+    status = resolve(far_of(pair)->remote, RKEY, key, offset, length, ref);
+    far_of(pair)->held += (status == ANGARA_OK);
+    ++mock_of(pair)->resolved;
+    return status;
+}
+
+static inline void mock_release(ang_pair_t *pair, ang_ref_t *ref)
+{
+    (void)ref;
+    assert_true(far_of(pair)->held > 0);
+    --far_of(pair)->held;
+}
+
+static inline int stalled(ang_pair_t *pair)
+{
+    mock_t *mock = mock_of(pair);
+
+    return (far_of(pair)->stall != 0) && ((++mock->calls % (far_of(pair)->stall + 1)) != 0);
+}
+
+static inline void note(mock_t *mock, uint64_t what)
+{
+    if (mock->logged < LOG) {
+        mock->log[mock->logged++] = what;
+    }
+}
+
+static inline angara_status_t mock_copy(ang_pair_t *pair, const ang_ref_t *dst,
+                                        const ang_ref_t *src, uint64_t length, uint64_t *done)
+{
+    if (stalled(pair)) {
+        return ANGARA_INPROGRESS;
+    }
+    if (mock_of(pair)->refuse) {
+        mock_of(pair)->refuse = 0;
+        return ANGARA_ERR_UNSUPPORTED;
+    }
+    memmove((void *)(uintptr_t)dst->addr, (const void *)(uintptr_t)src->addr, length);
+    *done = length;
+    return ANGARA_OK;
+}
+
+static inline unsigned mock_batch(ang_pair_t *pair, const ang_desc_t *descs, unsigned count)
+{
+    mock_t  *mock = mock_of(pair);
+    far_t   *far  = far_of(pair);
+    unsigned i;
+
+    ++mock->batches;
+    mock->batched = count;
+    assert_int_equal(pair->error, ANGARA_OK);
+    assert_null(pair->head);
+    for (i = 0; (i < count) && (i < mock->batch_max); ++i) {
+        assert_true(descs[i].rkey == RKEY);
+        memcpy(far->remote + descs[i].roffset, mock->local + descs[i].loffset, descs[i].length);
+    }
+    return i;
+}
+
+static inline angara_status_t mock_atomic(ang_pair_t *pair, const ang_ref_t *ref,
+                                          const ang_desc_t *desc, uint64_t *old)
+{
+    note(mock_of(pair), desc->operand);
+    memcpy(old, (const void *)(uintptr_t)ref->addr, desc->width);
+    return ANGARA_OK;
+}
+
+static inline angara_status_t mock_read_back(ang_pair_t *pair)
+{
+    return stalled(pair) ? ANGARA_INPROGRESS : ANGARA_OK;
+}
+
+static inline void mock_marker_land(ang_engine_t *engine, uint64_t slot, uint64_t value)
+{
+    mock_t *mock = engine->ctx;
+
+    mock->slots[slot] = value;
+    note(mock, value);
+}
+
+static inline void mock_window_write(ang_pair_t *pair, uint64_t offset, const void *src,
+                                     size_t length)
+{
+    memcpy(far_of(pair)->window + offset, src, length);
+}
+
+static inline void mock_window_word(ang_pair_t *pair, uint64_t offset, uint64_t value,
+                                    unsigned width)
+{
+    memcpy(far_of(pair)->window + offset, &value, width);
+    note(mock_of(pair), (WINDOW + offset) << 32 | value);
+}
+
+static inline void mock_window_wake(ang_pair_t *pair)
+{
+    (void)pair;
+}
+
+static inline void mock_fault(ang_pair_t *pair, uint64_t key, angara_status_t status)
+{
+    ++far_of(pair)->faults;
+    far_of(pair)->last_fault = status;
+    far_of(pair)->last_key   = key;
+}
+
+static const ang_backend_t backend = {
+    .local        = mock_local,
+    .remote       = mock_remote,
+    .release      = mock_release,
+    .copy         = mock_copy,
+    .batch        = mock_batch,
+    .atomic       = mock_atomic,
+    .read_back    = mock_read_back,
+    .marker_land  = mock_marker_land,
+    .window_write = mock_window_write,
+    .window_word  = mock_window_word,
+    .window_wake  = mock_window_wake,
+    .fault        = mock_fault,
+};
+
+static inline mock_t *mock_new(uint64_t seed)
+{
+    mock_t  *mock = calloc(1, sizeof(*mock));
+    unsigned i;
+
+    assert_non_null(mock);
+    assert_int_equal(
+        ang_engine_init(&mock->engine, &backend, mock, (seed != 0) ? LOG : LIMIT, seed, 30),
+        ANGARA_OK);
+    for (i = 0; i < PAIRS; ++i) {
+        ang_engine_pair_add(&mock->engine, &mock->far[i].pair);
+    }
+    return mock;
+}
+
+static inline void mock_free(mock_t *mock)
+{
+    unsigned i;
+
+    for (i = 0; i < PAIRS; ++i) {
+        ang_engine_pair_remove(&mock->far[i].pair);
+        assert_int_equal(mock->far[i].held, 0);
+    }
+    assert_int_equal(mock->engine.pending, 0);
+    ang_engine_cleanup(&mock->engine);
+    free(mock);
+}
+
+static inline angara_status_t post_put(mock_t *mock, unsigned to, uint64_t loffset,
+                                       uint64_t roffset, uint64_t length)
+{
+    ang_desc_t desc = {.op      = ANG_OP_PUT,
+                       .lkey    = LKEY,
+                       .loffset = loffset,
+                       .rkey    = RKEY,
+                       .roffset = roffset,
+                       .length  = length};
+
+    return ang_engine_post(&mock->far[to].pair, &desc, NULL);
+}
+
+static inline angara_status_t post_marker(mock_t *mock, unsigned to, ang_op_t op, uint64_t slot,
+                                          uint64_t value)
+{
+    ang_desc_t desc = {.op = (uint8_t)op, .loffset = slot, .operand = value};
+
+    return ang_engine_post(&mock->far[to].pair, &desc, NULL);
+}
+
+static inline angara_status_t post_atomic(mock_t *mock, unsigned to, uint64_t operand)
+{
+    ang_desc_t desc = {.op      = ANG_OP_ATOMIC,
+                       .atomic  = ANGARA_ATOMIC_ADD,
+                       .width   = 8,
+                       .rkey    = RKEY,
+                       .operand = operand};
+
+    return ang_engine_post(&mock->far[to].pair, &desc, NULL);
+}
+
+static inline void progress_until(mock_t *mock, const uint64_t *slot, uint64_t value)
+{
+    struct timespec pause = {0, 20000};
+    unsigned        turns;
+
+    for (turns = 0; *(const volatile uint64_t *)slot != value; ++turns) {
+        assert_true(turns < 100000);
+        if (ang_engine_progress(&mock->engine) == 0) {
+            nanosleep(&pause, NULL);
+        }
+    }
+}
+
+#endif

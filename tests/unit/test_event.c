@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Local events against the records of peers: the news that a peer has left comes after what it
+ * said, and doesn't wait for what others haven't finished saying.
+ */
+#include "soft.h"
+
+#include "src/log.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static struct {
+    angara_domain_h dom;
+    angara_pe_h     here, there;
+    angara_peer_h   to_there, to_here;
+} f;
+
+static int setup(void **state)
+{
+    angara_pe_params_t params = {.size = sizeof(params), .window_size = 4096, .events = 16};
+    angara_address_t   here, there;
+
+    (void)state;
+    if ((angara_open("soft", &f.dom) != ANGARA_OK) ||
+        (angara_pe_create(f.dom, &params, &f.here) != ANGARA_OK) ||
+        (angara_pe_create(f.dom, &params, &f.there) != ANGARA_OK)) {
+        return -1;
+    }
+    angara_pe_address(f.here, &here);
+    angara_pe_address(f.there, &there);
+    return ((angara_peer_connect(f.here, &there, &f.to_there) == ANGARA_OK) &&
+            (angara_peer_connect(f.there, &here, &f.to_here) == ANGARA_OK)) ?
+               0 :
+               -1;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    angara_peer_disconnect(f.to_there);
+    angara_pe_destroy(f.here);
+    return (angara_close(f.dom) == ANGARA_OK) ? 0 : -1;
+}
+
+/* What a sender leaves that has been stopped with a record half written: this process, alive. */
+static soft_record_t *claim(void)
+{
+    soft_record_ring_t *ring = soft_pe(f.here)->notify.ring;
+    soft_record_t      *slot = &ring->slots[0];
+
+    slot->state = (uint64_t)(unsigned)getpid() << 2 | 1;
+    ring->tail  = 1;
+    return slot;
+}
+
+static void finish(soft_record_t *slot)
+{
+    memset(slot->data, 0, 24);
+    slot->length = 24; /* from nobody: 16 bytes of head, 8 of data */
+    __atomic_store_n(&slot->state, slot->state + 1, __ATOMIC_RELEASE);
+}
+
+static void leave(void)
+{
+    angara_pe_destroy(f.there);
+    assert_int_equal(soft_peers_check(soft_pe(f.here)), 1);
+}
+
+static void expect(angara_event_type_t type, angara_peer_h peer)
+{
+    angara_event_t event;
+
+    assert_int_equal(angara_pe_event_poll(f.here, &event), ANGARA_OK);
+    assert_int_equal(event.type, type);
+    assert_true(event.peer == peer);
+}
+
+static void expect_nothing(void)
+{
+    angara_event_t event;
+
+    assert_int_equal(angara_pe_event_poll(f.here, &event), ANGARA_ERR_NO_RESOURCE);
+}
+
+static void test_in_order(void **state)
+{
+    (void)state;
+    assert_int_equal(angara_notify(f.to_here, "1", 1), ANGARA_OK);
+    assert_int_equal(angara_notify(f.to_here, "2", 1), ANGARA_OK);
+    leave();
+    expect(ANGARA_EVENT_NOTIFY, f.to_there);
+    expect(ANGARA_EVENT_NOTIFY, f.to_there);
+    expect(ANGARA_EVENT_PEER_DOWN, f.to_there);
+    expect_nothing();
+}
+
+static void test_claim_of_others(void **state)
+{
+    soft_record_t *slot = claim();
+
+    (void)state;
+    leave();
+    expect(ANGARA_EVENT_PEER_DOWN, f.to_there);
+    expect_nothing();
+    finish(slot);
+    expect(ANGARA_EVENT_NOTIFY, NULL);
+    expect_nothing();
+}
+
+/* Its last words stand behind the claim: they still come first. */
+static void test_words_behind_claim(void **state)
+{
+    soft_record_t *slot = claim();
+
+    (void)state;
+    assert_int_equal(angara_notify(f.to_here, "1", 1), ANGARA_OK);
+    leave();
+    expect_nothing();
+    finish(slot);
+    expect(ANGARA_EVENT_NOTIFY, NULL);
+    expect(ANGARA_EVENT_NOTIFY, f.to_there);
+    expect(ANGARA_EVENT_PEER_DOWN, f.to_there);
+    expect_nothing();
+}
+
+#define TEST(_name) cmocka_unit_test_setup_teardown(_name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_in_order),
+        TEST(test_claim_of_others),
+        TEST(test_words_behind_claim),
+    };
+
+    return cmocka_run_group_tests_name("event", tests, NULL, NULL);
+}
