@@ -66,30 +66,18 @@ static ucs_status_t uct_angara_amo_fetch(uct_ep_h tl_ep, unsigned opcode, unsign
     uct_angara_op_t    *op;
     ucs_status_t        status;
     uint64_t            value;
-    void               *buffer;
 
     UCT_CHECK_PARAM(opcode < UCT_ATOMIC_OP_LAST, "unknown atomic operation %u", opcode);
 
-    status = uct_angara_peer_check_rma(peer);
+    status = uct_angara_bounce_op_get(peer, uct_angara_amo_done, comp, &op);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
 
-    status = uct_angara_bounce_get(&iface->bounce, &buffer);
-    if (ucs_unlikely(status != UCS_OK)) {
-        return status;
-    }
-
-    op = uct_angara_op_get(peer, uct_angara_amo_done, comp);
-    if (ucs_unlikely(op == NULL)) {
-        uct_angara_bounce_put(&iface->bounce, buffer);
-        return UCS_ERR_NO_MEMORY;
-    }
-
-    op->bounce       = buffer;
     op->fetch.result = result;
     op->fetch.length = width;
-    status = uct_angara_amo_post(peer, opcode, width, operand, compare, remote_addr, rkey, buffer);
+    status           = uct_angara_amo_post(peer, opcode, width, operand, compare, remote_addr, rkey,
+                                           op->bounce);
     if (ucs_unlikely(status != UCS_OK)) {
         op->comp = NULL;
         uct_angara_op_finish(iface, op, UCS_OK);
@@ -98,7 +86,7 @@ static ucs_status_t uct_angara_amo_fetch(uct_ep_h tl_ep, unsigned opcode, unsign
 
     UCT_TL_EP_STAT_ATOMIC(&ucs_derived_of(tl_ep, uct_angara_ep_t)->super);
     if (ucs_likely(uct_angara_peer_try_complete(peer, &value) == UCS_OK)) {
-        memcpy(result, buffer, width);
+        memcpy(result, op->bounce, width);
         op->comp = NULL; /* told by the return value */
         uct_angara_op_finish(iface, op, UCS_OK);
         return UCS_OK;

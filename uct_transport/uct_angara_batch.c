@@ -6,9 +6,9 @@
 
 ucs_status_t uct_angara_batch_push(uct_angara_iface_t *iface)
 {
-    uct_angara_batch_t *batch = &iface->batch;
+    uct_angara_batch_t *batch  = &iface->batch;
+    unsigned            posted = 0;
     angara_status_t     status;
-    unsigned            posted;
 
     if (batch->count == 0) {
         return UCS_OK;
@@ -21,6 +21,7 @@ ucs_status_t uct_angara_batch_push(uct_angara_iface_t *iface)
         return UCS_OK;
     }
 
+    /* the others stay: until there is room, or until the peer's failure is reported */
     batch->count -= posted;
     memmove(batch->xfers, batch->xfers + posted, batch->count * sizeof(*batch->xfers));
     return uct_angara_peer_error(batch->peer, status,
@@ -48,11 +49,9 @@ ucs_status_t uct_angara_batch_add(uct_angara_peer_t *peer, angara_batch_op_t op,
                       (batch->count == ANGARA_BATCH_MAX) ||
                       (batch->bytes + xfer->length > UCT_ANGARA_BATCH_BYTES)))) {
         status = uct_angara_batch_push(peer->iface);
-        if (batch->count > 0) {
-            return UCS_ERR_NO_RESOURCE; /* it is told to the one whose marker comes first */
-        }
-        if ((status != UCS_OK) && (peer->status != UCS_OK)) {
-            return peer->status;
+        if (ucs_unlikely(status != UCS_OK)) {
+            /* another peer's failure is none of this one's */
+            return (peer->status != UCS_OK) ? peer->status : UCS_ERR_NO_RESOURCE;
         }
     }
 

@@ -5,9 +5,9 @@
  *
  * Invariants: all transfers of the batch go to one peer in one direction; each has an op in the
  * peer's channel that waits for a marker not yet posted, and uct_angara_peer_post_marker() posts
- * the batch first. So nobody else needs to know that a transfer waits here. A batch is dropped
- * before the ops of a peer that failed are completed, so it never names memory that its owner has
- * taken back.
+ * the batch first. So nobody else needs to know that a transfer waits here, and the peer's queue is
+ * never empty while one does. uct_angara_peer_fail_ops() drops the batch before it ends the ops of
+ * a peer that failed, so it never names memory that its owner has taken back.
  */
 #ifndef UCT_ANGARA_BATCH_H
 #define UCT_ANGARA_BATCH_H

@@ -37,6 +37,17 @@
 #define UCT_ANGARA_UCX_MINOR  UCT_VERNO_MINOR
 #define UCT_ANGARA_UCX_STRING UCT_VERNO_STRING
 
+/*
+ * The settings of UCX's configure that change the layout of structs which transport and UCX share:
+ * statistics nodes in every object, and the assertions' fields in ucs_arbiter_group_t.
+ */
+#ifdef ENABLE_STATS
+#define UCT_ANGARA_UCX_STATS 1
+#else
+#define UCT_ANGARA_UCX_STATS 0
+#endif
+#define UCT_ANGARA_UCX_ASSERT UCS_ENABLE_ASSERT
+
 #if (UCT_ANGARA_UCX_MAJOR != 1) || (UCT_ANGARA_UCX_MINOR != 13)
 #error "uct_angara_compat.h knows UCX 1.13 only: add the shims of this version there"
 #endif

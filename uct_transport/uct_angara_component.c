@@ -8,9 +8,12 @@
 
 #ifndef UCT_ANGARA_IN_TREE
 #include <ucp/api/ucp.h>
+
+#include <dlfcn.h>
 #endif
 
 #include <stdlib.h>
+#include <string.h>
 
 static ucs_status_t uct_angara_query_md_resources(uct_component_t         *component,
                                                   uct_md_resource_desc_t **resources_p,
@@ -96,31 +99,73 @@ static int uct_angara_version_fits(void)
 
 #else
 
+static const char *uct_angara_with(int yes)
+{
+    return yes ? "with" : "without";
+}
+
+/* @return non-zero if this process's UCX has statistics, which it then exports. */
+static int uct_angara_ucx_has_stats(void)
+{
+    return dlsym(RTLD_DEFAULT, "ucs_stats_node_alloc") != NULL;
+}
+
+/* @return non-zero if this process's UCX has assertions: it then clears more than the first word.
+ */
+static int uct_angara_ucx_has_assert(void)
+{
+    union {
+        ucs_arbiter_group_t group;
+        uint64_t            words[8];
+    } probe;
+
+    memset(&probe, 0xff, sizeof(probe));
+    ucs_arbiter_group_init(&probe.group);
+    return (probe.words[1] != UINT64_MAX) || (probe.words[2] != UINT64_MAX);
+}
+
+/* @return non-zero if UCX @a version is what the transport was built for, to the release. */
+static int uct_angara_version_is_ours(const char *version)
+{
+    size_t length = strlen(UCT_ANGARA_UCX_STRING);
+
+    /* a packager's suffix is none of our business */
+    return (strncmp(version, UCT_ANGARA_UCX_STRING, length) == 0) &&
+           ((version[length] < '0') || (version[length] > '9')) && (version[length] != '.');
+}
+
 /* @return non-zero if the UCX of this process is the one that the transport was built for. */
 static int uct_angara_version_fits(void)
 {
-    const char *pretended = getenv("ANGARA_TEST_UCX_VERSION");
-    unsigned    major, minor, release;
+    const char *version   = ucp_get_version_string();
+    const char *pretended = getenv("ANGARA_TEST_UCX_VERSION"); /* can refuse, but not allow */
+    int         stats     = uct_angara_ucx_has_stats();
+    int         asserts   = uct_angara_ucx_has_assert();
 
-    if (pretended != NULL) {
-        if (sscanf(pretended, "%u.%u", &major, &minor) != 2) {
-            fprintf(stderr, "angara: ANGARA_TEST_UCX_VERSION=%s is not a version\n", pretended);
-            return 0;
-        }
-    } else {
-        ucp_get_version(&major, &minor, &release);
+    if ((pretended != NULL) && uct_angara_version_is_ours(version)) {
+        version = pretended;
     }
 
-    if ((major == UCT_ANGARA_UCX_MAJOR) && (minor == UCT_ANGARA_UCX_MINOR)) {
-        return 1;
+    if (!uct_angara_version_is_ours(version)) {
+        fprintf(stderr,
+                "angara: the transport was built for UCX %s, but UCX %s runs here: it stays off. "
+                "Build it against the headers of that version.\n",
+                UCT_ANGARA_UCX_STRING, version);
+        return 0;
     }
 
-    fprintf(stderr,
-            "angara: the transport was built for UCX %u.%u, but UCX %s runs here: it stays off. "
-            "Build it against the headers of that version.\n",
-            UCT_ANGARA_UCX_MAJOR, UCT_ANGARA_UCX_MINOR,
-            (pretended != NULL) ? pretended : ucp_get_version_string());
-    return 0;
+    if ((stats != UCT_ANGARA_UCX_STATS) || (asserts != UCT_ANGARA_UCX_ASSERT)) {
+        fprintf(stderr,
+                "angara: the transport was built for a UCX %s configured %s statistics and %s "
+                "assertions, but here one runs %s statistics and %s assertions: it stays off. "
+                "Build it with the config.h of that UCX (scripts/gen_ucx_config).\n",
+                UCT_ANGARA_UCX_STRING, uct_angara_with(UCT_ANGARA_UCX_STATS),
+                uct_angara_with(UCT_ANGARA_UCX_ASSERT), uct_angara_with(stats),
+                uct_angara_with(asserts));
+        return 0;
+    }
+
+    return 1;
 }
 
 #endif

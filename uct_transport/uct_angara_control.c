@@ -279,10 +279,6 @@ void uct_angara_control_drop_rx(uct_angara_peer_t *peer)
     uct_angara_iface_t *iface = peer->iface;
     uct_angara_rx_t    *rx    = &peer->rx;
 
-    if (peer->is_down) {
-        uct_angara_control_release_credit(peer); /* it can't write there any more */
-    }
-
     if (rx->open) {
         uct_angara_iface_remove_ring(iface, rx);
         rx->open        = 0;
@@ -292,13 +288,34 @@ void uct_angara_control_drop_rx(uct_angara_peer_t *peer)
         return;
     }
 
-    /* The ring of a peer that may still write to it is never used again. */
     peer->acking = 0;
-    if (peer->is_down) {
-        uct_angara_idmap_put(&iface->ring_ids, rx->index);
-    } else {
-        ucs_debug("angara: receive ring %u is set aside", rx->index);
+    uct_angara_aside_give_up(peer, &iface->ring_ids, rx->index);
+}
+
+void uct_angara_control_drop(uct_angara_peer_t *peer)
+{
+    uct_angara_control_drop_rx(peer);
+    if (peer->has_credit) {
+        peer->has_credit = 0;
+        uct_angara_aside_give_up(peer, &peer->iface->credit_ids, peer->credit_index);
     }
+}
+
+/* Slots of a ring of @a bytes, cut as the sender wants them. */
+static uint32_t uct_angara_control_nslots(size_t bytes, const uct_angara_shape_t *shape)
+{
+    return ucs_min(bytes >> shape->slot_shift, UCT_ANGARA_SLOTS_MAX);
+}
+
+/* Whether a peer gets a ring must not depend on who came first: what fits is asked of a small one.
+ */
+static int uct_angara_control_fits(const uct_angara_iface_t *iface, const uct_angara_shape_t *shape)
+{
+    uint32_t nslots = uct_angara_control_nslots(iface->ring_bytes, shape);
+
+    return (nslots >= UCT_ANGARA_SLOTS_MIN) &&
+           (shape->run_slots <= uct_angara_run_slots_max(nslots, shape->slot_shift)) &&
+           (uct_angara_shape_run_bytes(shape) <= iface->run_bytes);
 }
 
 /* Make the ring that HELLO asks for. @return 0 or the reason to refuse. */
@@ -312,22 +329,18 @@ static uint8_t uct_angara_control_grant(uct_angara_peer_t *peer, const uct_angar
     unsigned            index;
     size_t              offset, bytes;
 
+    if (!uct_angara_control_fits(iface, shape)) {
+        return UCT_ANGARA_REFUSE_SHAPE;
+    }
+
     if (uct_angara_idmap_get(&iface->ring_ids, &index) != UCS_OK) {
         return UCT_ANGARA_REFUSE_PEERS;
     }
 
-    shape->nslots = uct_angara_iface_ring_bytes(iface, index) >> shape->slot_shift;
-    shape->nslots = ucs_min(shape->nslots, UCT_ANGARA_SLOTS_MAX);
-    if ((shape->nslots < UCT_ANGARA_SLOTS_MIN) ||
-        (shape->run_slots > uct_angara_run_slots_max(shape->nslots, shape->slot_shift)) ||
-        (uct_angara_shape_run_bytes(shape) > iface->run_bytes)) {
-        uct_angara_idmap_put(&iface->ring_ids, index);
-        return UCT_ANGARA_REFUSE_SHAPE;
-    }
-
-    bytes  = uct_angara_shape_bytes(shape);
-    offset = uct_angara_iface_ring_off(iface, index);
-    status = angara_pe_window_commit(iface->pe, offset, bytes);
+    shape->nslots = uct_angara_control_nslots(uct_angara_iface_ring_bytes(iface, index), shape);
+    bytes         = uct_angara_shape_bytes(shape);
+    offset        = uct_angara_iface_ring_off(iface, index);
+    status        = angara_pe_window_commit(iface->pe, offset, bytes);
     if (status != ANGARA_OK) {
         ucs_error("angara: no memory for a receive ring of %zu bytes: %s", bytes,
                   angara_strerror(status));

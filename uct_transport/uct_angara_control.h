@@ -77,6 +77,9 @@ void uct_angara_control_closed(uct_angara_peer_t *peer);
 /** Stop receiving from the peer without a handshake. */
 void uct_angara_control_drop_rx(uct_angara_peer_t *peer);
 
+/** Give up both directions: the peer has failed. */
+void uct_angara_control_drop(uct_angara_peer_t *peer);
+
 /** Send what waits in peer->control. @return number of records sent. */
 unsigned uct_angara_control_retry(uct_angara_peer_t *peer);
 

@@ -21,6 +21,7 @@ static UCS_CLASS_INIT_FUNC(uct_angara_ep_t, const uct_ep_params_t *params)
 
     self->is_notified = 0;
     ucs_arbiter_group_init(&self->arb_group);
+    ucs_arbiter_group_init(&self->given_up);
     ucs_list_add_tail(&self->peer->eps, &self->list);
     self->peer->we_closed = 0;
     return UCS_OK;
@@ -30,6 +31,7 @@ static UCS_CLASS_CLEANUP_FUNC(uct_angara_ep_t)
 {
     uct_angara_ep_pending_purge(&self->super.super, NULL, NULL);
     ucs_arbiter_group_cleanup(&self->arb_group);
+    ucs_arbiter_group_cleanup(&self->given_up);
     ucs_list_del(&self->list);
     uct_angara_peer_drop_ep(self->peer);
 }
@@ -65,31 +67,39 @@ ucs_status_t uct_angara_ep_pending_add(uct_ep_h tl_ep, uct_pending_req_t *req, u
     return UCS_OK;
 }
 
+typedef struct uct_angara_ep_purge {
+    uct_angara_ep_t             *ep;
+    uct_pending_purge_callback_t cb;
+    void                        *arg;
+} uct_angara_ep_purge_t;
+
 static ucs_arbiter_cb_result_t uct_angara_ep_purge_cb(ucs_arbiter_t       *arbiter,
                                                       ucs_arbiter_group_t *group,
                                                       ucs_arbiter_elem_t *elem, void *arg)
 {
-    uct_angara_ep_t     *ep   = ucs_container_of(group, uct_angara_ep_t, arb_group);
-    uct_purge_cb_args_t *args = arg;
-    uct_pending_req_t   *req  = ucs_container_of(elem, uct_pending_req_t, priv);
+    uct_angara_ep_purge_t *purge = arg;
+    uct_pending_req_t     *req   = ucs_container_of(elem, uct_pending_req_t, priv);
 
     (void)arbiter;
-    uct_angara_ep_count_pending(ep->peer, -1);
-    if (args->cb != NULL) {
-        args->cb(req, args->arg);
+    if (group == &purge->ep->arb_group) {
+        uct_angara_ep_count_pending(purge->ep->peer, -1);
+    }
+    if (purge->cb != NULL) {
+        purge->cb(req, purge->arg);
     } else {
-        ucs_debug("ep %p: pending request %p is dropped", ep, req);
+        ucs_debug("ep %p: pending request %p is dropped", purge->ep, req);
     }
     return UCS_ARBITER_CB_RESULT_REMOVE_ELEM;
 }
 
 void uct_angara_ep_pending_purge(uct_ep_h tl_ep, uct_pending_purge_callback_t cb, void *arg)
 {
-    uct_angara_ep_t    *ep   = ucs_derived_of(tl_ep, uct_angara_ep_t);
-    uct_purge_cb_args_t args = {cb, arg};
+    uct_angara_ep_t      *ep      = ucs_derived_of(tl_ep, uct_angara_ep_t);
+    ucs_arbiter_t        *arbiter = &ep->peer->iface->arbiter;
+    uct_angara_ep_purge_t purge   = {ep, cb, arg};
 
-    ucs_arbiter_group_purge(&ep->peer->iface->arbiter, &ep->arb_group, uct_angara_ep_purge_cb,
-                            &args);
+    ucs_arbiter_group_purge(arbiter, &ep->given_up, uct_angara_ep_purge_cb, &purge);
+    ucs_arbiter_group_purge(arbiter, &ep->arb_group, uct_angara_ep_purge_cb, &purge);
 }
 
 static ucs_arbiter_cb_result_t uct_angara_ep_dispatch_cb(ucs_arbiter_t       *arbiter,
@@ -103,15 +113,21 @@ static ucs_arbiter_cb_result_t uct_angara_ep_dispatch_cb(ucs_arbiter_t       *ar
     ucs_status_t       status;
 
     (void)arbiter;
-    if (ucs_unlikely(peer->status != UCS_OK)) {
-        /* for the owner to purge; until then it must not cost progress */
-        return UCS_ARBITER_CB_RESULT_RESCHED_GROUP;
+    if (ucs_unlikely(peer->fail_due)) {
+        return UCS_ARBITER_CB_RESULT_RESCHED_GROUP; /* the failure is reported first */
     }
 
+    /* If the peer has failed, the operation gets the error, and the request ends with it. */
     ++peer->dispatching;
     uct_angara_peer_update(peer);
     status = req->func(req);
     --peer->dispatching;
+    if (ucs_unlikely((peer->status != UCS_OK) && UCS_STATUS_IS_ERR(status) &&
+                     (status != UCS_ERR_NO_RESOURCE))) {
+        uct_pending_req_arb_group_push(&ep->given_up, req); /* its owner keeps it: don't try on */
+        status = UCS_OK;
+    }
+
     if (status == UCS_OK) {
         uct_angara_ep_count_pending(peer, -1);
     } else {

@@ -11,6 +11,7 @@ typedef struct uct_angara_ep {
     uct_base_ep_t       super;
     uct_angara_peer_t  *peer;
     ucs_arbiter_group_t arb_group;
+    ucs_arbiter_group_t given_up;    /**< requests that a failed peer ended: for purge only */
     ucs_list_link_t     list;        /**< peer->eps */
     int                 is_notified; /**< its error handler has been called */
 } uct_angara_ep_t;
@@ -21,6 +22,39 @@ UCS_CLASS_DECLARE_DELETE_FUNC(uct_angara_ep_t, uct_ep_t);
 static UCS_F_ALWAYS_INLINE uct_angara_peer_t *uct_angara_ep_peer(uct_ep_h tl_ep)
 {
     return ucs_derived_of(tl_ep, uct_angara_ep_t)->peer;
+}
+
+/**
+ * Begin a ring operation through a bounce buffer: op->bounce.
+ * @return UCS_OK, UCS_ERR_NO_RESOURCE, UCS_ERR_NO_MEMORY, or why the peer has failed.
+ */
+static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_bounce_op_get(uct_angara_peer_t   *peer,
+                                                                 uct_angara_op_func_t func,
+                                                                 uct_completion_t    *comp,
+                                                                 uct_angara_op_t    **op_p)
+{
+    uct_angara_bounce_t *bounce = &peer->iface->bounce;
+    ucs_status_t         status;
+    void                *buffer;
+
+    status = uct_angara_peer_check_rma(peer);
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
+    }
+
+    status = uct_angara_bounce_get(bounce, &buffer);
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
+    }
+
+    *op_p = uct_angara_op_get(peer, func, comp);
+    if (ucs_unlikely(*op_p == NULL)) {
+        uct_angara_bounce_put(bounce, buffer);
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    (*op_p)->bounce = buffer;
+    return UCS_OK;
 }
 
 /* messages: uct_angara_am.c */

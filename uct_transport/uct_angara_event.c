@@ -73,6 +73,7 @@ static void uct_angara_event_overflow(uct_angara_iface_t *iface)
             uct_angara_peer_error(peer, status, "lost events: access");
         }
     }
+    uct_angara_aside_reclaim(iface, 0);
 }
 
 static void uct_angara_event_take(uct_angara_iface_t *iface, const angara_event_t *event)
@@ -103,6 +104,7 @@ static void uct_angara_event_take(uct_angara_iface_t *iface, const angara_event_
             }
             uct_angara_peer_down(peer);
         }
+        uct_angara_aside_reclaim(iface, 0);
         break;
     case ANGARA_EVENT_LINK:
         ucs_diag("angara: link is %s", event->status ? "up" : "down");

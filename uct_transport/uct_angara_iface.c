@@ -314,9 +314,8 @@ static ucs_status_t uct_angara_iface_set_shape(uct_angara_iface_t              *
         return UCS_ERR_INVALID_PARAM;
     }
 
-    if ((config->ring_slots != UCS_ULUNITS_AUTO) &&
-        ((config->ring_slots < UCT_ANGARA_SLOTS_MIN) ||
-         (config->ring_slots > UCT_ANGARA_SLOTS_MAX))) {
+    if ((config->ring_slots != UCS_ULUNITS_AUTO) && ((config->ring_slots < UCT_ANGARA_SLOTS_MIN) ||
+                                                     (config->ring_slots > UCT_ANGARA_SLOTS_MAX))) {
         ucs_error("UCX_ANGARA_RING_SLOTS=%lu: it must be auto, or from %u to %u",
                   config->ring_slots, UCT_ANGARA_SLOTS_MIN, UCT_ANGARA_SLOTS_MAX);
         return UCS_ERR_INVALID_PARAM;
@@ -405,10 +404,11 @@ static void *uct_angara_alloc_lines(size_t size, const char *name)
 static ucs_status_t uct_angara_iface_alloc(uct_angara_iface_t *iface)
 {
     unsigned peers = iface->config.max_peers;
-    size_t   ready = ucs_align_up_pow2(peers, 32) * sizeof(uint16_t);
+    unsigned words = ucs_align_up_pow2(peers, 32); /* the scan looks at several at a time */
+    size_t   ready = words * sizeof(uint16_t);
 
     iface->consumed = uct_angara_alloc_lines(ready, "angara_consumed");
-    iface->rings    = ucs_calloc(peers, sizeof(*iface->rings), "angara_rings");
+    iface->rings    = ucs_calloc(words, sizeof(*iface->rings), "angara_rings");
     iface->scratch  = uct_angara_alloc_lines(iface->run_bytes + sizeof(uint64_t), "angara_scratch");
     if ((iface->consumed == NULL) || (iface->rings == NULL) || (iface->scratch == NULL) ||
         (uct_angara_idmap_init(&iface->ring_ids, peers) != UCS_OK) ||
@@ -488,6 +488,7 @@ static UCS_CLASS_INIT_FUNC(uct_angara_iface_t, uct_md_h tl_md, uct_worker_h work
                         !UCT_ANGARA_MUTANT(marker_before_data);
     ucs_list_head_init(&self->peers);
     ucs_list_head_init(&self->active);
+    ucs_list_head_init(&self->aside);
     ucs_arbiter_init(&self->arbiter);
     uct_angara_channel_init(&self->self_channel);
     uct_angara_bounce_init(&self->bounce, md->dom, config->bounce_size, config->bounce_count);
@@ -547,6 +548,7 @@ static UCS_CLASS_CLEANUP_FUNC(uct_angara_iface_t)
     ucs_list_for_each_safe(peer, tmp, &self->peers, list) {
         uct_angara_peer_destroy(peer);
     }
+    uct_angara_aside_reclaim(self, 1);
 
     if (self->self_channel.slot != NULL) {
         angara_marker_slot_put(self->pe, self->self_channel.slot);

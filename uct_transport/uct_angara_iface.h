@@ -5,6 +5,7 @@
 #ifndef UCT_ANGARA_IFACE_H
 #define UCT_ANGARA_IFACE_H
 
+#include "uct_angara_aside.h"
 #include "uct_angara_batch.h"
 #include "uct_angara_bounce.h"
 #include "uct_angara_control.h"
@@ -102,10 +103,11 @@ typedef struct uct_angara_iface {
     size_t             rings_off;
     size_t             ring_bytes; /**< slots of a ring */
     unsigned           nbig;       /**< so many rings, the first, are big */
-    char              *scratch; /**< message under construction */
+    char              *scratch;    /**< message under construction */
 
     ucs_list_link_t      peers;
     ucs_list_link_t      active;  /**< peers with slow work */
+    ucs_list_link_t      aside;   /**< numbers that peers which failed may still write to */
     ucs_arbiter_t        arbiter; /**< pending requests */
     ucs_mpool_t          ops;
     uct_angara_batch_t   batch;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Completion: markers, operations that wait for them, flush and fence. The rules are those of
+ * Completion: markers, and operations that wait for them. The rules are those of
  * docs/protocols.md, "Completion"; nothing else decides that an operation is complete.
  *
  * Invariant: an op with value v is completed only when the slot holds at least v, and a marker with
@@ -10,13 +10,6 @@
 #include "uct_angara_marker.h"
 
 #include "uct_angara_ep.h"
-
-/** Flush of an interface: one op per peer that isn't flushed yet. */
-typedef struct uct_angara_flush_group {
-    unsigned          count;
-    ucs_status_t      status;
-    uct_completion_t *comp;
-} uct_angara_flush_group_t;
 
 /* ---- ops ----------------------------------------------------------------------------------- */
 
@@ -29,11 +22,12 @@ uct_angara_op_t *uct_angara_op_get(uct_angara_peer_t *peer, uct_angara_op_func_t
         return NULL;
     }
 
-    op->func    = func;
-    op->peer    = peer;
-    op->comp    = comp;
-    op->bounce  = NULL;
-    op->is_ours = 0;
+    op->func     = func;
+    op->peer     = peer;
+    op->comp     = comp;
+    op->bounce   = NULL;
+    op->is_ours  = 0;
+    op->is_flush = 0;
     return op;
 }
 
@@ -51,12 +45,18 @@ void uct_angara_op_finish(uct_angara_iface_t *iface, uct_angara_op_t *op, ucs_st
     }
 }
 
-static void uct_angara_channel_enqueue(uct_angara_channel_t *channel, uct_angara_op_t *op,
-                                       uint64_t value)
+void uct_angara_channel_enqueue(uct_angara_channel_t *channel, uct_angara_op_t *op, uint64_t value)
 {
     op->value     = value;
     channel->want = ucs_max(channel->want, value);
     ucs_queue_push(&channel->ops, &op->queue);
+}
+
+static void uct_angara_self_dequeued(uct_angara_iface_t *iface, uct_angara_op_t *op)
+{
+    --op->peer->self_ops;
+    --iface->self_waits;
+    uct_angara_iface_slow_dec(iface);
 }
 
 static unsigned uct_angara_channel_complete(uct_angara_iface_t   *iface,
@@ -72,8 +72,16 @@ static unsigned uct_angara_channel_complete(uct_angara_iface_t   *iface,
         }
 
         ucs_queue_pull_non_empty(&channel->ops);
-        op->func(iface, op, UCS_OK);
         ++count;
+        if (channel == &iface->self_channel) {
+            uct_angara_self_dequeued(iface, op);
+        }
+        if (ucs_unlikely(op->is_flush && (op->peer->self_ops > 0))) {
+            op->is_flush = 0; /* puts that it covers wait for a self-marker: end behind them */
+            uct_angara_self_enqueue(iface, op, iface->self_channel.want);
+            continue;
+        }
+        op->func(iface, op, UCS_OK);
     }
 
     return count;
@@ -125,6 +133,32 @@ static ucs_status_t uct_angara_channel_open(uct_angara_iface_t   *iface,
     return UCS_OK;
 }
 
+/*
+ * Give the peer a slot. What was queued without one, or waits for a fence, gets the value of the
+ * next marker: it will cover all that was posted until now.
+ */
+static ucs_status_t uct_angara_peer_open_channel(uct_angara_peer_t *peer)
+{
+    uct_angara_channel_t *channel   = &peer->channel;
+    int                   is_wanted = (channel->want > channel->posted);
+    uct_angara_op_t      *op;
+    ucs_status_t          status;
+
+    status = uct_angara_channel_open(peer->iface, channel);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    ucs_queue_for_each(op, &channel->ops, queue) {
+        op->value = channel->posted + 1;
+    }
+    peer->fence_value = channel->posted + 1;
+    if (is_wanted) {
+        channel->want = channel->posted + 1;
+    }
+    return UCS_OK;
+}
+
 /* ---- markers of a peer --------------------------------------------------------------------- */
 
 int uct_angara_peer_is_dirty(const uct_angara_peer_t *peer)
@@ -147,13 +181,15 @@ ucs_status_t uct_angara_peer_post_marker(uct_angara_peer_t *peer)
         return UCS_ERR_NO_RESOURCE; /* the marker must cover it */
     }
 
-    status = uct_angara_batch_push(iface);
-    if (ucs_unlikely((status != UCS_OK) && (iface->batch.peer == peer))) {
-        return status;
+    if (!UCT_ANGARA_MUTANT(batch_after_marker)) {
+        status = uct_angara_batch_push(iface);
+        if (ucs_unlikely((status != UCS_OK) && (iface->batch.peer == peer))) {
+            return status;
+        }
     }
 
     if (ucs_unlikely(channel->slot == NULL)) {
-        status = uct_angara_channel_open(iface, channel);
+        status = uct_angara_peer_open_channel(peer);
         if (status != UCS_OK) {
             return status;
         }
@@ -172,6 +208,9 @@ ucs_status_t uct_angara_peer_post_marker(uct_angara_peer_t *peer)
     ++iface->stats.markers;
     peer->rma_dirty = 0;
     peer->tx.marked = peer->tx.head;
+    if (UCT_ANGARA_MUTANT(batch_after_marker)) {
+        uct_angara_batch_push(iface);
+    }
     return UCS_OK;
 }
 
@@ -198,8 +237,8 @@ void uct_angara_peer_enqueue(uct_angara_peer_t *peer, uct_angara_op_t *op, uint6
 {
     uct_angara_channel_t *channel = &peer->channel;
 
-    if ((channel->slot == NULL) && ucs_queue_is_empty(&channel->ops) &&
-        (uct_angara_channel_open(peer->iface, channel) == UCS_OK)) {
+    if (ucs_unlikely(channel->slot == NULL)) {
+        uct_angara_peer_open_channel(peer); /* without one, any value that is wanted will do */
         value = channel->posted + 1;
     }
     uct_angara_channel_enqueue(channel, op, value);
@@ -210,23 +249,9 @@ unsigned uct_angara_peer_progress_markers(uct_angara_peer_t *peer)
 {
     uct_angara_channel_t *channel = &peer->channel;
     unsigned              count   = 0;
-    uct_angara_op_t      *op;
-    uint64_t              base;
 
-    if ((channel->slot == NULL) && (channel->want > channel->posted)) {
-        /* Ops were queued while no slot was free: give them values of the new slot. */
-        if (uct_angara_channel_open(peer->iface, channel) != UCS_OK) {
-            return 0;
-        }
-        base = channel->posted + 1;
-        ucs_queue_for_each(op, &channel->ops, queue) {
-            op->value = base;
-        }
-        peer->fence_value = base;
-        channel->want     = base;
-    }
-
-    if (channel->slot == NULL) {
+    if ((channel->slot == NULL) &&
+        ((channel->want <= channel->posted) || (uct_angara_peer_open_channel(peer) != UCS_OK))) {
         return 0;
     }
 
@@ -251,29 +276,31 @@ int uct_angara_peer_has_user_ops(const uct_angara_peer_t *peer)
             return 1;
         }
     }
-    return 0;
+    return peer->self_ops > 0;
 }
 
 void uct_angara_peer_fail_ops(uct_angara_peer_t *peer, ucs_status_t status)
 {
-    uct_angara_op_t *op, *last;
+    uct_angara_op_t *op;
     ucs_queue_iter_t iter;
+
+    /* what ends here must not be posted afterwards: its memory is its owner's again */
+    uct_angara_batch_drop(peer);
+
+    /* those that wait for a self-marker first: flushes wait for them */
+    ucs_queue_for_each_safe(op, iter, &peer->iface->self_channel.ops, queue) {
+        if (op->peer == peer) {
+            ucs_queue_del_iter(&peer->iface->self_channel.ops, iter);
+            uct_angara_self_dequeued(peer->iface, op);
+            op->func(peer->iface, op, status);
+        }
+    }
 
     while (!ucs_queue_is_empty(&peer->channel.ops)) {
         op = ucs_queue_pull_elem_non_empty(&peer->channel.ops, uct_angara_op_t, queue);
         op->func(peer->iface, op, status);
     }
     peer->channel.want = peer->channel.posted;
-
-    /* those that wait for a self-marker */
-    ucs_queue_for_each_safe(last, iter, &peer->iface->self_channel.ops, queue) {
-        if (last->peer == peer) {
-            ucs_queue_del_iter(&peer->iface->self_channel.ops, iter);
-            --peer->iface->self_waits;
-            uct_angara_iface_slow_dec(peer->iface);
-            last->func(peer->iface, last, status);
-        }
-    }
 }
 
 /* ---- self-markers -------------------------------------------------------------------------- */
@@ -306,6 +333,7 @@ ucs_status_t uct_angara_self_try_complete(uct_angara_iface_t *iface, uint64_t *v
 void uct_angara_self_enqueue(uct_angara_iface_t *iface, uct_angara_op_t *op, uint64_t value)
 {
     uct_angara_channel_enqueue(&iface->self_channel, op, value);
+    ++op->peer->self_ops;
     ++iface->self_waits;
     uct_angara_iface_slow_inc(iface);
 }
@@ -313,7 +341,6 @@ void uct_angara_self_enqueue(uct_angara_iface_t *iface, uct_angara_op_t *op, uin
 unsigned uct_angara_self_progress(uct_angara_iface_t *iface)
 {
     uct_angara_channel_t *channel = &iface->self_channel;
-    unsigned              count;
 
     if (channel->slot == NULL) {
         return 0;
@@ -325,264 +352,5 @@ unsigned uct_angara_self_progress(uct_angara_iface_t *iface)
         ++iface->stats.markers;
     }
 
-    count = uct_angara_channel_complete(iface, channel);
-    iface->self_waits -= count;
-    iface->slow -= count;
-    return count;
-}
-
-/* ---- flush --------------------------------------------------------------------------------- */
-
-/* What was sent to a peer that left in order has been performed or is moot. */
-static inline ucs_status_t uct_angara_flush_status(const uct_angara_peer_t *peer,
-                                                   ucs_status_t             status)
-{
-    return peer->said_bye ? UCS_OK : status;
-}
-
-static void uct_angara_flush_done(uct_angara_iface_t *iface, uct_angara_op_t *op,
-                                  ucs_status_t status)
-{
-    uct_angara_op_finish(iface, op, uct_angara_flush_status(op->peer, status));
-}
-
-ucs_status_t uct_angara_peer_flush(uct_angara_peer_t *peer, uct_angara_op_func_t func,
-                                   uct_completion_t *comp, void *group)
-{
-    uct_angara_channel_t *channel = &peer->channel;
-    uint64_t              value   = channel->posted;
-    uct_angara_op_t      *op;
-
-    if (ucs_unlikely(peer->status != UCS_OK)) {
-        if (!peer->fail_due) {
-            return UCS_OK; /* its operations have all ended */
-        }
-        /* complete after the operations that the next turn of progress ends */
-        value = channel->want;
-        goto wait;
-    }
-
-    if (uct_angara_peer_is_dirty(peer)) {
-        /* if the marker can't be posted now, progress posts it */
-        value = (uct_angara_peer_post_marker(peer) == UCS_OK) ? channel->posted :
-                                                                channel->posted + 1;
-    }
-
-    if (ucs_queue_is_empty(&channel->ops) &&
-        ((channel->slot == NULL) ? !uct_angara_peer_is_dirty(peer) :
-                                   angara_marker_arrived(channel->slot, value))) {
-        return UCS_OK;
-    }
-
-wait:
-    if ((comp == NULL) && (group == NULL)) {
-        channel->want = ucs_max(channel->want, value);
-        uct_angara_peer_activate(peer);
-        return UCS_INPROGRESS;
-    }
-
-    op = uct_angara_op_get(peer, func, comp);
-    if (op == NULL) {
-        return UCS_ERR_NO_MEMORY;
-    }
-
-    op->group   = group;
-    op->is_ours = (group == peer);
-    if (peer->status != UCS_OK) {
-        uct_angara_channel_enqueue(channel, op, value);
-    } else {
-        uct_angara_peer_enqueue(peer, op, ucs_max(value, channel->want));
-    }
-    return UCS_INPROGRESS;
-}
-
-ucs_status_t uct_angara_ep_flush(uct_ep_h tl_ep, unsigned flags, uct_completion_t *comp)
-{
-    uct_angara_ep_t    *ep    = ucs_derived_of(tl_ep, uct_angara_ep_t);
-    uct_angara_peer_t  *peer  = ep->peer;
-    uct_angara_iface_t *iface = peer->iface;
-    uct_angara_op_t    *op;
-    ucs_status_t        status;
-    uint64_t            value;
-
-    if (!ucs_arbiter_group_is_empty(&ep->arb_group) && !peer->dispatching) {
-        return UCS_ERR_NO_RESOURCE;
-    }
-
-    ++iface->stats.flushes;
-    UCT_TL_EP_STAT_FLUSH(&ep->super);
-    if (ucs_unlikely((peer->status != UCS_OK) && !peer->fail_due)) {
-        return (flags & UCT_FLUSH_FLAG_CANCEL) ? UCS_OK :
-                                                 uct_angara_flush_status(peer, peer->status);
-    }
-
-    if (UCT_ANGARA_MUTANT(self_marker_flush)) {
-        status = uct_angara_self_try_complete(iface, &value);
-        if ((status == UCS_INPROGRESS) && (comp != NULL)) {
-            op = uct_angara_op_get(peer, uct_angara_flush_done, comp);
-            uct_angara_self_enqueue(iface, op, value);
-        }
-        return status;
-    }
-
-    return uct_angara_peer_flush(peer, uct_angara_flush_done, comp, NULL);
-}
-
-static void uct_angara_flush_group_done(uct_angara_flush_group_t *group)
-{
-    if (--group->count > 0) {
-        return;
-    }
-
-    uct_invoke_completion(group->comp, group->status);
-    ucs_free(group);
-}
-
-static void uct_angara_flush_peer_done(uct_angara_iface_t *iface, uct_angara_op_t *op,
-                                       ucs_status_t status)
-{
-    uct_angara_flush_group_t *group = op->group;
-
-    status = uct_angara_flush_status(op->peer, status);
-    if (status != UCS_OK) {
-        group->status = status;
-    }
-    uct_angara_op_finish(iface, op, UCS_OK);
-    uct_angara_flush_group_done(group);
-}
-
-/* Flush all peers; with @a group NULL only look. @return UCS_OK, UCS_INPROGRESS or an error. */
-static ucs_status_t uct_angara_iface_flush_peers(uct_angara_iface_t       *iface,
-                                                 uct_angara_flush_group_t *group)
-{
-    ucs_status_t       result = UCS_OK;
-    uct_angara_peer_t *peer;
-    ucs_status_t       status;
-
-    ucs_list_for_each(peer, &iface->peers, list) {
-        status = uct_angara_peer_flush(peer, uct_angara_flush_peer_done, NULL, group);
-        if (UCS_STATUS_IS_ERR(status)) {
-            return status;
-        }
-
-        if (status == UCS_INPROGRESS) {
-            result = UCS_INPROGRESS;
-            if (group != NULL) {
-                ++group->count;
-            }
-        }
-    }
-
-    return result;
-}
-
-ucs_status_t uct_angara_iface_flush(uct_iface_h tl_iface, unsigned flags, uct_completion_t *comp)
-{
-    uct_angara_iface_t       *iface = ucs_derived_of(tl_iface, uct_angara_iface_t);
-    uct_angara_flush_group_t *group;
-    ucs_status_t              status;
-
-    (void)flags;
-    if (!ucs_arbiter_is_empty(&iface->arbiter)) {
-        return (comp == NULL) ? UCS_INPROGRESS : UCS_ERR_NO_RESOURCE;
-    }
-
-    if (comp == NULL) {
-        status = uct_angara_iface_flush_peers(iface, NULL);
-    } else {
-        group = ucs_malloc(sizeof(*group), "angara_flush_group");
-        if (group == NULL) {
-            return UCS_ERR_NO_MEMORY;
-        }
-
-        group->count  = 1; /* ours, so that it can't end before the loop does */
-        group->status = UCS_OK;
-        group->comp   = comp;
-        status        = uct_angara_iface_flush_peers(iface, group);
-        if (status == UCS_INPROGRESS) {
-            --group->count;
-        } else if (status == UCS_OK) {
-            ucs_free(group);
-        } else {
-            group->status = status;
-            uct_angara_flush_group_done(group);
-            status = UCS_INPROGRESS;
-        }
-    }
-
-    if (status == UCS_OK) {
-        ++iface->stats.flushes;
-        UCT_TL_IFACE_STAT_FLUSH(&iface->super);
-    }
-    return status;
-}
-
-/* ---- fence --------------------------------------------------------------------------------- */
-
-void uct_angara_peer_fence(uct_angara_peer_t *peer)
-{
-    uct_angara_channel_t *channel = &peer->channel;
-    uint64_t              value   = channel->posted;
-
-    if (peer->status != UCS_OK) {
-        return;
-    }
-
-    if (uct_angara_peer_is_dirty(peer)) {
-        value = (uct_angara_peer_post_marker(peer) == UCS_OK) ? channel->posted :
-                                                                channel->posted + 1;
-    }
-
-    if (((channel->slot == NULL) ? !uct_angara_peer_is_dirty(peer) :
-                                   angara_marker_arrived(channel->slot, value)) ||
-        UCT_ANGARA_MUTANT(fence_nowait)) {
-        return;
-    }
-
-    peer->fence_value = value;
-    peer->blocked |= UCT_ANGARA_BLOCK_FENCE;
-    channel->want = ucs_max(channel->want, value);
-    uct_angara_peer_activate(peer);
-    uct_angara_peer_update(peer);
-}
-
-ucs_status_t uct_angara_peer_check_fence(uct_angara_peer_t *peer)
-{
-    if (!(peer->blocked & UCT_ANGARA_BLOCK_FENCE)) {
-        return UCS_OK;
-    }
-
-    if ((peer->channel.slot == NULL) ||
-        !angara_marker_arrived(peer->channel.slot, peer->fence_value)) {
-        return UCS_ERR_NO_RESOURCE;
-    }
-
-    peer->blocked &= ~UCT_ANGARA_BLOCK_FENCE;
-    uct_angara_peer_update(peer);
-    return UCS_OK;
-}
-
-ucs_status_t uct_angara_ep_fence(uct_ep_h tl_ep, unsigned flags)
-{
-    uct_angara_ep_t *ep = ucs_derived_of(tl_ep, uct_angara_ep_t);
-
-    (void)flags;
-    ++ep->peer->iface->stats.fences;
-    UCT_TL_EP_STAT_FENCE(&ep->super);
-    uct_angara_peer_fence(ep->peer);
-    return UCS_OK;
-}
-
-ucs_status_t uct_angara_iface_fence(uct_iface_h tl_iface, unsigned flags)
-{
-    uct_angara_iface_t *iface = ucs_derived_of(tl_iface, uct_angara_iface_t);
-    uct_angara_peer_t  *peer;
-
-    (void)flags;
-    ++iface->stats.fences;
-    UCT_TL_IFACE_STAT_FENCE(&iface->super);
-    ucs_list_for_each(peer, &iface->peers, list) {
-        uct_angara_peer_fence(peer);
-    }
-    return UCS_OK;
+    return uct_angara_channel_complete(iface, channel);
 }

@@ -35,7 +35,8 @@ struct uct_angara_op {
     struct uct_angara_peer *peer;
     uct_completion_t       *comp;
     void                   *bounce;  /**< bounce buffer to release, or NULL */
-    int                     is_ours; /**< part of a handshake: no user waits for it */
+    uint8_t                 is_ours; /**< part of a handshake: no user waits for it */
+    uint8_t is_flush; /**< user's flush: ends behind puts that wait for self-markers */
     union {
         struct {
             void  *result;
@@ -81,6 +82,9 @@ ucs_status_t uct_angara_peer_post_marker(struct uct_angara_peer *peer);
  */
 ucs_status_t uct_angara_peer_try_complete(struct uct_angara_peer *peer, uint64_t *value_p);
 
+/** Queue @a op on the channel as it is; uct_angara_peer_enqueue() also sees to the marker. */
+void uct_angara_channel_enqueue(uct_angara_channel_t *channel, uct_angara_op_t *op, uint64_t value);
+
 /** Queue @a op on the peer until the marker @a value has arrived. */
 void uct_angara_peer_enqueue(struct uct_angara_peer *peer, uct_angara_op_t *op, uint64_t value);
 
@@ -94,7 +98,7 @@ void uct_angara_op_finish(struct uct_angara_iface *iface, uct_angara_op_t *op, u
 /** Complete what has arrived, post what is wanted. @return number of completions. */
 unsigned uct_angara_peer_progress_markers(struct uct_angara_peer *peer);
 
-/** Fail all ops of the peer. */
+/** Fail all ops of the peer, and forget what waits for a batch to it. */
 void uct_angara_peer_fail_ops(struct uct_angara_peer *peer, ucs_status_t status);
 
 /** @return non-zero if a user waits for something of the peer. */

@@ -100,7 +100,6 @@ void uct_angara_peer_destroy(uct_angara_peer_t *peer)
     uct_angara_control_elem_t *elem;
 
     ucs_assert(ucs_list_is_empty(&peer->eps));
-    uct_angara_batch_drop(peer);
     uct_angara_peer_fail_ops(peer, UCS_ERR_CANCELED);
     ucs_queue_for_each_extract(elem, &peer->control, queue, 1) {
         ucs_free(elem);
@@ -127,7 +126,7 @@ int uct_angara_peer_try_free(uct_angara_peer_t *peer)
 {
     if (!ucs_list_is_empty(&peer->eps) || peer->rx.open || peer->acking || peer->fail_due ||
         peer->down_due || !ucs_queue_is_empty(&peer->control) ||
-        !ucs_queue_is_empty(&peer->channel.ops)) {
+        !ucs_queue_is_empty(&peer->channel.ops) || (peer->self_ops > 0)) {
         return 0;
     }
 
@@ -166,8 +165,10 @@ void uct_angara_peer_update(uct_angara_peer_t *peer)
 
 void uct_angara_peer_drop_ep(uct_angara_peer_t *peer)
 {
-    /* nobody flushes any more, and its owner may take the memory back soon */
-    uct_angara_batch_push(peer->iface);
+    /* nobody flushes any more, and its owner may take the memory back now */
+    while (uct_angara_batch_push(peer->iface) == UCS_ERR_NO_RESOURCE) {
+        uct_angara_iface_push(peer->iface);
+    }
 
     if (!ucs_list_is_empty(&peer->eps)) {
         return;
@@ -342,8 +343,7 @@ static void uct_angara_peer_report(uct_angara_peer_t *peer)
             /* what it sent before is still delivered */
         }
     }
-    uct_angara_control_drop_rx(peer);
-    uct_angara_batch_drop(peer);
+    uct_angara_control_drop(peer);
     if (!peer->is_down) {
         angara_peer_reset(peer->ap); /* drops what is queued: nothing may land after the report */
     }

@@ -42,27 +42,28 @@ typedef struct uct_angara_peer {
     ucs_list_link_t          active;   /**< iface->active while there is slow work */
     ucs_status_t             status;   /**< why it failed, or UCS_OK */
     unsigned                 npending; /**< queued requests of all its endpoints */
+    unsigned                 self_ops; /**< its ops that wait for a self-marker */
 
     uct_angara_rx_t rx UCS_V_ALIGNED(UCS_SYS_CACHE_LINE_SIZE);
-    ucs_list_link_t  eps;     /**< endpoints */
-    ucs_queue_head_t control; /**< records that the peer's event ring refused */
-    angara_address_t address;
-    unsigned         dispatching; /**< such a request is being tried */
-    uint16_t         credit_index;
-    uint8_t          epoch;       /**< our number of the connection we send on */
-    uint8_t          tx_state;    /**< uct_angara_tx_state_t */
-    uint8_t          has_credit;  /**< credit_index is ours */
-    uint8_t          is_active;   /**< on iface->active */
-    uint8_t          is_down;     /**< the library says it is gone */
-    uint8_t          down_due;    /**< that is still to be dealt with */
-    uint8_t          said_bye;    /**< it left in order */
-    uint8_t          we_closed;   /**< we have closed to it in order */
-    uint8_t          it_closed;   /**< it has closed to us in order */
-    uint8_t          missed;      /**< it was used after it had failed */
-    uint8_t          reported;    /**< the failure has been reported */
-    uint8_t          fail_due;    /**< failure is still to be reported */
-    uint8_t          acking;      /**< CLOSE_ACK waits for a marker */
-    char             reason[256]; /**< text of the failure */
+    ucs_list_link_t    eps;     /**< endpoints */
+    ucs_queue_head_t   control; /**< records that the peer's event ring refused */
+    angara_address_t   address;
+    unsigned           dispatching; /**< such a request is being tried */
+    uint16_t           credit_index;
+    uint8_t            epoch;       /**< our number of the connection we send on */
+    uint8_t            tx_state;    /**< uct_angara_tx_state_t */
+    uint8_t            has_credit;  /**< credit_index is ours */
+    uint8_t            is_active;   /**< on iface->active */
+    uint8_t            is_down;     /**< the library says it is gone */
+    uint8_t            down_due;    /**< that is still to be dealt with */
+    uint8_t            said_bye;    /**< it left in order */
+    uint8_t            we_closed;   /**< we have closed to it in order */
+    uint8_t            it_closed;   /**< it has closed to us in order */
+    uint8_t            missed;      /**< it was used after it had failed */
+    uint8_t            reported;    /**< the failure has been reported */
+    uint8_t            fail_due;    /**< failure is still to be reported */
+    uint8_t            acking;      /**< CLOSE_ACK waits for a marker */
+    char               reason[256]; /**< text of the failure */
 } uct_angara_peer_t;
 
 /**

@@ -222,15 +222,16 @@ ucs_status_t uct_angara_iface_event_arm(uct_iface_h tl_iface, unsigned events)
     uct_angara_iface_t *iface = ucs_derived_of(tl_iface, uct_angara_iface_t);
     angara_status_t     status;
 
+    (void)events;
     /* Slow work may end without anybody waking us: whoever waits for it must not sleep. */
     if (iface->slow - iface->armed > 0) {
         return UCS_ERR_BUSY;
     }
 
-    if (!(events & (UCT_EVENT_RECV | UCT_EVENT_RECV_SIG))) {
-        return UCS_OK;
-    }
-
+    /*
+     * Armed for all events, whichever are asked for: puts without completion may be queued in the
+     * library, and go on only with progress that an event of its own asks for.
+     */
     status = angara_pe_event_arm(iface->pe);
     if (status == ANGARA_INPROGRESS) {
         return UCS_ERR_BUSY;

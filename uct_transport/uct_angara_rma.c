@@ -73,28 +73,15 @@ ssize_t uct_angara_ep_put_bcopy(uct_ep_h tl_ep, uct_pack_callback_t pack_cb, voi
     ucs_status_t        status;
     uint64_t            value;
     size_t              length;
-    void               *buffer;
 
-    status = uct_angara_peer_check_rma(peer);
+    status = uct_angara_bounce_op_get(peer, uct_angara_op_done, NULL, &op);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
 
-    status = uct_angara_bounce_get(&iface->bounce, &buffer);
-    if (ucs_unlikely(status != UCS_OK)) {
-        return status;
-    }
-
-    op = uct_angara_op_get(peer, uct_angara_op_done, NULL);
-    if (ucs_unlikely(op == NULL)) {
-        uct_angara_bounce_put(&iface->bounce, buffer);
-        return UCS_ERR_NO_MEMORY;
-    }
-
-    op->bounce = buffer;
-    length     = pack_cb(buffer, arg);
+    length = pack_cb(op->bounce, arg);
     if (ucs_likely(length > 0)) {
-        angara_status = angara_offload_put(peer->ap, iface->bounce.mr, buffer,
+        angara_status = angara_offload_put(peer->ap, iface->bounce.mr, op->bounce,
                                            uct_angara_rma_key(rkey),
                                            uct_angara_rma_offset(remote_addr, rkey), length);
         status        = uct_angara_rma_posted(peer, angara_status, "put");
@@ -133,13 +120,13 @@ static ucs_status_t uct_angara_zcopy_post(uct_angara_peer_t *peer, angara_batch_
 }
 
 /*
- * Post the pieces, or leave a short transfer to the batch. Without resource in the middle the
- * caller tries all again: the same bytes move twice to the same place before the marker.
+ * Post the pieces, or leave a short transfer to the batch. Before the first one "no resource" means
+ * that nothing was started; after it the others must follow, so they wait for room here.
+ * @a total_p: bytes started, whatever is returned.
  */
-static UCS_F_ALWAYS_INLINE ucs_status_t
-uct_angara_zcopy_start(uct_angara_peer_t *peer, angara_batch_op_t op, const uct_iov_t *iov,
-                       size_t iovcnt, uint64_t remote_addr, uct_rkey_t rkey, size_t *total_p,
-                       int *is_batched_p)
+static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_zcopy_start(
+    uct_angara_peer_t *peer, angara_batch_op_t op, const uct_iov_t *iov, size_t iovcnt,
+    uint64_t remote_addr, uct_rkey_t rkey, size_t *total_p, int *is_batched_p)
 {
     angara_xfer_t xfer = {.rkey    = uct_angara_rma_key(rkey),
                           .roffset = uct_angara_rma_offset(remote_addr, rkey)};
@@ -158,8 +145,12 @@ uct_angara_zcopy_start(uct_angara_peer_t *peer, angara_batch_op_t op, const uct_
         xfer.laddr    = iov[i].buffer;
         *is_batched_p = peer->iface->is_batching && (iovcnt == 1) &&
                         (xfer.length <= UCT_ANGARA_BATCH_LENGTH);
-        status        = *is_batched_p ? uct_angara_batch_add(peer, op, &xfer) :
-                                        uct_angara_zcopy_post(peer, op, &xfer);
+        status = *is_batched_p ? uct_angara_batch_add(peer, op, &xfer) :
+                                 uct_angara_zcopy_post(peer, op, &xfer);
+        while (ucs_unlikely((status == UCS_ERR_NO_RESOURCE) && (*total_p > 0) && !peer->is_down)) {
+            uct_angara_iface_push(peer->iface);
+            status = uct_angara_zcopy_post(peer, op, &xfer);
+        }
         if (ucs_unlikely(status != UCS_OK)) {
             return status;
         }
@@ -169,27 +160,6 @@ uct_angara_zcopy_start(uct_angara_peer_t *peer, angara_batch_op_t op, const uct_
     }
 
     return UCS_OK;
-}
-
-/* The cheaper marker of UCX_ANGARA_SELF_MARKER: the sources have been read, nothing more. */
-static ucs_status_t uct_angara_put_complete_self(uct_angara_peer_t *peer, uct_completion_t *comp)
-{
-    uct_angara_op_t *op;
-    ucs_status_t     status;
-    uint64_t         value;
-
-    status = uct_angara_self_try_complete(peer->iface, &value);
-    if ((status != UCS_INPROGRESS) || (comp == NULL)) {
-        return status;
-    }
-
-    op = uct_angara_op_get(peer, uct_angara_op_done, comp);
-    if (op == NULL) {
-        return UCS_ERR_NO_MEMORY;
-    }
-
-    uct_angara_self_enqueue(peer->iface, op, value);
-    return UCS_INPROGRESS;
 }
 
 static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_zcopy(uct_ep_h tl_ep, angara_batch_op_t dir,
@@ -219,9 +189,15 @@ static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_zcopy(uct_ep_h tl_ep, angara_
 
     status = uct_angara_zcopy_start(peer, dir, iov, iovcnt, remote_addr, rkey, length_p,
                                     &is_batched);
-    if (ucs_unlikely((status != UCS_OK) || (*length_p == 0))) {
+    if (ucs_unlikely(*length_p == 0)) {
         ucs_mpool_put_inline(op);
         return status;
+    }
+
+    if (ucs_unlikely(status != UCS_OK)) {
+        /* some pieces are under way: the peer has failed, and that will end the op */
+        uct_angara_peer_enqueue(peer, op, peer->channel.posted + 1);
+        return UCS_INPROGRESS;
     }
 
     if (UCT_ANGARA_MUTANT(marker_before_data) && (peer->channel.slot != NULL)) {
@@ -231,13 +207,22 @@ static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_zcopy(uct_ep_h tl_ep, angara_
 
     if ((dir == ANGARA_BATCH_PUT) &&
         (peer->iface->config.self_marker || UCT_ANGARA_MUTANT(self_marker_put))) {
-        ucs_mpool_put_inline(op);
-        return uct_angara_put_complete_self(peer, comp);
+        /* the cheaper marker: the sources have been read, nothing more */
+        status = uct_angara_self_try_complete(peer->iface, &value);
+        if (status == UCS_INPROGRESS) {
+            uct_angara_self_enqueue(peer->iface, op, value);
+            return UCS_INPROGRESS;
+        } else if (status != UCS_OK) { /* no slot for it */
+            status = uct_angara_peer_try_complete(peer, &value);
+        }
+    } else if (is_batched) {
+        value  = peer->channel.posted + 1;
+        status = UCS_INPROGRESS;
+    } else {
+        status = uct_angara_peer_try_complete(peer, &value);
     }
 
-    if (is_batched) {
-        value = peer->channel.posted + 1;
-    } else if (ucs_likely(uct_angara_peer_try_complete(peer, &value) == UCS_OK)) {
+    if (ucs_likely(status == UCS_OK)) {
         ucs_mpool_put_inline(op);
         return UCS_OK;
     }
@@ -303,7 +288,6 @@ ucs_status_t uct_angara_ep_get_bcopy(uct_ep_h tl_ep, uct_unpack_callback_t unpac
     uct_angara_op_t    *op;
     ucs_status_t        status;
     uint64_t            value;
-    void               *buffer;
 
     UCT_CHECK_LENGTH(length, 0, iface->bounce.size, "get_bcopy");
     if (ucs_unlikely(length == 0)) {
@@ -311,29 +295,18 @@ ucs_status_t uct_angara_ep_get_bcopy(uct_ep_h tl_ep, uct_unpack_callback_t unpac
         return UCS_OK;
     }
 
-    status = uct_angara_peer_check_rma(peer);
+    status = uct_angara_bounce_op_get(peer, uct_angara_get_bcopy_done, comp, &op);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
 
-    status = uct_angara_bounce_get(&iface->bounce, &buffer);
-    if (ucs_unlikely(status != UCS_OK)) {
-        return status;
-    }
-
-    op = uct_angara_op_get(peer, uct_angara_get_bcopy_done, comp);
-    if (ucs_unlikely(op == NULL)) {
-        uct_angara_bounce_put(&iface->bounce, buffer);
-        return UCS_ERR_NO_MEMORY;
-    }
-
-    op->bounce        = buffer;
     op->unpack.cb     = unpack_cb;
     op->unpack.arg    = arg;
     op->unpack.length = length;
-    angara_status = angara_offload_get(peer->ap, iface->bounce.mr, buffer, uct_angara_rma_key(rkey),
-                                       uct_angara_rma_offset(remote_addr, rkey), length);
-    status        = uct_angara_rma_posted(peer, angara_status, "get");
+    angara_status     = angara_offload_get(peer->ap, iface->bounce.mr, op->bounce,
+                                           uct_angara_rma_key(rkey),
+                                           uct_angara_rma_offset(remote_addr, rkey), length);
+    status            = uct_angara_rma_posted(peer, angara_status, "get");
     if (ucs_unlikely(status != UCS_OK)) {
         op->comp = NULL;
         uct_angara_op_finish(iface, op, UCS_OK);
@@ -343,7 +316,7 @@ ucs_status_t uct_angara_ep_get_bcopy(uct_ep_h tl_ep, uct_unpack_callback_t unpac
     ++iface->stats.get_bcopy;
     UCT_TL_EP_STAT_OP(&ucs_derived_of(tl_ep, uct_angara_ep_t)->super, GET, BCOPY, length);
     if (ucs_likely(uct_angara_peer_try_complete(peer, &value) == UCS_OK)) {
-        unpack_cb(arg, buffer, length);
+        unpack_cb(arg, op->bounce, length);
         op->comp = NULL; /* told by the return value */
         uct_angara_op_finish(iface, op, UCS_OK);
         return UCS_OK;

@@ -5,7 +5,7 @@
 
 UCT_TESTS     := $(patsubst tests/uct/%.c,%,$(sort $(wildcard tests/uct/test_*.c)))
 UCT_TEST_BINS := $(UCT_TESTS:%=$(B)/tests/uct/%)
-UCT_TEST_HARNESS := ut_ranks ut_uct ut_inside ut_hostile
+UCT_TEST_HARNESS := ut_ranks ut_uct ut_inside ut_hostile ut_batch
 UCT_TEST_OBJS := $(UCT_TESTS:%=$(B)/obj/tests/uct/%.o) $(UCT_TEST_HARNESS:%=$(B)/obj/tests/uct/%.o)
 
 TEST_PROGRAMS += $(UCT_TEST_BINS)
@@ -20,5 +20,13 @@ $(B)/tests/uct/%: $(B)/obj/tests/uct/%.o $(UCT_TEST_HARNESS:%=$(B)/obj/tests/uct
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS_COMMON) $(LDFLAGS_COMMON) $(LDFLAGS) -o $@ $(filter %.o,$^) -L$(B)/lib \
 		-langara -luct -lucs -lcmocka -ldl -Wl,-rpath,'$$ORIGIN/../../lib'
+
+# What a UCX with statistics would export, for test_version.
+$(B)/tests/uct/ucs_with_stats.so:
+	$(SAY) LD $@
+	@mkdir -p $(@D)
+	$(Q)echo 'void ucs_stats_node_alloc(void) {}' | $(CC) -shared -fPIC -x c -o $@ -
+
+$(B)/tests/uct/test_version: | $(B)/tests/uct/ucs_with_stats.so
 
 .SECONDARY: $(UCT_TEST_OBJS)

@@ -227,6 +227,68 @@ static void killed_in_flood(ut_t *t)
     ft_cleanup(&ft);
 }
 
+/* As ft_dispatch(), but leaves the error for the one who purges. */
+static ucs_status_t ft_dispatch_error(uct_pending_req_t *self)
+{
+    return uct_ep_am_short(((ft_req_t *)self)->t->ep[1], FT_AM, 0, NULL, 0);
+}
+
+/*
+ * The receiver dies with requests queued, and nobody handles errors or purges: the requests end,
+ * so do flushes, and one can go to sleep.
+ */
+static void killed_with_pending(ut_t *t)
+{
+    enum { REQS = 16 };
+    static ft_req_t reqs[REQS];
+    ut_timer_t      timer = {0, 0};
+    ucs_status_t    status;
+    unsigned        idle, i;
+    ft_t            ft;
+
+    setenv("UCX_ANGARA_DEAD_PEER", t->arg, 1);
+    t->main.no_handler = 1;
+    ft_init(&ft, t);
+    if (t->rank == 1) {
+        UT_WAIT(t, ft.received == 1);
+        ut_send_word(t, 0, 0);
+        ut_recv_word_still(t, 0);
+        raise(SIGKILL);
+    }
+    POST_OK(t, uct_ep_am_short(t->ep[1], FT_AM, 0, NULL, 0));
+    ut_recv_word(t, 1);
+    for (idle = 0; idle < 1000; ++idle) { /* until the ring is full, and it is not just chaos */
+        if (uct_ep_am_short(t->ep[1], FT_AM, 0, NULL, 0) == UCS_OK) {
+            idle = 0;
+        }
+        ut_progress(t);
+    }
+    for (i = 0; i < REQS; ++i) {
+        reqs[i].super.func = (i % 4 == 2) ? ft_dispatch_error : ft_dispatch;
+        reqs[i].t          = t;
+        CHECK_OK(uct_ep_pending_add(t->ep[1], &reqs[i].super, 0));
+    }
+    ut_send_word(t, 1, 0);
+    while (((status = uct_ep_flush(t->ep[1], 0, NULL)) == UCS_ERR_NO_RESOURCE) ||
+           (status == UCS_INPROGRESS)) {
+        ut_relax(t, &timer, __FILE__, __LINE__, "flush of an endpoint whose peer is dead");
+    }
+    CHECK_ERR(status);
+    for (i = 0; i < REQS; ++i) {
+        UT_WAIT(t, reqs[i].done || (i % 4 == 2));
+    }
+    ut_flush(t, &t->main);
+    UT_WAIT(t, uct_iface_event_arm(t->main.iface, UCT_EVENT_SEND_COMP) == UCS_OK);
+    uct_ep_pending_purge(t->ep[1], ft_purge, NULL);
+    for (i = 0; i < REQS; ++i) {
+        CHECK_EQ(reqs[i].purged, i % 4 == 2);
+        CHECK(reqs[i].done != reqs[i].purged);
+    }
+    CHECK_ERR(uct_ep_am_short(t->ep[1], FT_AM, 0, NULL, 0));
+    ft_check_alive(&ft);
+    ft_cleanup(&ft);
+}
+
 /* The sender of a flood dies: what it sent before is good, and then silence. */
 static void killed_sender(ut_t *t)
 {
@@ -519,6 +581,8 @@ static const int ft_put = 0, ft_get = 1;
 FT_KILL(test_killed_idle, 2, killed_idle, NULL)
 FT_KILL(test_killed_check, 2, killed_check, NULL)
 FT_KILL(test_killed_in_flood, 2, killed_in_flood, NULL)
+FT_KILL(test_killed_with_pending_error, 2, killed_with_pending, "error")
+FT_KILL(test_killed_with_pending_ignore, 2, killed_with_pending, "ignore")
 FT_KILL(test_killed_sender, 2, killed_sender, NULL)
 FT_KILL(test_killed_in_put, 2, killed_in_rma, &ft_put)
 FT_KILL(test_killed_in_get, 2, killed_in_rma, &ft_get)
@@ -560,6 +624,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_killed_idle),
         cmocka_unit_test(test_killed_check),
         cmocka_unit_test(test_killed_in_flood),
+        cmocka_unit_test(test_killed_with_pending_error),
+        cmocka_unit_test(test_killed_with_pending_ignore),
         cmocka_unit_test(test_killed_sender),
         cmocka_unit_test(test_killed_in_put),
         cmocka_unit_test(test_killed_in_get),

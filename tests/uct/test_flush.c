@@ -150,6 +150,159 @@ static void markers_counted(ut_t *t)
     fl_cleanup(&fl);
 }
 
+/* ---- operations ---------------------------------------------------------------------------- */
+
+enum { FL_PUTS = 4 };
+
+typedef struct {
+    ut_comp_t        comp;
+    const ut_comp_t *puts;
+    unsigned         posted; /* of these puts */
+} fl_flush_t;
+
+static unsigned fl_ended(const fl_flush_t *flush)
+{
+    unsigned ended = 0, i;
+
+    for (i = 0; i < FL_PUTS; ++i) {
+        ended += flush->puts[i].calls;
+    }
+    return ended;
+}
+
+static void fl_flush_called(uct_completion_t *self)
+{
+    fl_flush_t *flush = (fl_flush_t *)self;
+
+    CHECK_EQ(fl_ended(flush), flush->posted);
+    ++flush->comp.calls;
+    flush->comp.status = self->status;
+}
+
+/* A flush ends behind the completions of what it covers, however these are found out. */
+static void flush_ends_last(ut_t *t)
+{
+    unsigned   rounds = ut_chaos() ? 500 : ut_rounds(3000), round, i;
+    ut_comp_t  puts[FL_PUTS];
+    fl_flush_t flush;
+    uct_iov_t  iov = {.length = 64, .count = 1};
+    ut_mem_t   near;
+    ssize_t    status;
+    fl_t       fl;
+
+    fl_init(&fl, t);
+    ut_mem_init(t, &near, UT_MEM_PRIVATE, 4096);
+    flush.puts = puts;
+    for (round = 0; (t->rank == 0) && (round < rounds); ++round) {
+        flush.posted = 0;
+        ut_comp_init(&flush.comp, 1);
+        flush.comp.super.func = fl_flush_called;
+        for (i = 0; i < FL_PUTS; ++i) {
+            ut_comp_init(&puts[i], 1);
+            iov.buffer = near.addr;
+            iov.memh   = near.memh;
+            status     = UT_POST(t, uct_ep_put_zcopy(t->ep[1], &iov, 1, fl.remotes[1].addr,
+                                                     fl.remotes[1].key.rkey, &puts[i].super));
+            CHECK((status == UCS_OK) || (status == UCS_INPROGRESS));
+            flush.posted += (status == UCS_INPROGRESS);
+        }
+        switch (round / 2 % 4) {
+        case 0:
+            status = UT_POST(t, uct_ep_flush(t->ep[1], 0, &flush.comp.super));
+            break;
+        case 1:
+            status = UT_POST(t, uct_iface_flush(t->main.iface, 0, &flush.comp.super));
+            break;
+        case 2:
+            while ((status = uct_ep_flush(t->ep[1], 0, NULL)) != UCS_OK) {
+                ut_progress(t);
+            }
+            break;
+        default:
+            ut_flush(t, &t->main);
+            status = UCS_OK;
+        }
+        if (round % 2) {
+            ut_spin_ns(ut_random(t) % 500000); /* so that several things arrive in one turn */
+        }
+        CHECK_OK(ut_comp_wait(t, (ucs_status_t)status, &flush.comp));
+        CHECK_EQ(fl_ended(&flush), flush.posted);
+    }
+    ut_barrier(t);
+    ut_mem_cleanup(t, &near);
+    fl_cleanup(&fl);
+}
+
+/*
+ * Operations, a fence and a flush that begin while other peers have all marker slots, on a peer
+ * that has had one of high values: the slot that comes free counts from 0, and all of them end with
+ * it.
+ */
+static void slots_run_out(ut_t *t)
+{
+    enum { EARLIER = 100, GETS = 4 };
+    static ut_comp_t gets[GETS];
+    ucs_status_t     posted[GETS];
+    uct_iov_t        iov = {.length = 64, .count = 1};
+    ut_comp_t        flush;
+    ut_mem_t         near;
+    unsigned         turns, i;
+    uint64_t         word;
+    ssize_t          status;
+    fl_t             fl;
+
+    fl_init(&fl, t);
+    ut_fill(fl.mem.addr, 4096, 7);
+    ut_mem_init(t, &near, UT_MEM_PRIVATE, 4096);
+    ut_barrier(t);
+    if (t->rank == 0) {
+        for (i = 0; i < EARLIER; ++i) {
+            POST_OK(t, uct_ep_get_short(t->ep[1], &word, sizeof(word), fl.remotes[1].addr,
+                                        fl.remotes[1].key.rkey));
+        }
+        ut_flush(t, &t->main);
+        ut_slots_take(t->ep[1]);
+        for (i = 0; i < GETS; ++i) {
+            ut_comp_init(&gets[i], 1);
+            iov.buffer = near.addr + i * iov.length;
+            iov.memh   = near.memh;
+            memset(iov.buffer, 0xee, iov.length);
+            posted[i] = uct_ep_get_zcopy(t->ep[1], &iov, 1, fl.remotes[1].addr,
+                                         fl.remotes[1].key.rkey, &gets[i].super);
+            CHECK_STATUS(posted[i], UCS_INPROGRESS);
+        }
+        CHECK_OK(uct_ep_fence(t->ep[1], 0));
+        CHECK_STATUS(
+            uct_ep_put_short(t->ep[1], "x", 1, fl.remotes[1].addr + 4096, fl.remotes[1].key.rkey),
+            UCS_ERR_NO_RESOURCE); /* behind the fence */
+        for (turns = 0; turns < 200; ++turns) {
+            ut_progress(t);
+        }
+        for (i = 0; i < GETS; ++i) {
+            CHECK_EQ(gets[i].calls, 0); /* nothing can tell that they have ended */
+        }
+        ut_slots_give_one(t->ep[1]);
+        /* the slot is taken by whatever comes first */
+        if (*(const int *)t->arg) {
+            ut_comp_init(&flush, 1);
+            status = UT_POST(t, uct_ep_flush(t->ep[1], 0, &flush.super));
+            CHECK_OK(ut_comp_wait(t, (ucs_status_t)status, &flush));
+        } else {
+            POST_OK(t, uct_ep_put_short(t->ep[1], "x", 1, fl.remotes[1].addr + 4096,
+                                        fl.remotes[1].key.rkey));
+        }
+        for (i = 0; i < GETS; ++i) {
+            UT_WAIT(t, gets[i].calls > 0);
+            CHECK_EQ(gets[i].calls, 1);
+            CHECK_OK(gets[i].status);
+            CHECK_DATA(near.addr + i * iov.length, iov.length, 7);
+        }
+    }
+    ut_barrier(t);
+    ut_mem_cleanup(t, &near);
+    fl_cleanup(&fl);
+}
+
 /* ---- several peers -------------------------------------------------------------------------- */
 
 static void flush_all_peers(ut_t *t)
@@ -321,6 +474,21 @@ static void flush_behind_pending(ut_t *t)
 
 FL_TEST(test_flush_covers_messages, 2, flush_covers_messages)
 FL_TEST(test_markers_counted, 3, markers_counted)
+static const int fl_flush_first = 1, fl_put_first = 0;
+
+static void test_slots_run_out_flush(void **state)
+{
+    (void)state;
+    ut_run(2, slots_run_out, &fl_flush_first);
+}
+
+static void test_slots_run_out_put(void **state)
+{
+    (void)state;
+    ut_run(2, slots_run_out, &fl_put_first);
+}
+
+FL_TEST(test_flush_ends_last, 2, flush_ends_last)
 FL_TEST(test_flush_all_peers, 3, flush_all_peers)
 FL_TEST(test_flush_nested, 2, flush_nested)
 FL_TEST(test_flush_cancel, 2, flush_cancel)
@@ -330,8 +498,10 @@ int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_flush_covers_messages), cmocka_unit_test(test_markers_counted),
-        cmocka_unit_test(test_flush_all_peers),       cmocka_unit_test(test_flush_nested),
-        cmocka_unit_test(test_flush_cancel),          cmocka_unit_test(test_flush_behind_pending),
+        cmocka_unit_test(test_slots_run_out_flush),   cmocka_unit_test(test_slots_run_out_put),
+        cmocka_unit_test(test_flush_ends_last),       cmocka_unit_test(test_flush_all_peers),
+        cmocka_unit_test(test_flush_nested),          cmocka_unit_test(test_flush_cancel),
+        cmocka_unit_test(test_flush_behind_pending),
     };
 
     return ut_main(argc, argv, "flush", tests, sizeof(tests) / sizeof(tests[0]));

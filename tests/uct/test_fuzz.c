@@ -9,11 +9,32 @@
 
 /* ---- at random ------------------------------------------------------------------------------- */
 
+static unsigned ho_slots(const ho_t *ho)
+{
+    return ho->granted ? ho->grant.nslots : 64;
+}
+
+/* Length that a record of this type must have. */
+static size_t ho_record_length(uint8_t type)
+{
+    switch (type) {
+    case UCT_ANGARA_HELLO:
+        return sizeof(uct_angara_hello_t);
+    case UCT_ANGARA_GRANT:
+        return sizeof(uct_angara_grant_t);
+    case UCT_ANGARA_CLOSE:
+        return sizeof(uct_angara_close_t);
+    default:
+        return sizeof(uct_angara_record_t);
+    }
+}
+
 /* A record of random bytes, mostly of a known type, with fields that are often nearly right. */
 static size_t ho_random_record(ho_t *ho, void *record)
 {
     ut_t               *t     = ho->t;
     uct_angara_hello_t *hello = record;
+    uct_angara_grant_t *grant = record;
     uint8_t            *bytes = record;
     size_t              i;
 
@@ -30,10 +51,15 @@ static size_t ho_random_record(ho_t *ho, void *record)
         hello->super.value        = (uint16_t)(ut_random(t) % 80);
         hello->super.shape        = (uint8_t)(HO_SHAPE(HO_SHIFT, ut_random(t) % 16));
     }
-    if (ut_random(t) % 2) {
+    if ((hello->super.type == UCT_ANGARA_GRANT) && (ut_random(t) % 2)) {
+        grant->ring_off  = HO_RING + ut_random(t) % HO_WINDOW;
+        grant->ready_off = HO_READY;
+        grant->nslots    = (uint32_t)(ut_random(t) % 1024);
+    } else if (ut_random(t) % 2) {
         hello->address = ho->address;
     }
-    return (ut_random(t) % 4) ? sizeof(*hello) : 1 + ut_random(t) % sizeof(*hello);
+    return (ut_random(t) % 4) ? ho_record_length(hello->super.type) :
+                                1 + ut_random(t) % sizeof(*hello);
 }
 
 /* Header words that are nearly right, or anything, anywhere that the victim reads. */
@@ -41,7 +67,8 @@ static void ho_random_write(ho_t *ho)
 {
     ut_t    *t     = ho->t;
     uint64_t word  = ut_random(t), offset;
-    unsigned index = (unsigned)(ut_random(t) % (2 * HO_SLOTS));
+    unsigned slots = ho_slots(ho);
+    unsigned index = (unsigned)(ut_random(t) % (2 * slots));
 
     if (ut_random(t) % 2) {
         word = uct_angara_hdr_seq(index) | (ut_random(t) % (1u << UCT_ANGARA_HDR_SEQ_SHIFT));
@@ -56,7 +83,7 @@ static void ho_random_write(ho_t *ho)
         offset = ho->granted ? (ho->grant.ready_off & ~7ull) : 0;
         break;
     default:
-        offset = ho->granted ? ho->grant.ring_off + ((uint64_t)(index % HO_SLOTS) << HO_SHIFT) : 0;
+        offset = ho->granted ? ho->grant.ring_off + ((uint64_t)(index % slots) << HO_SHIFT) : 0;
     }
     ho_put(ho, offset, &word, sizeof(word));
 }
@@ -232,11 +259,12 @@ static void attacker_process(ut_t *t)
                 ho_notify(&ho, &record, ho_random_record(&ho, &record));
             } else {
                 /* not the credits: those are the honest peer's */
-                uint64_t word = uct_angara_hdr_seq(ut_random(t) % HO_SLOTS) |
+                uint64_t word = uct_angara_hdr_seq(ut_random(t) % ho_slots(&ho)) |
                                 ((2 + ut_random(t) % 30) << UCT_ANGARA_HDR_ID_SHIFT) |
                                 HO_LENGTH(ut_random(t) % 8000);
 
-                ho_put(&ho, ho.grant.ring_off + ((ut_random(t) % HO_SLOTS) << HO_SHIFT), &word, 8);
+                ho_put(&ho, ho.grant.ring_off + ((ut_random(t) % ho_slots(&ho)) << HO_SHIFT), &word,
+                       8);
             }
             ho_turn(&ho);
             ut_sleep_ms(ut_random(t) % 16 == 0);

@@ -13,23 +13,25 @@
 typedef struct {
     const char *what;
     uint64_t    header;
+    int         pad;   /* or a pad that ends so many slots behind the ring */
     int         fails; /* the victim must notice: else it is silently nothing */
 } ho_header_t;
 
 static const ho_header_t ho_headers[] = {
-    {"not valid", HO_LENGTH(8), 0},
-    {"another sequence", 1 | HO_LENGTH(8) | (7ull << UCT_ANGARA_HDR_SEQ_SHIFT), 0},
-    {"unknown kind", 1 | HO_LENGTH(8) | 0x80, 1},
-    {"another unknown kind", 1 | HO_LENGTH(8) | 0xc0, 1},
-    {"longest length", 1 | HO_LENGTH(UCT_ANGARA_HDR_LEN_MASK), 1},
-    {"one more than a run", 1 | HO_LENGTH((HO_SLOTS / 4 << HO_SHIFT) - 7), 1},
-    {"a pad of nothing", 1 | HO_LENGTH(0) | UCT_ANGARA_KIND_PAD, 1},
-    {"a pad beyond the end", 1 | HO_LENGTH(HO_SLOTS + 1) | UCT_ANGARA_KIND_PAD, 1},
-    {"a pad short of the end", 1 | HO_LENGTH(HO_SLOTS - 1) | UCT_ANGARA_KIND_PAD, 1},
+    {"not valid", HO_LENGTH(8), 0, 0},
+    {"another sequence", 1 | HO_LENGTH(8) | (7ull << UCT_ANGARA_HDR_SEQ_SHIFT), 0, 0},
+    {"unknown kind", 1 | HO_LENGTH(8) | 0x80, 0, 1},
+    {"another unknown kind", 1 | HO_LENGTH(8) | 0xc0, 0, 1},
+    {"longest length", 1 | HO_LENGTH(UCT_ANGARA_HDR_LEN_MASK), 0, 1},
+    {"one more than a run", 1 | HO_LENGTH((HO_RUN << HO_SHIFT) - 7), 0, 1},
+    {"a pad of nothing", 1 | HO_LENGTH(0) | UCT_ANGARA_KIND_PAD, 0, 1},
+    {"a pad beyond the end", 0, 1, 1},
+    {"a pad short of the end", 0, -1, 1},
 };
 
 static void bad_headers(ut_t *t)
 {
+    uint64_t header;
     unsigned i;
     ho_t     ho;
 
@@ -37,7 +39,12 @@ static void bad_headers(ut_t *t)
     for (i = 0; i < sizeof(ho_headers) / sizeof(ho_headers[0]); ++i) {
         ho_open(&ho, t);
         ho_get_ring(&ho);
-        ho_header(&ho, 0, ho_headers[i].header, 1);
+        header = ho_headers[i].header;
+        if (ho_headers[i].pad != 0) {
+            header = 1 | UCT_ANGARA_KIND_PAD |
+                     HO_LENGTH(ho.grant.nslots + (unsigned)ho_headers[i].pad);
+        }
+        ho_header(&ho, 0, header, 1);
         ho_turns(&ho, 1000);
         if (ho_headers[i].fails && (ho.victim.errors != 1)) {
             ut_fail(__FILE__, __LINE__, "%s: was not noticed", ho_headers[i].what);
@@ -54,21 +61,26 @@ static void bad_headers(ut_t *t)
 /* A run that would leave the ring at its end. */
 static void run_beyond_end(ut_t *t)
 {
+    size_t   run  = ((size_t)HO_RUN << HO_SHIFT) - 8;
+    uint16_t sent = 0;
     unsigned slot;
     ho_t     ho;
 
     ut_md_open(t);
     ho_open(&ho, t);
     ho_get_ring(&ho);
-    for (slot = 0; slot < HO_SLOTS - 2; ++slot) {
-        ho_header(&ho, slot, uct_angara_hdr_am(slot, 1, 8), (uint16_t)(slot + 1));
+    for (slot = 0; slot + HO_RUN + 2 < ho.grant.nslots; slot += HO_RUN) {
+        ho_header(&ho, slot, uct_angara_hdr_am(slot, 1, run), ++sent);
     }
-    HO_WAIT(&ho, ho.messages == HO_SLOTS - 2);
+    for (; slot + 2 < ho.grant.nslots; ++slot) {
+        ho_header(&ho, slot, uct_angara_hdr_am(slot, 1, 8), ++sent);
+    }
+    HO_WAIT(&ho, ho.messages == sent);
     CHECK_EQ(ho.victim.errors, 0); /* all honest until here */
-    ho_header(&ho, slot, uct_angara_hdr_am(slot, 1, 3 << HO_SHIFT), (uint16_t)(slot + 1));
+    ho_header(&ho, slot, uct_angara_hdr_am(slot, 1, run), sent + 1);
     ho_turns(&ho, 1000);
     CHECK_EQ(ho.victim.errors, 1);
-    CHECK_EQ(ho.messages, HO_SLOTS - 2);
+    CHECK_EQ(ho.messages, sent);
     ho_check_alive(&ho);
     ho_close(&ho);
     ut_md_close(t);
@@ -97,34 +109,54 @@ static void bad_ready(ut_t *t)
 
 /* ---- directed: credits ----------------------------------------------------------------------- */
 
+/* Send until there is no more room. @return the last status. */
+static ssize_t ho_fill(ho_t *ho)
+{
+    ssize_t  status = UCS_OK;
+    unsigned sent;
+
+    for (sent = 0; (sent < 100000) && (status == UCS_OK); ++sent) {
+        status = uct_ep_am_short(ho->back, 1, 0, NULL, 0);
+    }
+    ho_turns(ho, 1000);
+    CHECK(sent < 100000); /* more slots were never sent than there are */
+    return status;
+}
+
+static void ho_credit(ho_t *ho, uint64_t credit)
+{
+    ho_put(ho, ho->hello.super.credit_index * (uint64_t)UCT_ANGARA_CREDIT_LINE, &credit,
+           sizeof(credit));
+    ho_landed(ho);
+}
+
+/* Credits for more than was sent, and credits that fall, fail the peer when they are looked at. */
 static void bad_credits(ut_t *t)
 {
-    static const uint64_t credits[] = {UINT64_MAX, 1ull << 63, 1000, 2};
-    unsigned              i, sent;
-    ssize_t               status;
+    static const uint64_t credits[] = {UINT64_MAX, 1ull << 63, 100000};
+    unsigned              i;
     ho_t                  ho;
 
     ut_md_open(t);
     for (i = 0; i < sizeof(credits) / sizeof(credits[0]); ++i) {
         ho_open(&ho, t);
         ho_give_ring(&ho);
-        ho_put(&ho, ho.hello.super.credit_index * (uint64_t)UCT_ANGARA_CREDIT_LINE, &credits[i],
-               sizeof(credits[i]));
-        ho_landed(&ho);
-        for (sent = 0; sent < 100000; ++sent) {
-            status = uct_ep_am_short(ho.back, 1, 0, NULL, 0);
-            if (status != UCS_OK) {
-                break;
-            }
-        }
-        ho_turns(&ho, 1000);
-        /* more slots were never sent than there are; the wrong count fails the peer when looked at
-         */
-        CHECK(sent < 100000);
-        CHECK((ho.victim.errors == 1) || (status == UCS_ERR_NO_RESOURCE));
+        ho_credit(&ho, credits[i]);
+        CHECK_STATUS(ho_fill(&ho), UCS_ERR_CONNECTION_RESET);
+        CHECK_EQ(ho.victim.errors, 1);
         ho_check_alive(&ho);
         ho_close(&ho);
     }
+
+    ho_open(&ho, t);
+    ho_give_ring(&ho);
+    ho_credit(&ho, 2);
+    CHECK_STATUS(ho_fill(&ho), UCS_ERR_NO_RESOURCE);
+    CHECK_EQ(ho.victim.errors, 0); /* honest until here */
+    ho_credit(&ho, 1);
+    CHECK_STATUS(ho_fill(&ho), UCS_ERR_CONNECTION_RESET);
+    CHECK_EQ(ho.victim.errors, 1);
+    ho_close(&ho);
     ut_md_close(t);
 }
 
@@ -211,35 +243,219 @@ static void many_hellos(ut_t *t)
     ut_md_close(t);
 }
 
+/*
+ * A ready word of a ring that doesn't exist, at the end of the array. Only with more rings than are
+ * polled directly is the array looked at.
+ */
+static void ready_beyond_rings(ut_t *t)
+{
+    enum { RINGS = UCT_ANGARA_HOT_RINGS + 1 };
+    static ho_t hos[RINGS];
+    uint64_t    first;
+    uint16_t    word = 0x5a5a;
+    unsigned    i;
+
+    setenv("UCX_ANGARA_MAX_PEERS", "5", 1);
+    ut_md_open(t);
+    hos[0].t = t;
+    ho_victim_open(&hos[0]);
+    for (i = 0; i < RINGS; ++i) {
+        if (i > 0) {
+            hos[i].t      = t;
+            hos[i].victim = hos[0].victim;
+        }
+        ho_attacker_open(&hos[i]);
+        ho_get_ring(&hos[i]);
+    }
+    first = hos[0].grant.ready_off - hos[0].grant.super.value * sizeof(word);
+    for (i = RINGS; i < RINGS + 27; ++i) { /* to the end of the array */
+        ho_put(&hos[0], first + i * sizeof(word), &word, sizeof(word));
+    }
+    ho_landed(&hos[0]);
+    ho_turns(&hos[0], 1000);
+    for (i = 0; i < RINGS; ++i) { /* all are served as before */
+        ho_header(&hos[i], 0, uct_angara_hdr_am(0, 1, 8), 1);
+        HO_WAIT(&hos[i], hos[0].messages == i + 1);
+    }
+    for (i = 0; i < RINGS; ++i) {
+        ho_attacker_close(&hos[i]);
+    }
+    ut_iface_close(&hos[0].victim);
+    ut_md_close(t);
+}
+
+/* Rings and credit lines that are not free. */
+static unsigned ho_ids_used(const ho_t *ho)
+{
+    const uct_angara_iface_t *iface = (const uct_angara_iface_t *)ho->victim.iface;
+
+    return (unsigned)(ucs_popcount(iface->ring_ids.used[0]) +
+                      ucs_popcount(iface->credit_ids.used[0]));
+}
+
+/*
+ * Peers that fail, are left to themselves or start over, and go away in the end, many more of them
+ * than there can be at a time: each finds a ring, and a credit line.
+ */
+static void failed_then_gone(ut_t *t)
+{
+    enum { ROUNDS = 24 };
+    unsigned round;
+    ho_t     ho;
+
+    setenv("ANGARA_PEER_CHECK", "5", 1);
+    setenv("UCX_ANGARA_MAX_PEERS", "4", 1);
+    setenv("UCX_ANGARA_DEAD_PEER", "ignore", 1);
+    ut_md_open(t);
+    memset(&ho, 0, sizeof(ho));
+    ho.t = t;
+    ho_victim_open(&ho);
+    for (round = 0; round < ROUNDS; ++round) {
+        ho_attacker_open(&ho);
+        ho_connect_back(&ho);
+        ho_get_ring(&ho);
+        ho_give_ring(&ho);
+        if (round % 3 == 1) {
+            ho_get_ring(&ho); /* it starts over, which costs a ring until its end */
+        } else if (round % 3 == 2) {
+            ho_header(&ho, 0, 1 | HO_LENGTH(8) | 0x80, 1); /* nonsense: it fails */
+            HO_WAIT(&ho, ho.victim.errors == 1);
+            ho.victim.errors = 0;
+        }
+        if (round & 1) { /* forgotten before its end, or after */
+            uct_ep_destroy(ho.back);
+            ho_turns(&ho, 100);
+            ho_attacker_close(&ho);
+        } else {
+            ho_attacker_close(&ho);
+            ut_progress_ms(t, 5);
+            uct_ep_destroy(ho.back);
+        }
+        /* its end is noticed at a check of peers: then nothing of it is left */
+        UT_WAIT(t, ho_ids_used(&ho) == 0);
+        ho.victim.errors = 0;
+    }
+    ut_iface_close(&ho.victim);
+    ut_md_close(t);
+}
+
+/* Greetings that can't be granted are refused, so that the sender doesn't wait, and both say why.
+ */
+static void refused_hellos(ut_t *t)
+{
+    static const struct {
+        unsigned    run;
+        unsigned    shift;
+        const char *said; /* by the victim, which nobody else can tell that its peer is mad */
+    } hellos[] = {
+        {0, HO_SHIFT, "impossible ring (runs of 0 slots"},
+        {1, UCT_ANGARA_SLOT_SHIFT_MAX + 1, "impossible ring"},
+        {1, 0xf + UCT_ANGARA_SLOT_SHIFT_MIN, "impossible ring"},
+        {UINT16_MAX, HO_SHIFT, NULL},
+        {UINT16_MAX, UCT_ANGARA_SLOT_SHIFT_MAX, NULL},
+        {67, HO_SHIFT, NULL}, /* 8576 bytes: one slot more than the default */
+        {4, UCT_ANGARA_SLOT_SHIFT_MAX, NULL},
+    };
+    uct_angara_hello_t hello;
+    unsigned           i;
+    ho_t               ho;
+
+    ut_log_watch();
+    ut_md_open(t);
+    for (i = 0; i < sizeof(hellos) / sizeof(hellos[0]); ++i) {
+        ho_open(&ho, t);
+        hello             = ho_hello(&ho);
+        hello.super.value = (uint16_t)hellos[i].run;
+        hello.super.shape = (uint8_t)HO_SHAPE(hellos[i].shift, UCT_ANGARA_NO_SEGS);
+        ut_log_forget();
+        ho_notify(&ho, &hello, sizeof(hello));
+        HO_WAIT(&ho, ho.refused);
+        CHECK_EQ(ho.refusal.shape, UCT_ANGARA_REFUSE_SHAPE);
+        CHECK_EQ(ho.refusal.epoch, hello.super.epoch);
+        CHECK((hellos[i].said == NULL) || ut_log_has(hellos[i].said));
+        CHECK(!ho.granted);
+        /* a sane greeting is granted afterwards */
+        ho_get_ring(&ho);
+        CHECK_EQ(ho.victim.errors, 0);
+        ho_close(&ho);
+    }
+    ut_md_close(t);
+}
+
+/* The other side of a refusal: the endpoint fails and tells which settings to compare. */
+static void refused_by_peer(ut_t *t)
+{
+    uct_angara_record_t record;
+    ho_t                ho;
+
+    ut_md_open(t);
+    ho_open(&ho, t);
+    CHECK_STATUS(uct_ep_am_short(ho.back, 1, 0, NULL, 0), UCS_ERR_NO_RESOURCE);
+    HO_WAIT(&ho, ho.greeted);
+    record              = ho_record(UCT_ANGARA_REFUSE);
+    record.epoch        = ho.hello.super.epoch;
+    record.credit_index = ho.hello.super.credit_index;
+    record.shape        = UCT_ANGARA_REFUSE_SHAPE;
+    ho_notify(&ho, &record, sizeof(record));
+    HO_WAIT(&ho, ho.victim.errors == 1);
+    CHECK(strstr(ho_peer(&ho)->reason, "UCX_ANGARA_SEG_SIZE") != NULL);
+    CHECK_STATUS(uct_ep_am_short(ho.back, 1, 0, NULL, 0), UCS_ERR_REJECTED);
+    ho_close(&ho);
+    ut_md_close(t);
+}
+
+/* Grants of a ring that can't be: where it lies, and how many slots it has. */
 static void bad_grants(ut_t *t)
 {
-    static const uint64_t offsets[][2] = {
-        {UINT64_MAX, 0},  {UINT64_MAX - 4096, 0}, {HO_WINDOW, 0}, {HO_WINDOW - 64, 0},
-        {1, HO_READY},    {HO_RING, HO_WINDOW},   {HO_RING, 1},   {HO_RING, UINT64_MAX - 1},
-        {1ull << 63, 64}, {HO_RING, 1ull << 62},
+    static const struct {
+        uint64_t ring_off, ready_off;
+        int64_t  nslots; /* 0: as the victim needs; negative: so many less than that */
+    } grants[] = {
+        {UINT64_MAX, 0, 0},
+        {UINT64_MAX - 4096, 0, 0},
+        {HO_WINDOW, 0, 0},
+        {HO_WINDOW - 64, 0, 0},
+        {1, HO_READY, 0},
+        {HO_RING, HO_WINDOW, 0},
+        {HO_RING, 1, 0},
+        {HO_RING, UINT64_MAX - 1, 0},
+        {1ull << 63, 64, 0},
+        {HO_RING, 1ull << 62, 0},
+        {HO_RING, HO_READY, -1},
+        {HO_RING, HO_READY, UCT_ANGARA_SLOTS_MIN - 1},
+        {HO_RING, HO_READY, 1},
+        {HO_RING, HO_READY, UCT_ANGARA_SLOTS_MAX + 1},
+        {HO_RING, HO_READY, UINT32_MAX},
+        {HO_RING, HO_READY, 1 << 31},
+        {HO_RING, HO_READY, HO_WINDOW >> HO_SHIFT}, /* just beyond the window */
     };
+    const char        *reason;
     uct_angara_grant_t grant;
     unsigned           i;
     ho_t               ho;
 
     ut_md_open(t);
-    for (i = 0; i < 2 + sizeof(offsets) / sizeof(offsets[0]); ++i) {
+    for (i = 0; i < 3 + sizeof(grants) / sizeof(grants[0]); ++i) {
         ho_open(&ho, t);
         memset(&grant, 0, sizeof(grant));
         grant.super = ho_record(UCT_ANGARA_GRANT);
-        if (i >= 2) {
+        if (i >= 3) {
             CHECK_STATUS(uct_ep_am_short(ho.back, 1, 0, NULL, 0), UCS_ERR_NO_RESOURCE);
             HO_WAIT(&ho, ho.greeted);
-            grant.super.epoch        = ho.hello.super.epoch;
-            grant.super.credit_index = ho.hello.super.credit_index;
-            grant.ring_off           = offsets[i - 2][0];
-            grant.ready_off          = offsets[i - 2][1];
+            grant           = ho_grant(&ho);
+            grant.ring_off  = grants[i - 3].ring_off;
+            grant.ready_off = grants[i - 3].ready_off;
+            grant.nslots    = (uint32_t)(grants[i - 3].nslots +
+                                      ((grants[i - 3].nslots <= 0) ? grant.nslots : 0));
         } /* else: nobody asked */
-        ho_notify(&ho, &grant, (i == 1) ? 9 : sizeof(grant));
+        ho_notify(&ho, &grant, (i == 1) ? 9 : (i == 2) ? sizeof(grant) - 4 : sizeof(grant));
         ho_turns(&ho, 500);
-        if (i >= 2) {
+        if (i >= 3) {
             CHECK_EQ(ho.victim.errors, 1);
             CHECK_ERR(uct_ep_am_short(ho.back, 1, 0, NULL, 0));
+            reason = ho_peer(&ho)->reason;
+            CHECK((strstr(reason, "a ring outside its window") != NULL) ||
+                  (strstr(reason, "a ring of an impossible size") != NULL));
         }
         ho_check_alive(&ho);
         ho_close(&ho);
@@ -300,16 +516,22 @@ HO_TEST(bad_ready)
 HO_TEST(bad_credits)
 HO_TEST(bad_hellos)
 HO_TEST(many_hellos)
+HO_TEST(ready_beyond_rings)
+HO_TEST(failed_then_gone)
+HO_TEST(refused_hellos)
+HO_TEST(refused_by_peer)
 HO_TEST(bad_grants)
 HO_TEST(bad_closes)
 
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bad_headers), cmocka_unit_test(test_run_beyond_end),
-        cmocka_unit_test(test_bad_ready),   cmocka_unit_test(test_bad_credits),
-        cmocka_unit_test(test_bad_hellos),  cmocka_unit_test(test_many_hellos),
-        cmocka_unit_test(test_bad_grants),  cmocka_unit_test(test_bad_closes),
+        cmocka_unit_test(test_bad_headers),        cmocka_unit_test(test_run_beyond_end),
+        cmocka_unit_test(test_bad_ready),          cmocka_unit_test(test_bad_credits),
+        cmocka_unit_test(test_bad_hellos),         cmocka_unit_test(test_many_hellos),
+        cmocka_unit_test(test_ready_beyond_rings), cmocka_unit_test(test_failed_then_gone),
+        cmocka_unit_test(test_refused_hellos),     cmocka_unit_test(test_refused_by_peer),
+        cmocka_unit_test(test_bad_grants),         cmocka_unit_test(test_bad_closes),
     };
 
     return ut_main(argc, argv, "hostile", tests, sizeof(tests) / sizeof(tests[0]));

@@ -18,6 +18,7 @@ export UCX_LOG_LEVEL=fatal CMOCKA_MESSAGE_OUTPUT=TAP
 # Which tests are about the rule that a mutant breaks.
 declare -rA filters=(
     [marker_before_data]='test_??t_zcopy_done*'
+    [batch_after_marker]='test_??t_zcopy_done*'
     [self_marker_put]='test_put_zcopy_done*'
     [self_marker_flush]='test_put_flushed*'
     [slot_reuse]='test_flush_pipeline*'
@@ -64,7 +65,7 @@ for seed in "${seeds[@]}"; do
     failures=$(count_failures '*')
     [[ $failures == 0 ]] && ok=yes || ok=no
     report "$ok" "no mutant, seed $seed: $failures tests fail"
-    for mutant in marker_before_data self_marker_put self_marker_flush slot_reuse fence_nowait; do
+    for mutant in "${!filters[@]}"; do
         export ANGARA_MUTANT=$mutant
         failures=$(count_failures "${filters[$mutant]}")
         [[ $failures == [1-9]* ]] && ok=yes || ok=no

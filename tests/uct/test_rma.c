@@ -449,6 +449,83 @@ static void rma_refusals(ut_t *t)
     rma_cleanup(&rma);
 }
 
+/*
+ * "No resource" means that nothing was started, in whatever piece it came: the caller uses the
+ * memory for something else, and tries no more.
+ */
+static void rma_iov_refused(ut_t *t)
+{
+    enum { OPS = 600, BLOCK = 256, PIECES = 15 };
+    static ut_comp_t comps[OPS];
+    static uint8_t   refused[OPS];
+    size_t           length = BLOCK - 7;
+    uct_iov_t        iov[PIECES];
+    unsigned         count = 0, i;
+    ucs_status_t     status;
+    rma_t            rma;
+
+    rma_init(&rma, t);
+    CHECK(rma.iface->attr.cap.put.max_iov >= PIECES);
+    for (i = OPS / 2; i < OPS; ++i) {
+        ut_fill(rma.far.addr + i * BLOCK, length, i);
+    }
+    ut_barrier(t);
+    for (i = 0; (t->rank == 0) && (i < OPS); ++i) { /* half of them puts, then gets */
+        char *buffer = rma.near.addr + i * BLOCK;
+
+        ut_fill(buffer, length, i < OPS / 2 ? i : i + 1);
+        ut_iov_cut(t, buffer, length, rma.near.memh, iov, PIECES);
+        ut_comp_init(&comps[i], 1);
+        status = (i < OPS / 2 ? uct_ep_put_zcopy : uct_ep_get_zcopy)(
+            rma.ep, iov, PIECES, rma_addr(&rma, i * BLOCK), rma_key(&rma), &comps[i].super);
+        if (status == UCS_ERR_NO_RESOURCE) {
+            refused[i] = 1;
+            ++count;
+            memset(buffer, 0xee, length);
+            if (ut_random(t) % 4 == 0) {
+                ut_progress(t);
+            }
+        } else {
+            CHECK((status == UCS_OK) || (status == UCS_INPROGRESS));
+            comps[i].calls += (status == UCS_OK);
+        }
+    }
+    if (t->rank == 0) {
+        CHECK((count > 0) || !ut_chaos());
+        for (i = 0; i < OPS; ++i) {
+            UT_WAIT(t, comps[i].calls == !refused[i]);
+        }
+        ut_flush(t, rma.iface);
+        ut_send(t, 1, refused, sizeof(refused));
+        for (i = OPS / 2; i < OPS; ++i) {
+            char *buffer = rma.near.addr + i * BLOCK;
+
+            if (!refused[i]) {
+                CHECK_DATA(buffer, length, i);
+                continue;
+            }
+            for (count = 0; count < length; ++count) {
+                CHECK_EQ((uint8_t)buffer[count], 0xee);
+            }
+        }
+    } else {
+        ut_recv(t, 0, refused, sizeof(refused));
+        for (i = 0; i < OPS / 2; ++i) {
+            char *block = rma.far.addr + i * BLOCK;
+
+            if (!refused[i]) {
+                CHECK_DATA(block, length, i);
+                continue;
+            }
+            for (count = 0; count < length; ++count) {
+                CHECK_EQ((uint8_t)block[count], 0x55);
+            }
+        }
+    }
+    ut_barrier(t);
+    rma_cleanup(&rma);
+}
+
 /* ---- the tests ----------------------------------------------------------------------------- */
 
 static const rma_where_t rma_remote_private = {2, 0, UT_MEM_PRIVATE};
@@ -486,14 +563,22 @@ RMA_TESTS(get_bcopy)
 RMA_TESTS(get_zcopy)
 RMA_TESTS(mix)
 RMA_TEST(refusals, remote_private)
+RMA_TEST(iov_refused, remote_private)
+RMA_TEST(iov_refused, remote_alloc)
 
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
-        RMA_LIST(put_short), RMA_LIST(put_bcopy),
-        RMA_LIST(put_zcopy), RMA_LIST(get_short),
-        RMA_LIST(get_bcopy), RMA_LIST(get_zcopy),
-        RMA_LIST(mix),       cmocka_unit_test(test_refusals_remote_private),
+        RMA_LIST(put_short),
+        RMA_LIST(put_bcopy),
+        RMA_LIST(put_zcopy),
+        RMA_LIST(get_short),
+        RMA_LIST(get_bcopy),
+        RMA_LIST(get_zcopy),
+        RMA_LIST(mix),
+        cmocka_unit_test(test_refusals_remote_private),
+        cmocka_unit_test(test_iov_refused_remote_private),
+        cmocka_unit_test(test_iov_refused_remote_alloc),
     };
 
     return ut_main(argc, argv, "rma", tests, sizeof(tests) / sizeof(tests[0]));

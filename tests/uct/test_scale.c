@@ -13,7 +13,9 @@
 
 #define SC_AM    4
 #define SC_PEERS 64
-#define SC_LIMIT ((size_t)64 << 10) /* bytes per connected peer */
+#define SC_FIRST 4
+#define SC_LIMIT ((size_t)64 << 10)  /* bytes per connected peer */
+#define SC_BIG   ((size_t)520 << 10) /* the same of the first SC_FIRST */
 
 /* Rank 1: SC_PEERS interfaces, each with an endpoint to rank 0's. */
 typedef struct {
@@ -81,17 +83,22 @@ static void sc_send(ut_t *t, unsigned i, uint64_t number)
     POST_OK(t, uct_ep_am_short(sc_crowd.ep[i], SC_AM, i, &number, sizeof(number)));
 }
 
-static void sc_crowd_open(ut_t *t, unsigned count)
+static void sc_crowd_join(ut_t *t, unsigned first, unsigned end)
 {
     unsigned i;
 
-    memset(&sc_crowd, 0, sizeof(sc_crowd));
-    for (i = 0; i < count; ++i) {
+    for (i = first; i < end; ++i) {
         ut_iface_open(t, &sc_crowd.iface[i]);
         CHECK_OK(uct_iface_set_am_handler(sc_crowd.iface[i].iface, SC_AM, sc_ignore, NULL, 0));
         sc_crowd.ep[i] = ut_ep_create(&sc_crowd.iface[i], &t->addr[0]);
         sc_send(t, i, 0);
     }
+}
+
+static void sc_crowd_open(ut_t *t, unsigned count)
+{
+    memset(&sc_crowd, 0, sizeof(sc_crowd));
+    sc_crowd_join(t, 0, count);
 }
 
 static void sc_crowd_close(ut_t *t, unsigned count)
@@ -119,49 +126,71 @@ static void sc_open(ut_t *t)
 
 /* ---- memory -------------------------------------------------------------------------------- */
 
-/* Both directions: rank 0 receives from and sends to every peer. */
-static void sc_memory_rank0(ut_t *t, uct_ep_h *eps, size_t *before)
+/*
+ * Rank 0 receives from and sends to peers first to end-1, which connect now. @return bytes that
+ * each of them costs.
+ */
+static size_t sc_connect(ut_t *t, uct_ep_h *eps, unsigned first, unsigned end)
 {
     ut_addr_t addr;
-    size_t    after;
+    size_t    before, each;
     unsigned  i;
 
     ut_progress_ms(t, 10);
-    *before = sc_memory();
-    ut_send_word(t, 1, 0);
-    UT_WAIT(t, sc_sink.total == SC_PEERS);
-    for (i = 0; i < SC_PEERS; ++i) {
+    before = sc_memory();
+    ut_send_word(t, 1, end);
+    UT_WAIT(t, sc_sink.total == end);
+    for (i = first; i < end; ++i) {
         ut_recv(t, 1, &addr, sizeof(addr));
         eps[i] = ut_ep_create(&t->main, &addr);
         POST_OK(t, uct_ep_am_short(eps[i], SC_AM, 0, NULL, 0));
     }
     ut_flush(t, &t->main);
-    after = sc_memory();
-    fprintf(stderr, "# %zu bytes per connected peer\n", (after - *before) / SC_PEERS);
-    /* chaos mode cuts messages into several puts: their flags make rings a page larger */
-    CHECK((after - *before) / SC_PEERS <= SC_LIMIT + (ut_chaos() ? 4096 : 0));
-    CHECK((after - *before) / SC_PEERS >= 1024); /* else nothing was measured */
+    each = (sc_memory() - before) / (end - first);
+    fprintf(stderr, "# %zu bytes per connected peer, from the %u. to the %u.\n", each, first + 1,
+            end);
+    CHECK(each >= 1024); /* else nothing was measured */
+    return each;
 }
 
+/* The first few peers get big rings, unless told otherwise. */
 static void memory_per_peer(ut_t *t)
 {
-    uct_ep_h eps[SC_PEERS];
-    size_t   before;
-    unsigned i;
+    const char *slots = t->arg;
+    uct_ep_h    eps[SC_PEERS];
+    unsigned    i;
 
+    if (slots != NULL) {
+        setenv("UCX_ANGARA_RING_SLOTS", slots, 1);
+    }
     sc_open(t);
     if (t->rank == 0) {
-        sc_memory_rank0(t, eps, &before);
+        /* chaos mode cuts messages into several puts: their flags make rings a 16th larger */
+        size_t flags = ut_chaos() ? 16 : SIZE_MAX;
+        size_t big   = (slots == NULL) ? SC_BIG : SC_LIMIT;
+        size_t each;
+
+        each = sc_connect(t, eps, 0, SC_FIRST);
+        CHECK(each <= big + big / flags);
+        CHECK((slots != NULL) || (each > SC_LIMIT)); /* they did get big ones */
+        each = sc_connect(t, eps, SC_FIRST, SC_PEERS);
+        CHECK(each <= SC_LIMIT + SC_LIMIT / flags);
         ut_send_word(t, 1, 0);
         for (i = 0; i < SC_PEERS; ++i) {
             uct_ep_destroy(eps[i]);
         }
         CHECK_EQ(ut_recv_word(t, 1), 1);
     } else {
-        ut_recv_word(t, 0);
-        sc_crowd_open(t, SC_PEERS);
-        for (i = 0; i < SC_PEERS; ++i) {
-            ut_send(t, 0, &sc_crowd.iface[i].addr, sizeof(sc_crowd.iface[i].addr));
+        unsigned end = 0, first;
+
+        memset(&sc_crowd, 0, sizeof(sc_crowd));
+        while (end < SC_PEERS) {
+            first = end;
+            end   = (unsigned)ut_recv_word(t, 0);
+            sc_crowd_join(t, first, end);
+            for (i = first; i < end; ++i) {
+                ut_send(t, 0, &sc_crowd.iface[i].addr, sizeof(sc_crowd.iface[i].addr));
+            }
         }
         ut_recv_word(t, 0);
         sc_crowd_close(t, SC_PEERS);
@@ -391,6 +420,13 @@ static void different_shapes(ut_t *t)
     }
 
 SC_TEST(memory_per_peer)
+
+static void test_memory_per_peer_small(void **state)
+{
+    (void)state;
+    ut_run(2, memory_per_peer, "440");
+}
+
 SC_TEST(memory_reused)
 SC_TEST(silent_peers)
 SC_TEST(crowd)
@@ -400,9 +436,13 @@ SC_TEST(different_shapes)
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_memory_per_peer), cmocka_unit_test(test_memory_reused),
-        cmocka_unit_test(test_silent_peers),    cmocka_unit_test(test_crowd),
-        cmocka_unit_test(test_too_many_peers),  cmocka_unit_test(test_different_shapes),
+        cmocka_unit_test(test_memory_per_peer),
+        cmocka_unit_test(test_memory_per_peer_small),
+        cmocka_unit_test(test_memory_reused),
+        cmocka_unit_test(test_silent_peers),
+        cmocka_unit_test(test_crowd),
+        cmocka_unit_test(test_too_many_peers),
+        cmocka_unit_test(test_different_shapes),
     };
 
     return ut_main(argc, argv, "scale", tests, sizeof(tests) / sizeof(tests[0]));

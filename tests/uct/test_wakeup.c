@@ -333,6 +333,65 @@ static void room(ut_t *t)
     ut_close(t);
 }
 
+/*
+ * Puts without completion: what the library has queued of them, because the peer's helper does them
+ * one after another, goes on although their initiator sleeps, whatever it has armed for.
+ */
+static void puts_go_on(ut_t *t)
+{
+    enum { PUTS = 6 };
+    unsigned           rounds = ut_rounds(300), round, i;
+    volatile uint64_t *words;
+    struct pollfd      pfd[2];
+    ut_remote_t        remotes[UT_MAX_RANKS];
+    ut_mem_t           mem;
+    uint64_t           value;
+    ucs_status_t       status;
+    wu_t               wu;
+
+    wu_init(&wu, t);
+    ut_mem_init(t, &mem, UT_MEM_PRIVATE, 4096);
+    memset(mem.addr, 0, 4096);
+    ut_mem_exchange(t, &mem, remotes);
+    ut_barrier(t);
+    words  = (volatile uint64_t *)(void *)mem.addr;
+    pfd[0] = (struct pollfd){.fd = wu.fd, .events = POLLIN};
+    pfd[1] = (struct pollfd){.fd = t->fd[1 - t->rank], .events = POLLIN};
+    for (round = 1; round <= rounds; ++round) {
+        if (t->rank == 1) {
+            for (i = 0; i < PUTS; ++i) {
+                UT_WAIT(t, words[i] == round);
+            }
+            ut_send_word(t, 0, round);
+            CHECK_EQ(ut_recv_word(t, 0), round);
+            continue;
+        }
+        value = round;
+        for (i = 0; i < PUTS; ++i) {
+            POST_OK(t, uct_ep_put_short(t->ep[1], &value, sizeof(value), remotes[1].addr + i * 8,
+                                        remotes[1].key.rkey));
+        }
+        for (pfd[1].revents = 0; !pfd[1].revents;) {
+            status = uct_iface_event_arm(t->main.iface,
+                                         (round % 2) ? UCT_EVENT_SEND_COMP : UCT_EVENT_RECV);
+            if (status == UCS_OK) {
+                CHECK(poll(pfd, 2, WU_PATIENCE) > 0); /* else it sleeps for ever */
+            } else {
+                CHECK_STATUS(status, UCS_ERR_BUSY);
+            }
+            ut_progress(t);
+        }
+        CHECK_EQ(ut_recv_word(t, 1), round);
+        ut_send_word(t, 1, round);
+    }
+    ut_barrier(t);
+    ut_flush(t, &t->main);
+    ut_barrier(t);
+    ut_remotes_release(t, remotes);
+    ut_mem_cleanup(t, &mem);
+    ut_close(t);
+}
+
 /* ---- the tests ----------------------------------------------------------------------------- */
 
 #define WU_TEST(_name, _nranks, _func) \
@@ -347,13 +406,14 @@ WU_TEST(test_race, 2, race)
 WU_TEST(test_race_many, 3, race_many)
 WU_TEST(test_send_completion, 2, send_completion)
 WU_TEST(test_room, 2, room)
+WU_TEST(test_puts_go_on, 2, puts_go_on)
 
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_steps),     cmocka_unit_test(test_race),
         cmocka_unit_test(test_race_many), cmocka_unit_test(test_send_completion),
-        cmocka_unit_test(test_room),
+        cmocka_unit_test(test_room),      cmocka_unit_test(test_puts_go_on),
     };
 
     return ut_main(argc, argv, "wakeup", tests, sizeof(tests) / sizeof(tests[0]));

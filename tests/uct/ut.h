@@ -183,6 +183,11 @@ void ut_mem_cleanup(ut_t *t, ut_mem_t *mem);
 void ut_mem_exchange(ut_t *t, const ut_mem_t *mem, ut_remote_t *remotes);
 void ut_remotes_release(ut_t *t, ut_remote_t *remotes);
 
+/* What UCX's log says from now on, at the level of warnings or above: watched, and not printed. */
+void ut_log_watch(void);
+void ut_log_forget(void);
+int  ut_log_has(const char *text);
+
 /* Callback of put_bcopy and am_bcopy: packs this. */
 typedef struct {
     const void *buffer;

@@ -46,7 +46,7 @@ void ho_attacker_open(ho_t *ho)
     CHECK_EQ(angara_peer_connect(ho->pe, &target, &ho->peer), ANGARA_OK);
     CHECK_EQ(angara_marker_slot_get(ho->pe, &ho->slot), ANGARA_OK);
     ho->value   = *ho->slot;
-    ho->granted = ho->greeted = 0;
+    ho->granted = ho->greeted = ho->refused = 0;
 }
 
 /* The victim's endpoint to the attacker, so that it hears of failures. */
@@ -67,13 +67,18 @@ void ho_open(ho_t *ho, ut_t *t)
     ho_connect_back(ho);
 }
 
-void ho_close(ho_t *ho)
+void ho_attacker_close(ho_t *ho)
 {
-    uct_ep_destroy(ho->back);
     angara_marker_slot_put(ho->pe, ho->slot);
     angara_peer_disconnect(ho->peer);
     angara_pe_destroy(ho->pe);
     CHECK_EQ(angara_close(ho->dom), ANGARA_OK);
+}
+
+void ho_close(ho_t *ho)
+{
+    uct_ep_destroy(ho->back);
+    ho_attacker_close(ho);
     ut_progress(ho->t);
     ut_iface_close(&ho->victim);
 }
@@ -95,6 +100,9 @@ void ho_turn(ho_t *ho)
         } else if (event.data[0] == UCT_ANGARA_HELLO) {
             memcpy(&ho->hello, event.data, sizeof(ho->hello));
             ho->greeted = 1;
+        } else if (event.data[0] == UCT_ANGARA_REFUSE) {
+            memcpy(&ho->refusal, event.data, sizeof(ho->refusal));
+            ho->refused = 1;
         }
     }
 }
@@ -145,8 +153,14 @@ uct_angara_hello_t ho_hello(const ho_t *ho)
     uct_angara_hello_t hello = {.super = ho_record(UCT_ANGARA_HELLO), .address = ho->address};
 
     hello.super.shape = HO_SHAPE(HO_SHIFT, UCT_ANGARA_NO_SEGS);
-    hello.super.value = HO_SLOTS;
+    hello.super.value = HO_RUN;
     return hello;
+}
+
+/* What the victim knows of the attacker. */
+uct_angara_peer_t *ho_peer(const ho_t *ho)
+{
+    return ((uct_angara_ep_t *)ho->back)->peer;
 }
 
 /* Ask for a ring as an honest peer would. */
@@ -159,17 +173,26 @@ void ho_get_ring(ho_t *ho)
     HO_WAIT(ho, ho->granted);
 }
 
+/* An honest answer to the victim's greeting: the smallest ring that takes its longest run. */
+uct_angara_grant_t ho_grant(const ho_t *ho)
+{
+    uct_angara_grant_t grant = {
+        .super = ho_record(UCT_ANGARA_GRANT), .ring_off = HO_RING, .ready_off = HO_READY};
+
+    grant.super.epoch        = ho->hello.super.epoch;
+    grant.super.credit_index = ho->hello.super.credit_index;
+    grant.nslots             = ucs_max(4u * ho->hello.super.value, UCT_ANGARA_SLOTS_MIN);
+    return grant;
+}
+
 /* Have the victim ask for a ring, and grant it one. */
 void ho_give_ring(ho_t *ho)
 {
-    uct_angara_grant_t grant = {.super = ho_record(UCT_ANGARA_GRANT)};
+    uct_angara_grant_t grant;
 
     CHECK_STATUS(uct_ep_am_short(ho->back, 1, 0, NULL, 0), UCS_ERR_NO_RESOURCE);
     HO_WAIT(ho, ho->greeted);
-    grant.super.epoch        = ho->hello.super.epoch;
-    grant.super.credit_index = ho->hello.super.credit_index;
-    grant.ring_off           = HO_RING;
-    grant.ready_off          = HO_READY;
+    grant = ho_grant(ho);
     ho_notify(ho, &grant, sizeof(grant));
     POST_OK(ho->t, uct_ep_am_short(ho->back, 1, 0, NULL, 0));
     ut_flush(ho->t, &ho->victim);

@@ -13,7 +13,7 @@
 #define HO_WINDOW              ((size_t)1 << 20)
 #define HO_RING                ((uint64_t)64 << 10) /* where the attacker grants its ring */
 #define HO_READY               ((uint64_t)32 << 10) /* and the ready word */
-#define HO_SLOTS               64
+#define HO_RUN                 4 /* slots of our longest run: a ring of any size takes that */
 #define HO_SHIFT               7 /* log2 of bytes per slot */
 #define HO_SHAPE(_shift, _seg) (((_shift)-UCT_ANGARA_SLOT_SHIFT_MIN) | ((_seg) << 4))
 
@@ -32,15 +32,18 @@ typedef struct {
     char                 *window;
     angara_marker_slot_t *slot;
     uint64_t              value;
-    uct_angara_grant_t    grant; /* the victim's, once it came */
-    uct_angara_hello_t    hello; /* the victim's */
+    uct_angara_grant_t    grant;   /* the victim's, once it came */
+    uct_angara_hello_t    hello;   /* the victim's */
+    uct_angara_record_t   refusal; /* the victim's */
     int                   granted;
     int                   greeted;
+    int                   refused;
 } ho_t;
 
 ucs_status_t        ho_receive(void *arg, void *data, size_t length, unsigned flags);
 void                ho_victim_open(ho_t *ho);
 void                ho_attacker_open(ho_t *ho);
+void                ho_attacker_close(ho_t *ho);
 void                ho_connect_back(ho_t *ho);
 void                ho_open(ho_t *ho, ut_t *t);
 void                ho_close(ho_t *ho);
@@ -50,7 +53,9 @@ void                ho_check_alive(ho_t *ho);
 void                ho_notify(ho_t *ho, const void *record, size_t length);
 uct_angara_record_t ho_record(uint8_t type);
 uct_angara_hello_t  ho_hello(const ho_t *ho);
+uct_angara_peer_t  *ho_peer(const ho_t *ho);
 void                ho_get_ring(ho_t *ho);
+uct_angara_grant_t  ho_grant(const ho_t *ho);
 void                ho_give_ring(ho_t *ho);
 void                ho_landed(ho_t *ho);
 void                ho_put(ho_t *ho, uint64_t offset, const void *data, size_t length);

@@ -12,6 +12,7 @@
 typedef struct {
     uint64_t scans;     /* scans of the ready array */
     uint64_t markers;   /* completion markers posted */
+    uint64_t waiting;   /* transfers of the batch that is not posted yet */
     uint64_t slow;      /* slow work that each turn of progress looks at, now */
     uint64_t hot;       /* rings polled directly, now */
     uint64_t open;      /* rings open, now */
@@ -21,5 +22,12 @@ typedef struct {
 
 /* Look into an interface of the transport under test. */
 void ut_inside(uct_iface_h iface, ut_inside_t *inside);
+
+/*
+ * Take all marker slots of an interface, that of this endpoint's peer, which must be idle,
+ * included: as if other peers had them. Give one back, which nothing has used yet.
+ */
+void ut_slots_take(uct_ep_h ep);
+void ut_slots_give_one(uct_ep_h ep);
 
 #endif

@@ -5,6 +5,8 @@
  */
 #include "ut.h"
 
+#include <ucs/debug/log_def.h>
+
 #include <dlfcn.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -336,6 +338,40 @@ size_t ut_pack(void *dest, void *arg)
 
     memcpy(dest, pack->buffer, pack->length);
     return pack->length;
+}
+
+static char ut_log_text[4096];
+
+static ucs_log_func_rc_t ut_log_handler(const char *file, unsigned line, const char *function,
+                                        ucs_log_level_t                   level,
+                                        const ucs_log_component_config_t *component,
+                                        const char *message, va_list ap)
+{
+    size_t used = strlen(ut_log_text);
+
+    (void)file;
+    (void)line;
+    (void)function;
+    (void)component;
+    if (level <= UCS_LOG_LEVEL_WARN) {
+        vsnprintf(ut_log_text + used, sizeof(ut_log_text) - used, message, ap);
+    }
+    return UCS_LOG_FUNC_RC_STOP;
+}
+
+void ut_log_watch(void)
+{
+    ucs_log_push_handler(ut_log_handler);
+}
+
+void ut_log_forget(void)
+{
+    ut_log_text[0] = '\0';
+}
+
+int ut_log_has(const char *text)
+{
+    return strstr(ut_log_text, text) != NULL;
 }
 
 static int ut_size_compare(const void *a, const void *b)
