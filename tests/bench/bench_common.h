@@ -58,9 +58,8 @@ typedef struct bench_spec {
     const char *title;       /* header line, "OSU MPI Latency Test" */
     const char *column;      /* value column, "Latency (us)"; collectives: NULL */
     unsigned    options;     /* BENCH_OPT_* */
-    size_t      min_size;    /* first size, bytes */
     size_t      max_size;    /* last size, bytes */
-    size_t      granularity; /* sizes are multiples of this */
+    size_t      granularity; /* first size; the others are multiples of it */
     int         iterations;  /* timed, up to BENCH_LARGE_MESSAGE */
     int         skip;        /* warm-up before them */
     int         iterations_large;
@@ -68,6 +67,18 @@ typedef struct bench_spec {
     int         min_ranks;
     int         max_ranks; /* 0: no limit */
 } bench_spec_t;
+
+/* What benchmarks of a kind have in common: parts of a bench_spec_t. */
+#define BENCH_LATENCY                                                                       \
+    .column = "Latency (us)", .max_size = 4ul << 20, .granularity = 1, .iterations = 10000, \
+    .skip = 100, .iterations_large = 1000, .skip_large = 10, .min_ranks = 2
+#define BENCH_BANDWIDTH                                                     \
+    .max_size = 4ul << 20, .granularity = 1, .iterations = 100, .skip = 10, \
+    .iterations_large = 20, .skip_large = 2, .min_ranks = 2
+#define BENCH_COLLECTIVE(_granularity)                                                       \
+    .options = BENCH_OPT_SIZE | BENCH_OPT_CHECK | BENCH_OPT_FULL, .max_size = 1ul << 20,     \
+    .granularity = (_granularity), .iterations = 1000, .skip = 100, .iterations_large = 100, \
+    .skip_large = 10, .min_ranks = 2
 
 /* What the user asked for. */
 typedef struct bench_options {

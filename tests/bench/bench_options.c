@@ -93,7 +93,7 @@ void bench_print_usage(FILE *out, const bench_spec_t *spec)
     }
     if (spec->options & BENCH_OPT_SIZE) {
         fprintf(out, "Defaults: -m %zu:%zu, -i %d -x %d (%d and %d above %d bytes)\n",
-                spec->min_size, spec->max_size, spec->iterations, spec->skip,
+                spec->granularity, spec->max_size, spec->iterations, spec->skip,
                 spec->iterations_large, spec->skip_large, BENCH_LARGE_MESSAGE);
     } else {
         fprintf(out, "Defaults: -i %d -x %d\n", spec->iterations, spec->skip);
@@ -206,7 +206,7 @@ static bool parse_value(bench_options_t *opts, int letter, const char *text)
 static void set_defaults(bench_options_t *opts, const bench_spec_t *spec)
 {
     *opts = (bench_options_t){
-        .min_size         = spec->min_size,
+        .min_size         = spec->options & BENCH_OPT_SIZE ? spec->granularity : 0,
         .max_size         = spec->max_size,
         .memory_limit     = DEFAULT_MEMORY_LIMIT,
         .iterations       = spec->iterations,
@@ -259,7 +259,7 @@ static bench_parse_t check_sizes(bench_options_t *opts, const bench_spec_t *spec
     if (!(spec->options & BENCH_OPT_SIZE)) {
         return BENCH_PARSE_RUN;
     }
-    if (opts->max_size < opts->min_size && opts->min_size == spec->min_size) {
+    if (opts->max_size < opts->min_size && opts->min_size == spec->granularity) {
         opts->min_size = opts->max_size; /* "-m 0" */
     }
     opts->min_size = (opts->min_size + step - 1) / step * step;

@@ -97,3 +97,20 @@ double bench_window_run(bench_t *b, bench_window_t *w)
     }
     return validate ? seconds : MPI_Wtime() - start;
 }
+
+int bench_window_main(bench_t *b, bool sends, bool receives)
+{
+    int            directions = sends + receives;
+    bench_window_t window;
+    double         seconds, bytes;
+
+    bench_window_init(b, &window, 1 - b->rank, sends, receives);
+    bench_print_header(b);
+    while (bench_next_size(b)) {
+        seconds = bench_window_run(b, &window);
+        bytes   = (double)directions * (double)b->msg_size * b->iterations * b->opts.window;
+        bench_print_row(b, bytes / 1e6 / seconds);
+    }
+    bench_window_cleanup(&window);
+    return bench_finish(b);
+}

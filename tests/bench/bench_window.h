@@ -24,4 +24,10 @@ void bench_window_cleanup(bench_window_t *w);
 /* Seconds for the timed iterations of this rank's pair. */
 double bench_window_run(bench_t *b, bench_window_t *w);
 
+/*
+ * A benchmark of two ranks: prints what this rank and the other carry together, ends MPI; the
+ * program's exit status.
+ */
+int bench_window_main(bench_t *b, bool sends, bool receives);
+
 #endif

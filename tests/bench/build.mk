@@ -22,6 +22,7 @@ $(BENCH_OBJ)/%.o: tests/bench/%.c $(B)/.flags
 	$(Q)$(BENCH_MPICC) $(CFLAGS_COMMON) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 
 $(addprefix $(B)/bench/,$(BENCH_MPI)): $(BENCH_COMMON:%=$(BENCH_OBJ)/%.o)
+$(addprefix $(B)/bench/,$(BENCH_PT2PT)): $(BENCH_OBJ)/bench_pingpong.o
 $(addprefix $(B)/bench/,$(BENCH_WINDOW)): $(BENCH_OBJ)/bench_window.o
 $(addprefix $(B)/bench/,$(BENCH_COLL)): $(BENCH_OBJ)/bench_coll.o
 $(addprefix $(B)/bench/,$(BENCH_RMA)): $(BENCH_OBJ)/bench_rma.o

@@ -3,17 +3,9 @@
 #include "bench_coll.h"
 
 static const bench_spec_t spec = {
-    .name             = "osu_allreduce",
-    .title            = "OSU MPI Allreduce Latency Test",
-    .options          = BENCH_OPT_SIZE | BENCH_OPT_CHECK | BENCH_OPT_FULL,
-    .min_size         = sizeof(float),
-    .max_size         = 1ul << 20,
-    .granularity      = sizeof(float),
-    .iterations       = 1000,
-    .skip             = 100,
-    .iterations_large = 100,
-    .skip_large       = 10,
-    .min_ranks        = 2,
+    BENCH_COLLECTIVE(sizeof(float)),
+    .name  = "osu_allreduce",
+    .title = "OSU MPI Allreduce Latency Test",
 };
 
 static void call(bench_t *b, bench_coll_t *c)

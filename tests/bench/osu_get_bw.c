@@ -3,19 +3,12 @@
 #include "bench_rma.h"
 
 static const bench_spec_t spec = {
-    .name             = "osu_get_bw",
-    .title            = "OSU MPI_Get Bandwidth Test",
-    .column           = "Bandwidth (MB/s)",
-    .options          = BENCH_OPT_SIZE | BENCH_OPT_CHECK | BENCH_OPT_WINDOW | BENCH_OPT_RMA,
-    .min_size         = 1,
-    .max_size         = 4ul << 20,
-    .granularity      = 1,
-    .iterations       = 100,
-    .skip             = 10,
-    .iterations_large = 20,
-    .skip_large       = 2,
-    .min_ranks        = 2,
-    .max_ranks        = 2,
+    BENCH_BANDWIDTH,
+    .name      = "osu_get_bw",
+    .title     = "OSU MPI_Get Bandwidth Test",
+    .column    = "Bandwidth (MB/s)",
+    .options   = BENCH_OPT_SIZE | BENCH_OPT_CHECK | BENCH_OPT_WINDOW | BENCH_OPT_RMA,
+    .max_ranks = 2,
 };
 
 static void access_get(bench_t *b, bench_rma_t *r)

@@ -6,19 +6,11 @@
 #include "bench_window.h"
 
 static const bench_spec_t spec = {
-    .name             = "osu_mbw_mr",
-    .title            = "OSU MPI Multiple Bandwidth / Message Rate Test",
-    .column           = "MB/s",
-    .options          = BENCH_OPT_SIZE | BENCH_OPT_CHECK | BENCH_OPT_WINDOW | BENCH_OPT_PAIRS,
-    .min_size         = 1,
-    .max_size         = 4ul << 20,
-    .granularity      = 1,
-    .iterations       = 100,
-    .skip             = 10,
-    .iterations_large = 20,
-    .skip_large       = 2,
-    .min_ranks        = 2,
-    .max_ranks        = 0,
+    BENCH_BANDWIDTH,
+    .name    = "osu_mbw_mr",
+    .title   = "OSU MPI Multiple Bandwidth / Message Rate Test",
+    .column  = "MB/s",
+    .options = BENCH_OPT_SIZE | BENCH_OPT_CHECK | BENCH_OPT_WINDOW | BENCH_OPT_PAIRS,
 };
 
 int main(int argc, char **argv)

@@ -3,19 +3,11 @@
 #include "bench_rma.h"
 
 static const bench_spec_t spec = {
-    .name             = "osu_put_latency",
-    .title            = "OSU MPI_Put Latency Test",
-    .column           = "Latency (us)",
-    .options          = BENCH_OPT_SIZE | BENCH_OPT_CHECK | BENCH_OPT_RMA,
-    .min_size         = 1,
-    .max_size         = 4ul << 20,
-    .granularity      = 1,
-    .iterations       = 10000,
-    .skip             = 100,
-    .iterations_large = 1000,
-    .skip_large       = 10,
-    .min_ranks        = 2,
-    .max_ranks        = 2,
+    BENCH_LATENCY,
+    .name      = "osu_put_latency",
+    .title     = "OSU MPI_Put Latency Test",
+    .options   = BENCH_OPT_SIZE | BENCH_OPT_CHECK | BENCH_OPT_RMA,
+    .max_ranks = 2,
 };
 
 static void access_put(bench_t *b, bench_rma_t *r)

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
 # scripts/bench, scripts/demo and scripts/plot: errors in run files, contenders that fail in all
-# ways, ratios and goals, the proof by counters, and the files that are written. Most runs use a
-# program that only prints what it is told, so that the expected numbers are known.
+# ways, ratios and goals, the proof by counters, the files that are written, and whose programs
+# run. Most runs use a program that only prints what it is told, so that the expected numbers are
+# known.
 
 set -euo pipefail
 cd -- "$(dirname -- "$(realpath -- "$0")")/../.."
@@ -255,10 +256,70 @@ test_real()
     fi
 }
 
+# An installation of the OSU micro-benchmarks 7.x. Its programs are ours, with the line more that
+# theirs print, and leave their name behind.
+osu_program() # FOLDER NAME
+{
+    local folder=$out/osu/libexec/osu-micro-benchmarks/mpi/$1
+    mkdir -p "$folder"
+    printf '%s\n' '#!/bin/bash' "echo $2 >>'$out/osu-used'" \
+        "[[ \$OMPI_COMM_WORLD_RANK != 0 ]] || echo '# Datatype: MPI_CHAR.'" \
+        "exec '$(realpath -- "$build/bench/$2")' \"\$@\"" >"$folder/$2"
+    chmod +x "$folder/$2"
+}
+
+osu_used_is() # NAME...
+{
+    [[ $(sort -u "$out/osu-used" 2>/dev/null | xargs) == "$*" ]]
+}
+
+test_osu_home()
+{
+    rm -f "$configs"/*.conf
+    osu_program pt2pt osu_latency
+    osu_program collective osu_bcast
+    osu_program one-sided osu_put_latency
+    chmod -x "$out/osu/libexec/osu-micro-benchmarks/mpi/one-sided/osu_put_latency"
+    local common=('CONTENDERS=vader' UNIT=us BETTER=lower 'OPTIONS=-m 8:16 -i 20 -x 2')
+    run_file bench-1 TITLE=A PROGRAM=osu_latency "${common[@]}"
+    run_file bench-2 TITLE=B PROGRAM=osu_bcast "${common[@]}"
+    run_file bench-3 TITLE=C PROGRAM=osu_put_latency "${common[@]}"
+    run_file bench-4 TITLE=D PROGRAM=osu_allreduce "${common[@]}"
+    run_file demo-1 TITLE=A PROGRAM=osu_latency CONTENDERS=angara UNIT=us BETTER=lower \
+        'OPTIONS=-m 8:16384 -i 20 -x 2 -c'
+
+    export OSU_HOME=$out/osu
+    bench --dry-run
+    ok 'OSU_HOME: its programs, of the build only what it lacks' all_of "rc_is"$'\t'0 \
+        "has_line"$'\t'stdout$'\t'"$OSU_HOME/libexec/osu-micro-benchmarks/mpi/pt2pt/osu_latency " \
+        "has_line"$'\t'stdout$'\t'"$OSU_HOME/.*/mpi/collective/osu_bcast " \
+        "has_line"$'\t'stdout$'\t'"bench/osu_put_latency " \
+        "has_line"$'\t'stdout$'\t'"bench/osu_allreduce "
+    bench
+    ok 'OSU_HOME: bench runs them' all_of "rc_is"$'\t'0 osu_used_is$'\t'osu_bcast$'\t'osu_latency \
+        "has_line"$'\t'stdout$'\t'"^programs +OSU micro-benchmarks" \
+        "line_count"$'\t'stdout$'\t'"failed"$'\t'0
+    rm -f "$out/osu-used"
+    demo --no-plot
+    ok 'OSU_HOME: demo runs them over angara' all_of "rc_is"$'\t'0 osu_used_is$'\t'osu_latency \
+        "line_count"$'\t'stdout$'\t'"Pass$"$'\t'12 "has_line"$'\t'stdout$'\t'"^All data were right"
+
+    export OSU_HOME=$out/none
+    bench
+    ok 'OSU_HOME: no such folder' all_of "rc_is"$'\t'2 \
+        "line_count"$'\t'stderr$'\t'"^bench: OSU_HOME=.*/none is not a folder$"$'\t'1
+    unset OSU_HOME
+    bench --dry-run
+    ok 'without OSU_HOME: all of the build' all_of "rc_is"$'\t'0 \
+        "line_count"$'\t'stdout$'\t'"bench/osu_[a-z_]+ "$'\t'4 \
+        "line_count"$'\t'stdout$'\t'"$out/osu"$'\t'0
+}
+
 test_config_errors
 test_ratios
 test_doc
 test_failures
 test_demo
 test_real
+test_osu_home
 finish

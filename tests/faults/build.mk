@@ -23,6 +23,9 @@ $(FAULTS_BIN)/%: $(FAULTS_OBJ)/%.o $(FAULTS_OBJ)/fault_common.o $(B)/lib/libanga
 $(FAULTS_LIB_PROGRAMS): FAULTS_LIBS := -L$(B)/lib -langara
 $(FAULTS_BIN)/fault_ucp: FAULTS_LIBS := -lucp -lucs
 
+$(FAULTS_LIB_PROGRAMS) $(FAULTS_BIN)/fault_ucp: $(FAULTS_OBJ)/fault_link.o
+$(FAULTS_BIN)/fault_pair: $(FAULTS_OBJ)/pair_traffic.o
+
 $(FAULTS_MPI_PROGRAMS:$(FAULTS_BIN)/%=$(FAULTS_OBJ)/%.o): $(FAULTS_OBJ)/%.o: tests/faults/%.c \
                                                           $(B)/.flags
 	$(SAY) MPI $<

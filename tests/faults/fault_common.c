@@ -125,7 +125,7 @@ unsigned fault_count_fds(void)
     return count - 3; /* ".", "..", and the one that reads the folder */
 }
 
-unsigned fault_count_maps(void)
+static unsigned count_maps(void)
 {
     FILE    *file  = fopen("/proc/self/maps", "r");
     unsigned count = 0;
@@ -140,7 +140,7 @@ unsigned fault_count_maps(void)
     return count;
 }
 
-unsigned long fault_resident_kib(void)
+static unsigned long resident_kib(void)
 {
     FILE         *file = fopen("/proc/self/statm", "r");
     unsigned long size, resident = 0;
@@ -152,4 +152,21 @@ unsigned long fault_resident_kib(void)
         fclose(file);
     }
     return resident * ((unsigned long)sysconf(_SC_PAGESIZE) / 1024);
+}
+
+fault_usage_t fault_usage(void)
+{
+    return (fault_usage_t){fault_count_fds(), count_maps(), resident_kib()};
+}
+
+void fault_usage_check(const char *who, fault_usage_t before, fault_usage_t slack)
+{
+    fault_usage_t after = fault_usage();
+
+    printf("%s: %u to %u descriptors, %u to %u mappings, %lu to %lu KiB\n", who, before.fds,
+           after.fds, before.maps, after.maps, before.resident_kib, after.resident_kib);
+    if (after.fds > before.fds + slack.fds || after.maps > before.maps + slack.maps ||
+        after.resident_kib > before.resident_kib + slack.resident_kib) {
+        fault_end(FAULT_WRONG, "%s has grown", who);
+    }
 }

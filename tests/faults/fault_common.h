@@ -46,10 +46,16 @@ long fault_verify(const void *data, size_t length, uint64_t key);
 /** Number of open descriptors of this process. */
 unsigned fault_count_fds(void);
 
-/** Resident memory of this process, KiB. */
-unsigned long fault_resident_kib(void);
+/** What this process has: descriptors, mappings, resident memory. */
+typedef struct {
+    unsigned      fds;
+    unsigned      maps;
+    unsigned long resident_kib;
+} fault_usage_t;
 
-/** Number of mappings of this process. */
-unsigned fault_count_maps(void);
+fault_usage_t fault_usage(void);
+
+/** End with FAULT_WRONG if this process, called @a who, has grown by more than the slack. */
+void fault_usage_check(const char *who, fault_usage_t before, fault_usage_t slack);
 
 #endif

@@ -5,6 +5,7 @@
  */
 #define _GNU_SOURCE
 #include "fault_common.h"
+#include "fault_link.h"
 
 #include <angara/angara.h>
 #include <angara/angara_fast.h>
@@ -13,8 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define SIZE      65536
@@ -36,14 +35,7 @@ typedef struct {
     card_t                theirs;
 } node_t;
 
-typedef struct {
-    unsigned      fds;
-    unsigned      maps;
-    unsigned long resident_kib;
-} usage_t_;
-
 static char data[2 * SIZE]; /* the first half is written by the other process */
-static int  link_fd;
 
 static void usage(void)
 {
@@ -60,36 +52,9 @@ static void check(angara_status_t status, const char *what)
     }
 }
 
-static void swap(const void *mine, void *theirs, size_t length)
+static void compare(const char *who, fault_usage_t before)
 {
-    if (send(link_fd, mine, length, MSG_NOSIGNAL) != (ssize_t)length ||
-        recv(link_fd, theirs, length, MSG_WAITALL) != (ssize_t)length) {
-        fault_end(FAULT_GONE, "the other process has gone");
-    }
-}
-
-static void barrier(void)
-{
-    char mine = 0, theirs;
-
-    swap(&mine, &theirs, 1);
-}
-
-static usage_t_ measure(void)
-{
-    return (usage_t_){fault_count_fds(), fault_count_maps(), fault_resident_kib()};
-}
-
-static void compare(const char *who, usage_t_ before)
-{
-    usage_t_ after = measure();
-
-    printf("%s: %u to %u descriptors, %u to %u mappings, %lu to %lu KiB\n", who, before.fds,
-           after.fds, before.maps, after.maps, before.resident_kib, after.resident_kib);
-    if (after.fds > before.fds || after.maps > before.maps + 4 ||
-        after.resident_kib > before.resident_kib + SLACK_KIB) {
-        fault_end(FAULT_WRONG, "%s has grown", who);
-    }
+    fault_usage_check(who, before, (fault_usage_t){.maps = 4, .resident_kib = SLACK_KIB});
 }
 
 static void node_open(node_t *node)
@@ -116,7 +81,8 @@ static void node_connect(node_t *node)
 
     angara_pe_address(node->pe, &mine.address);
     mine.key = angara_mr_key(node->mr);
-    swap(&mine, &node->theirs, sizeof(mine));
+    fault_tell(&mine, sizeof(mine));
+    fault_hear(&node->theirs, sizeof(node->theirs));
     check(angara_peer_connect(node->pe, &node->theirs.address, &node->peer), "angara_peer_connect");
     check(angara_marker_slot_get(node->pe, &node->slot), "angara_marker_slot_get");
 }
@@ -155,23 +121,23 @@ static void node_verify(uint64_t key)
 static void cycle(node_t *node, uint64_t key)
 {
     node_connect(node);
-    barrier();
+    fault_barrier();
     node_transfer(node, key);
-    barrier();
+    fault_barrier();
     node_verify(key);
     node_disconnect(node);
-    barrier();
+    fault_barrier();
 }
 
 /* The second process: everything anew in each cycle. */
 static void second(unsigned cycles)
 {
-    node_t   node;
-    usage_t_ before = {0, 0, 0};
+    node_t        node;
+    fault_usage_t before = {0, 0, 0};
 
     for (unsigned i = 0; i < cycles; ++i) {
         if (i == cycles / 4) {
-            before = measure();
+            before = fault_usage();
         }
         node_open(&node);
         cycle(&node, i);
@@ -187,7 +153,7 @@ static void victim(void)
 
     node_open(&node);
     node_connect(&node);
-    barrier();
+    fault_barrier();
     fault_kill_self_after(2000);
     for (uint64_t i = 0;; ++i) {
         node_transfer(&node, i);
@@ -197,37 +163,16 @@ static void victim(void)
 /* Start a victim, or with a number of cycles the second process. */
 static pid_t start(unsigned cycles)
 {
-    int   fds[2];
-    pid_t pid;
+    pid_t pid = fault_link_fork();
 
-    if (socketpair(AF_UNIX, SOCK_STREAM, 0, fds) != 0) {
-        fault_end(FAULT_HARNESS, "no socket");
-    }
-    fflush(stdout);
-    pid = fork();
     if (pid == 0) {
-        close(fds[0]);
-        link_fd = fds[1];
         if (cycles == 0) {
             victim();
         }
         second(cycles);
         fault_end(FAULT_OK, "ok");
     }
-    close(fds[1]);
-    link_fd = fds[0];
     return pid;
-}
-
-static int finish(pid_t pid)
-{
-    int status;
-
-    close(link_fd);
-    if (waitpid(pid, &status, 0) != pid) {
-        return FAULT_HARNESS;
-    }
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
 static void lose_one(node_t *node)
@@ -236,7 +181,7 @@ static void lose_one(node_t *node)
     double end = fault_seconds() + SECONDS;
 
     node_connect(node);
-    barrier();
+    fault_barrier();
     while (angara_peer_status(node->peer) == ANGARA_OK) {
         angara_pe_progress(node->pe);
         if (fault_seconds() > end) {
@@ -244,18 +189,18 @@ static void lose_one(node_t *node)
         }
     }
     node_disconnect(node);
-    if (finish(pid) != 128 + 9) {
+    if (fault_link_wait(pid) != 128 + 9) {
         fault_end(FAULT_HARNESS, "the victim wasn't killed");
     }
 }
 
 int main(int argc, char **argv)
 {
-    unsigned cycles = argc > 1 ? (unsigned)strtoul(argv[1], NULL, 0) : 500;
-    unsigned kills  = argc > 2 ? (unsigned)strtoul(argv[2], NULL, 0) : 20;
-    usage_t_ before = {0, 0, 0};
-    node_t   node;
-    pid_t    pid;
+    unsigned      cycles = argc > 1 ? (unsigned)strtoul(argv[1], NULL, 0) : 500;
+    unsigned      kills  = argc > 2 ? (unsigned)strtoul(argv[2], NULL, 0) : 20;
+    fault_usage_t before = {0, 0, 0};
+    node_t        node;
+    pid_t         pid;
 
     if (cycles < 4) {
         usage();
@@ -266,17 +211,17 @@ int main(int argc, char **argv)
     node_open(&node);
     for (unsigned i = 0; i < cycles; ++i) {
         if (i == cycles / 4) {
-            before = measure();
+            before = fault_usage();
         }
         cycle(&node, i);
     }
     compare("who stays", before);
-    if (finish(pid) != FAULT_OK) {
+    if (fault_link_wait(pid) != FAULT_OK) {
         fault_end(FAULT_WRONG, "the second process failed");
     }
     for (unsigned i = 0; i < kills; ++i) {
         if (i == kills / 4) {
-            before = measure();
+            before = fault_usage();
         }
         lose_one(&node);
     }

@@ -420,8 +420,10 @@ int main(int argc, char **argv)
         MPI_Win_free(&win);
     }
     if (opt.stats) {
-        printf("stats rank %d fds %u rss %lu maps %u\n", rank, fault_count_fds(),
-               fault_resident_kib(), fault_count_maps());
+        fault_usage_t usage = fault_usage();
+
+        printf("stats rank %d fds %u rss %lu maps %u\n", rank, usage.fds, usage.resident_kib,
+               usage.maps);
     }
     MPI_Finalize();
     free(send_data);

@@ -5,14 +5,13 @@
  */
 #define _GNU_SOURCE
 #include "fault_common.h"
+#include "fault_link.h"
 
 #include <ucp/api/ucp.h>
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define MAX_SIZE  300000
@@ -22,7 +21,6 @@
 static ucp_context_h context;
 static ucp_worker_h  worker;
 static ucp_ep_h      ep;
-static int           link_fd;
 static char         *send_data, *recv_data;
 static volatile int  failed; /* the error handler was called */
 static ucs_status_t  failure;
@@ -43,35 +41,12 @@ static void check(ucs_status_t status, const char *what)
     }
 }
 
-static void tell(const void *data, size_t length)
+/* The other may need this one's progress while this one waits. */
+static void progress(void)
 {
-    if (send(link_fd, data, length, MSG_NOSIGNAL) != (ssize_t)length) {
-        fault_end(FAULT_GONE, "the other process has gone");
-    }
-}
-
-/* Progress goes on while this one waits: the other may need it. */
-static void hear(void *data, size_t length)
-{
-    double end = fault_seconds() + SECONDS;
-
-    while (recv(link_fd, data, 1, MSG_PEEK | MSG_DONTWAIT) < 0) {
+    if (worker != NULL) {
         ucp_worker_progress(worker);
-        if (fault_seconds() > end) {
-            fault_end(FAULT_LATE, "the other process says nothing");
-        }
     }
-    if (recv(link_fd, data, length, MSG_WAITALL) != (ssize_t)length) {
-        fault_end(FAULT_GONE, "the other process has gone");
-    }
-}
-
-static void barrier(void)
-{
-    char byte = 0;
-
-    tell(&byte, 1);
-    hear(&byte, 1);
 }
 
 /* ---- UCP ------------------------------------------------------------------------------------- */
@@ -113,14 +88,14 @@ static void open_ep(int handles_errors)
     size_t          length;
 
     check(ucp_worker_get_address(worker, &mine, &length), "ucp_worker_get_address");
-    tell(&length, sizeof(length));
-    tell(mine, length);
+    fault_tell(&length, sizeof(length));
+    fault_tell(mine, length);
     ucp_worker_release_address(worker, mine);
-    hear(&length, sizeof(length));
+    fault_hear(&length, sizeof(length));
     if (length > sizeof(theirs)) {
         fault_end(FAULT_HARNESS, "the address is too long");
     }
-    hear(theirs, length);
+    fault_hear(theirs, length);
 
     params.address = (const ucp_address_t *)theirs;
     if (handles_errors) {
@@ -207,21 +182,13 @@ static void exchange(uint64_t key)
         if (fault_verify(recv_data, sizes[i], key + i) >= 0) {
             fault_end(FAULT_WRONG, "wrong data, %zu bytes", sizes[i]);
         }
-        barrier(); /* the other's next message must not overtake */
+        fault_barrier(); /* the other's next message must not overtake */
     }
 }
 
 /* ---- cycles ---------------------------------------------------------------------------------- */
 
-static unsigned      fds_before, maps_before;
-static unsigned long kib_before;
-
-static void note_usage(void)
-{
-    fds_before  = fault_count_fds();
-    maps_before = fault_count_maps();
-    kib_before  = fault_resident_kib();
-}
+static fault_usage_t before;
 
 /*
  * `clients` workers of others came and went meanwhile: UCP 1.13 keeps an endpoint of its own for
@@ -230,49 +197,37 @@ static void note_usage(void)
  */
 static void compare_usage(const char *who, unsigned clients)
 {
-    double        end = fault_seconds() + 3;
-    unsigned      fds, maps;
-    unsigned long kib;
+    const fault_usage_t slack = {.maps = 8 + 2 * clients, .resident_kib = SLACK_KIB + 64 * clients};
+    double              end   = fault_seconds() + 3;
 
     /* The last ones that left may not have been noticed yet. */
-    while (worker != NULL && fault_count_fds() > fds_before && fault_seconds() < end) {
+    while (worker != NULL && fault_count_fds() > before.fds && fault_seconds() < end) {
         ucp_worker_progress(worker);
     }
-    fds  = fault_count_fds();
-    maps = fault_count_maps();
-    kib  = fault_resident_kib();
-
-    printf("%s: %u to %u descriptors, %u to %u mappings, %lu to %lu KiB\n", who, fds_before, fds,
-           maps_before, maps, kib_before, kib);
-    if (fds > fds_before || maps > maps_before + 8 + 2 * clients ||
-        kib > kib_before + SLACK_KIB + 64 * clients) {
-        fault_end(FAULT_WRONG, "%s has grown", who);
-    }
+    fault_usage_check(who, before, slack);
 }
 
 static void cycles(unsigned count, unsigned clients, const char *who)
 {
     for (unsigned i = 0; i < count; ++i) {
         if (i == count / 3) {
-            note_usage();
+            before = fault_usage();
         }
         open_ep(0);
         exchange(i);
         close_ep(0);
-        barrier();
+        fault_barrier();
     }
     compare_usage(who, clients);
 }
 
 static void second(const char *mode, unsigned count)
 {
-    char byte;
-
     open_context();
     if (!strcmp(mode, "workers")) {
         for (unsigned i = 0; i < count; ++i) {
             if (i == count / 3) {
-                note_usage();
+                before = fault_usage();
             }
             open_worker();
             open_ep(0);
@@ -280,10 +235,7 @@ static void second(const char *mode, unsigned count)
             close_ep(0);
             ucp_worker_destroy(worker);
             worker = NULL;
-            tell("", 1);
-            if (recv(link_fd, &byte, 1, MSG_WAITALL) != 1) {
-                fault_end(FAULT_GONE, "the other process has gone");
-            }
+            fault_barrier();
         }
         compare_usage("who comes and goes", 0);
     } else {
@@ -369,38 +321,18 @@ static void survive(unsigned i)
 
 static pid_t start(const char *mode, unsigned count, unsigned us)
 {
-    int   fds[2];
     char  number[3][16];
-    pid_t pid;
+    pid_t pid = fault_link_fork();
 
-    if (socketpair(AF_UNIX, SOCK_STREAM, 0, fds) != 0) {
-        fault_end(FAULT_HARNESS, "no socket");
-    }
-    fflush(stdout);
-    pid = fork();
     if (pid == 0) {
-        close(fds[0]);
         snprintf(number[0], sizeof(number[0]), "%u", count);
-        snprintf(number[1], sizeof(number[1]), "%d", fds[1]);
+        snprintf(number[1], sizeof(number[1]), "%d", fault_link_fd());
         snprintf(number[2], sizeof(number[2]), "%u", us);
         /* UCX must be started after the fork. */
         execl("/proc/self/exe", "fault_ucp", mode, number[0], number[1], number[2], (char *)NULL);
         fault_end(FAULT_HARNESS, "exec failed");
     }
-    close(fds[1]);
-    link_fd = fds[0];
     return pid;
-}
-
-static int wait_for(pid_t pid)
-{
-    int status;
-
-    close(link_fd);
-    if (waitpid(pid, &status, 0) != pid) {
-        return FAULT_HARNESS;
-    }
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
 static void first_kills(unsigned count)
@@ -409,10 +341,10 @@ static void first_kills(unsigned count)
         pid_t pid = start("kills", 0, 1 + i * 1777 % 9000);
 
         if (i == count / 3) {
-            note_usage();
+            before = fault_usage();
         }
         survive(i);
-        if (wait_for(pid) != 128 + 9) {
+        if (fault_link_wait(pid) != 128 + 9) {
             fault_end(FAULT_HARNESS, "the victim wasn't killed");
         }
     }
@@ -425,8 +357,9 @@ int main(int argc, char **argv)
     pid_t    pid;
 
     fault_watchdog(60);
+    fault_link_idle = progress;
     if (argc == 5) {
-        link_fd = atoi(argv[3]);
+        fault_link_join(atoi(argv[3]));
         if (!strcmp(argv[1], "kills")) {
             victim((unsigned)atoi(argv[4]));
         }
@@ -444,7 +377,7 @@ int main(int argc, char **argv)
     } else {
         pid = start(argv[1], count, 0);
         cycles(count, strcmp(argv[1], "workers") ? 0 : count, "who stays");
-        if (wait_for(pid) != FAULT_OK) {
+        if (fault_link_wait(pid) != FAULT_OK) {
             fault_end(FAULT_WRONG, "the second process failed");
         }
     }

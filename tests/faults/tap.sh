@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=bash
 #
-# What the fault scripts share: TAP output, execution with a time limit, conditions, and the search
-# for what a test has left behind. Sourced in the project's root. $rc and the files stdout and
-# stderr in $out are those of the last `run`.
+# What the fault scripts share: execution with a time limit, conditions, and the search for what a
+# test has left behind. Sourced in the project's root. $rc and the files stdout and stderr in $out
+# are those of the last `run`.
 
-number=0
-failures=0
-rc=0
+# shellcheck source=tests/common/tap.sh
+. tests/common/tap.sh
+
 root=$PWD
 B=${B:-$root/build}
 [[ $B == /* ]] || B=$root/$B
@@ -16,6 +16,8 @@ export B
 faults=$B/tests/faults
 out=$(mktemp -d "${TMPDIR:-/tmp}/angara-faults.XXXXXX")
 trap 'rm -rf -- "$out" ${shared:+"$shared"}' EXIT
+# shellcheck disable=SC2034 # used by tap.sh
+shown=("$out/stdout" "$out/stderr")
 
 # The environment of the tests, for a script that is run by hand.
 if [[ :${LD_LIBRARY_PATH:-}: != *:$B/lib:* ]]; then
@@ -58,38 +60,6 @@ preloaded()
     shift
     preload=$(eval "$(scripts/angara_env --preload)" && printf %s "$LD_PRELOAD")
     run "$seconds" env LD_PRELOAD="$preload" UCX_TLS=angara,self "$@"
-}
-
-# ok NAME CONDITION...: one test; shows the last run's output where the condition does not hold.
-ok()
-{
-    local name=$1
-    shift
-    number=$((number + 1))
-    if "$@"; then
-        echo "ok $number - $name"
-        return
-    fi
-    echo "not ok $number - $name"
-    failures=$((failures + 1))
-    {
-        echo "condition: $*"
-        echo "exit status of the program: $rc; its stdout and stderr:"
-        head -n 20 "$out/stdout"
-        head -n 40 "$out/stderr"
-    } | cut -c -600 | sed 's/^/#   /'
-}
-
-skip()
-{
-    number=$((number + 1))
-    echo "ok $number - $1 # SKIP $2"
-}
-
-finish()
-{
-    echo "1..$number"
-    [[ $failures == 0 ]]
 }
 
 # --- conditions ----------------------------------------------------------------------------------

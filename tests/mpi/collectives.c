@@ -9,7 +9,7 @@
 #include <string.h>
 
 static const int coll_counts[] = {0, 1, 2, 7, 64, 129, 1000, 2049, 16385, 100000};
-#define NUM_COUNTS ((int)(sizeof(coll_counts) / sizeof(coll_counts[0])))
+#define NUM_COUNTS ((int)MT_COUNT(coll_counts))
 
 /* Element i of what a rank contributes. Small, so that sums are exact in int. */
 static int element(int rank, int i)

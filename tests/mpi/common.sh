@@ -4,6 +4,9 @@
 # Sourced by the scripts that run MPI programs: where things are, a temporary folder that goes
 # away, and what the transport's counters say.
 
+# shellcheck source=tests/common/tap.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/../common/tap.sh"
+
 : "${B:=build}"
 export B
 
@@ -17,10 +20,11 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/angara-mpi.XXXXXX")
 trap 'rm -rf -- "$work"' EXIT
 trap 'exit 143' TERM INT
 
-# stats_sum NAME: the sum of a counter over all processes that wrote $work/stats.*
+# stats_sum NAME...: the sum of these counters over all processes that wrote $work/stats.*
 stats_sum()
 {
-    (cat "$work"/stats.* 2>/dev/null || true) | awk -v name="$1" '$1 == name { sum += $2 } END { print sum + 0 }'
+    (cat "$work"/stats.* 2>/dev/null || true) |
+        awk -v names="$*" 'index(" " names " ", " " $1 " ") { sum += $2 } END { print sum + 0 }'
 }
 
 stats_files()

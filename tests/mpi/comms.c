@@ -10,8 +10,8 @@
 
 #define TAG 61
 
-static const size_t comm_sizes[] = {0, 8, 100, 8193, 40000, 200000};
-#define NUM_COMM_SIZES ((int)(sizeof(comm_sizes) / sizeof(comm_sizes[0])))
+static const size_t comm_sizes[] = {0, 8, 113, 8440, 40000, 200000};
+#define NUM_COMM_SIZES ((int)MT_COUNT(comm_sizes))
 
 /* Send on the communicators in one order and receive in the other. */
 static void cross_exchange(MPI_Comm *comms, int count, int peer)

@@ -246,7 +246,7 @@ static void exchange(layout_t *out, MPI_Datatype out_type, int out_count, layout
 static layout_func_t layout_func;
 
 static const size_t type_sizes[] = {1, 30, 57, 250, 1000, 8200, 20000, 70000, 270000, 1100000};
-#define NUM_TYPE_SIZES (sizeof(type_sizes) / sizeof(type_sizes[0]))
+#define NUM_TYPE_SIZES MT_COUNT(type_sizes)
 
 /* Same type on both sides; then typed to contiguous, and contiguous to typed. */
 static void test_layout(void)
@@ -362,7 +362,7 @@ int main(int argc, char **argv)
 
     mt_start(&argc, &argv, MPI_THREAD_SINGLE, "derived datatypes", (mt_state_t){.max_size = 0});
 
-    for (i = 0; i < sizeof(layouts) / sizeof(layouts[0]); ++i) {
+    for (i = 0; i < MT_COUNT(layouts); ++i) {
         layout_func = layouts[i].func;
         mt_run(layouts[i].name, 2, test_layout);
     }

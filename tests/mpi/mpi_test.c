@@ -24,14 +24,48 @@ static int         mt_num_tests;
 static int         mt_num_failed;
 static int         mt_errors; /* of the running test, on this rank */
 
+/* Sizes around powers of two, where layouts change, and large ones. */
+static const size_t mt_plain_sizes[] = {
+    0,      1,      2,      3,       7,       8,       9,       15,       16,      17,
+    31,     33,     63,     64,      65,      127,     128,     129,      255,     256,
+    257,    511,    512,    513,     1023,    1024,    1025,    2047,     2048,    2049,
+    4095,   4096,   4097,   8191,    8192,    8193,    16383,   16384,    16385,   32767,
+    32768,  32769,  65535,  65536,   65537,   98304,   131071,  131072,   131073,  262143,
+    262144, 262145, 524287, 1048575, 1048576, 1048577, 4194304, 16777217, 67108864};
+
+/*
+ * What transports of the kind that is tested here send in one piece: a slot of 64 and of 128
+ * bytes, four of these (as much as rings of 16 slots give to a message), and runs of 8448 bytes,
+ * each without 8 bytes of the transport's own. Above the last one rendezvous begins.
+ */
+static const size_t mt_pieces[] = {56, 120, 504, 8440};
+
+/* The bytes that precede the data in a piece: none (one-sided), and those of UCX's protocols. */
+static const size_t mt_headers[] = {0, 8, 16, 24};
+
+static void mt_add_size(size_t size)
+{
+    if (size <= mt.max_size) {
+        mt.sizes[mt.num_sizes++] = size;
+    }
+}
+
 /* One below, at and one above each size at which some protocol or layout changes. */
-static const size_t mt_default_sizes[] = {
-    0,      1,       2,       3,       7,       8,        9,       15,     16,     17,     31,
-    33,     55,      56,      57,      63,      64,       65,      127,    128,    129,    255,
-    256,    257,     511,     512,     513,     1023,     1024,    1025,   2047,   2048,   2049,
-    4095,   4096,    4097,    8191,    8192,    8193,     16383,   16384,  16385,  32767,  32768,
-    32769,  65535,   65536,   65537,   98304,   131071,   131072,  131073, 262143, 262144, 262145,
-    524287, 1048575, 1048576, 1048577, 4194304, 16777217, 67108864};
+static void mt_default_sizes(void)
+{
+    const size_t pieces = MT_COUNT(mt_pieces), headers = MT_COUNT(mt_headers);
+    size_t       i, k;
+
+    mt.sizes = mt_alloc((MT_COUNT(mt_plain_sizes) + 3 * pieces * headers) * sizeof(*mt.sizes));
+    for (i = 0; i < pieces * headers; ++i) {
+        for (k = 0; k < 3; ++k) {
+            mt_add_size(mt_pieces[i / headers] - mt_headers[i % headers] + k - 1);
+        }
+    }
+    for (i = 0; i < MT_COUNT(mt_plain_sizes); ++i) {
+        mt_add_size(mt_plain_sizes[i]);
+    }
+}
 
 static void mt_watchdog(int signum)
 {
@@ -74,28 +108,21 @@ static size_t mt_parse_size(const char *text)
 
 static void mt_set_sizes(const char *list)
 {
-    size_t      max_count = sizeof(mt_default_sizes) / sizeof(mt_default_sizes[0]);
     const char *p;
-    size_t      i;
+    size_t      max_count = 1;
 
-    if (list != NULL) {
-        for (max_count = 1, p = list; *p != '\0'; ++p) {
-            max_count += *p == ',';
-        }
-    }
-
-    mt.sizes     = mt_alloc(max_count * sizeof(*mt.sizes));
     mt.num_sizes = 0;
-    for (i = 0, p = list; i < max_count; ++i) {
-        size_t size = (list != NULL) ? mt_parse_size(p) : mt_default_sizes[i];
-
-        if (size <= mt.max_size) {
-            mt.sizes[mt.num_sizes++] = size;
-        }
-        if (list != NULL) {
-            p = strchr(p, ',');
-            p = (p != NULL) ? p + 1 : "";
-        }
+    if (list == NULL) {
+        mt_default_sizes();
+        return;
+    }
+    for (p = list; *p != '\0'; ++p) {
+        max_count += *p == ',';
+    }
+    mt.sizes = mt_alloc(max_count * sizeof(*mt.sizes));
+    for (p = list; p != NULL; p = strchr(p, ',')) {
+        p += *p == ',';
+        mt_add_size(mt_parse_size(p));
     }
 }
 

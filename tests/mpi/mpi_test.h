@@ -69,6 +69,8 @@ bool mt_failed(void);
         }                                             \
     } while (0)
 
+#define MT_COUNT(_array) (sizeof(_array) / sizeof((_array)[0]))
+
 /** malloc() that doesn't fail. */
 void *mt_alloc(size_t length);
 

@@ -9,12 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PART_WORDS 40000 /* per origin: rendezvous sizes too */
-#define PART_BYTES ((size_t)PART_WORDS * sizeof(uint64_t))
+#define BURST      64
+#define PART_BYTES (BURST * (size_t)16384) /* per origin */
 
-static const size_t rma_sizes[] = {0,    1,    7,    8,     9,     56,    64,     257,
-                                   1000, 4096, 8191, 16385, 32768, 65537, 131072, 300000};
-#define NUM_RMA_SIZES (sizeof(rma_sizes) / sizeof(rma_sizes[0]))
+static const size_t rma_sizes[] = {0,     1,     7,      8,      9,      56,    64,   257,
+                                   1000,  4095,  4096,   4097,   8191,   8192,  8193, 16385,
+                                   32768, 65537, 131071, 131072, 131073, 300000};
+#define NUM_RMA_SIZES MT_COUNT(rma_sizes)
 
 typedef struct {
     MPI_Win        win;
@@ -150,7 +151,7 @@ static const sync_t syncs[] = {{"fence", fence_begin, fence_end},
                                {"lock, unlock", lock_begin, lock_end},
                                {"lock_all, flush", lock_all_begin, lock_all_end},
                                {"post, start, complete, wait", pscw_begin, pscw_end}};
-#define NUM_SYNCS ((int)(sizeof(syncs) / sizeof(syncs[0])))
+#define NUM_SYNCS ((int)MT_COUNT(syncs))
 
 static window_kind_t test_kind;
 static const sync_t *test_sync;
@@ -225,6 +226,78 @@ static void test_flush_then_message(void)
     }
     MPI_Win_unlock_all(window.win);
     free(values);
+    window_close(&window);
+}
+
+/* All operations of a burst are outstanding until they are waited for, one by one or by a flush. */
+static void burst_run(MPI_Win win, int target, bool put, bool requests, mt_buf_t *bufs)
+{
+    MPI_Request request[BURST];
+    int         i;
+
+    for (i = 0; i < BURST; ++i) {
+        MPI_Aint where = part(target, mt.rank, (size_t)i * bufs[i].length);
+        int      size  = (int)bufs[i].length;
+
+        if (put && requests) {
+            MPI_Rput(bufs[i].data, size, MPI_BYTE, target, where, size, MPI_BYTE, win, &request[i]);
+        } else if (put) {
+            MPI_Put(bufs[i].data, size, MPI_BYTE, target, where, size, MPI_BYTE, win);
+        } else if (requests) {
+            MPI_Rget(bufs[i].data, size, MPI_BYTE, target, where, size, MPI_BYTE, win, &request[i]);
+        } else {
+            MPI_Get(bufs[i].data, size, MPI_BYTE, target, where, size, MPI_BYTE, win);
+        }
+    }
+    if (requests) {
+        MPI_Waitall(BURST, request, MPI_STATUSES_IGNORE);
+    }
+    if (put || !requests) { /* a put that is complete here need not be there */
+        MPI_Win_flush(target, win);
+    }
+}
+
+/* Bursts of puts, then of gets of the same data, while others do so to us. */
+static void burst_check(window_t *window, bool requests, size_t size, uint64_t seq)
+{
+    int      target = (mt.rank + 1) % mt.size, origin = (mt.rank + mt.size - 1) % mt.size, i;
+    mt_buf_t bufs[BURST];
+
+    for (i = 0; i < BURST; ++i) {
+        bufs[i] = mt_buf_alloc(size, (unsigned)i % 5);
+        mt_fill(bufs[i].data, size, mt_key(mt.rank, target, i, seq));
+    }
+    burst_run(window->win, target, true, requests, bufs);
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Win_sync(window->win);
+    for (i = 0; i < BURST; ++i) {
+        mt_verify(window->base + PART_BYTES * (size_t)origin + (size_t)i * size, size,
+                  mt_key(origin, mt.rank, i, seq), "burst of puts");
+        mt_fill(bufs[i].data, size, 0);
+    }
+    burst_run(window->win, target, false, requests, bufs);
+    for (i = 0; i < BURST; ++i) {
+        mt_buf_verify(&bufs[i], mt_key(mt.rank, target, i, seq), "burst of gets");
+        mt_buf_free(&bufs[i]);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+static void test_bursts(void)
+{
+    static const size_t sizes[] = {8, 2000, 5000, 9000, 16384};
+    window_t            window  = window_open(test_kind);
+    uint64_t            seq     = 0;
+    size_t              i;
+    int                 round;
+
+    MPI_Win_lock_all(0, window.win);
+    for (round = 0; round < mt.iters; ++round) {
+        for (i = 0; i < MT_COUNT(sizes); ++i) {
+            burst_check(&window, round % 2, sizes[i], ++seq);
+        }
+    }
+    MPI_Win_unlock_all(window.win);
     window_close(&window);
 }
 
@@ -343,7 +416,7 @@ static void test_other_ops(void)
     size_t   i;
 
     MPI_Win_lock_all(0, window.win);
-    for (i = 0; i < sizeof(cases) / sizeof(cases[0]); ++i) {
+    for (i = 0; i < MT_COUNT(cases); ++i) {
         MPI_Aint where = part(target, mt.rank, i * sizeof(unsigned));
 
         MPI_Put(&cases[i].before, 1, MPI_UNSIGNED, target, where, 1, MPI_UNSIGNED, window.win);
@@ -417,6 +490,7 @@ int main(int argc, char **argv)
             test_sync = &syncs[i];
             run_kind(syncs[i].name, kinds[kind], (window_kind_t)kind, test_put_get);
         }
+        run_kind("bursts", kinds[kind], (window_kind_t)kind, test_bursts);
         run_kind("accumulate", kinds[kind], (window_kind_t)kind, test_accumulate);
         run_kind("fetch_and_op", kinds[kind], (window_kind_t)kind, test_fetch_and_op);
         run_kind("compare_and_swap", kinds[kind], (window_kind_t)kind, test_compare_and_swap);

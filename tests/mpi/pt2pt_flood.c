@@ -11,7 +11,8 @@
 #include <string.h>
 
 #define TAG    21
-#define TAG_GO 22
+#define TAG_GO 20
+#define BURST  64
 
 /* count messages of size bytes each in one block, and their requests. */
 typedef struct {
@@ -148,6 +149,36 @@ static void test_bidirectional(void)
     flood_wait(&out);
     flood_wait(&in);
     flood_verify(&in, peer, TAG);
+    flood_free(&in);
+    flood_free(&out);
+}
+
+/*
+ * Messages for rendezvous, all outstanding at once: their transfers share doorbells and markers.
+ * The receives are posted first or last, in turns, so that either side may be the one that is met.
+ */
+static void test_burst(void)
+{
+    int     peer = mt_pair_peer(), round;
+    flood_t in, out;
+
+    if (peer == MPI_PROC_NULL) {
+        return;
+    }
+    in  = flood_alloc(BURST, flood_size);
+    out = flood_alloc(BURST, flood_size);
+    for (round = 0; round < mt.iters; ++round) {
+        if ((mt.rank + round / 2) % 2) {
+            flood_recv(&in, peer, TAG + round);
+            flood_send(&out, peer, TAG + round);
+        } else {
+            flood_send(&out, peer, TAG + round);
+            flood_recv(&in, peer, TAG + round);
+        }
+        flood_wait(&out);
+        flood_wait(&in);
+        flood_verify(&in, peer, TAG + round);
+    }
     flood_free(&in);
     flood_free(&out);
 }
@@ -292,18 +323,35 @@ static void test_random_mix(void)
     free(out);
 }
 
+static void run_size(const char *name, int min_ranks, mt_func_t func, size_t size)
+{
+    char full_name[128];
+
+    if (size <= mt.max_size) {
+        flood_size = size;
+        snprintf(full_name, sizeof(full_name), "%s, %zu bytes", name, size);
+        mt_run(full_name, min_ranks, func);
+    }
+}
+
+/* The longest eager message, the next one, the longest run, rendezvous, and some between them. */
 static void run_sizes(const char *name, int min_ranks, mt_func_t func)
 {
-    static const size_t sizes[] = {0, 8, 56, 100, 1024, 8000, 20000};
-    char                full_name[128];
+    static const size_t sizes[] = {0, 8, 112, 113, 1024, 8432, 20000};
     size_t              i;
 
-    for (i = 0; i < sizeof(sizes) / sizeof(sizes[0]); ++i) {
-        if (sizes[i] <= mt.max_size) {
-            flood_size = sizes[i];
-            snprintf(full_name, sizeof(full_name), "%s, %zu bytes", name, flood_size);
-            mt_run(full_name, min_ranks, func);
-        }
+    for (i = 0; i < MT_COUNT(sizes); ++i) {
+        run_size(name, min_ranks, func, sizes[i]);
+    }
+}
+
+static void run_bursts(void)
+{
+    static const size_t sizes[] = {8440, 16384, 40000, 65536, 131072, 131073};
+    size_t              i;
+
+    for (i = 0; i < MT_COUNT(sizes); ++i) {
+        run_size("burst in both directions", 2, test_burst, sizes[i]);
     }
 }
 
@@ -314,6 +362,7 @@ int main(int argc, char **argv)
     run_sizes("posted flood", 2, test_oneway_posted);
     run_sizes("unexpected flood", 2, test_oneway_unexpected);
     run_sizes("flood in both directions", 2, test_bidirectional);
+    run_bursts();
     run_sizes("slow receiver", 2, test_slow_receiver);
     run_sizes("everybody to everybody", 1, test_everybody);
     run_sizes("everybody to one", 2, test_incast);

@@ -11,8 +11,9 @@
 #define TAG       11
 #define TAG_OTHER 12
 
-static const size_t match_sizes[] = {0, 1, 8, 57, 300, 4096, 8193, 20000, 70000, 300000, 1100000};
-#define NUM_MATCH_SIZES ((int)(sizeof(match_sizes) / sizeof(match_sizes[0])))
+static const size_t match_sizes[] = {0,    1,    8,    112,   113,   300,    4096,
+                                     8432, 8433, 8440, 20000, 70000, 300000, 1100000};
+#define NUM_MATCH_SIZES ((int)MT_COUNT(match_sizes))
 
 static size_t match_size(uint64_t seq)
 {

@@ -16,32 +16,15 @@ readonly asked="UCX_TLS=angara,self"
 probe=$(realpath -- "$B/tests/mpi/select_probe")
 readonly probe
 
-number=0
-failed=0
-status=0
-
-verdict() # NAME COMMAND...
-{
-    local name=$1
-    shift
-    number=$((number + 1))
-    if "$@"; then
-        echo "ok $number - $name"
-    else
-        echo "not ok $number - $name"
-        as_comments "$work/out"
-        as_comments "$work/err"
-        failed=1
-    fi
-}
+shown=("$work/out" "$work/err")
 
 # Runs a command in a clean environment; what it prints is in $work/out and $work/err.
 run()
 {
     rm -f "$work"/stats.*
-    status=0
+    rc=0
     timeout 60 env HOME="$work/home" UCX_ANGARA_STATS="$work/stats.%p" "$@" \
-        >"$work/out" 2>"$work/err" </dev/null || status=$?
+        >"$work/out" 2>"$work/err" </dev/null || rc=$?
 }
 
 launch() # VARIABLES... -- MPIRUN ARGUMENTS...
@@ -64,7 +47,7 @@ uses() # FRAMEWORK COMPONENT
 
 is_right()
 {
-    ((status == 0)) && grep -qx 'data right' "$work/out"
+    ((rc == 0)) && grep -qx 'data right' "$work/out"
 }
 
 env_is_clean()
@@ -124,12 +107,12 @@ has_lines() # COUNT PATTERN
 # 124: it hung until it was killed
 has_failed()
 {
-    ((status != 0 && status != 124))
+    ((rc != 0 && rc != 124))
 }
 
 has_ended_silently()
 {
-    ((status == 0)) && is_silent
+    ((rc == 0)) && is_silent
 }
 
 # --- the transport is asked for --------------------------------------------------------------------
@@ -138,27 +121,27 @@ test_asked()
 {
     if (($(nproc) > 1)); then
         run mpirun -np 2 -x "$asked" "$probe"
-        verdict "a plain mpirun -np 2 -x UCX_TLS=angara,self" is_angara
+        ok "a plain mpirun -np 2 -x UCX_TLS=angara,self" is_angara
     fi
     launch -- -x "$asked" "$probe"
-    verdict "mpirun -x UCX_TLS=angara,self selects UCX and the transport" is_angara
-    verdict "nothing is printed" is_silent
+    ok "mpirun -x UCX_TLS=angara,self selects UCX and the transport" is_angara
+    ok "nothing is printed" is_silent
     launch "$asked" -- "$probe"
-    verdict "UCX_TLS in the environment" is_angara
+    ok "UCX_TLS in the environment" is_angara
     launch 'UCX_TLS=self,\angara' -- "$probe"
-    verdict "the strict form of the name" is_angara
+    ok "the strict form of the name" is_angara
     launch "MPI_UCX_TLS=angara,self" "UCX_TLS=tcp" -- "$probe"
-    verdict "MPI_UCX_TLS takes the place of UCX_TLS" is_angara
+    ok "MPI_UCX_TLS takes the place of UCX_TLS" is_angara
     launch "$asked" -- "$probe" -t
-    verdict "MPI_T_init_thread before MPI_Init" is_angara
+    ok "MPI_T_init_thread before MPI_Init" is_angara
     launch "$asked" -- --mca pml ucx "$probe"
-    verdict "--mca pml ucx needs no further variables" uses pml ucx
+    ok "--mca pml ucx needs no further variables" uses pml ucx
     run "$asked" "$probe"
-    verdict "a program started without mpirun" is_angara_alone
+    ok "a program started without mpirun" is_angara_alone
     launch -- --mca hook_angara_enable 1 -x "$asked" "$probe"
-    verdict "hook_angara_enable=1" is_angara
+    ok "hook_angara_enable=1" is_angara
     launch -- --mca opal_common_ucx_tls angara --mca hook_angara_verbose 1 "$probe"
-    verdict "Open MPI's own transport list asks too" grep -q 'loaded .*libuct_angara' "$work/err"
+    ok "Open MPI's own transport list asks too" grep -q 'loaded .*libuct_angara' "$work/err"
 }
 
 # --- the user decides ------------------------------------------------------------------------------
@@ -166,39 +149,39 @@ test_asked()
 test_user_wins()
 {
     launch "$asked" -- --mca pml ob1 "$probe"
-    verdict "--mca pml ob1 wins" is_ob1_silent
+    ok "--mca pml ob1 wins" is_ob1_silent
     launch "$asked" OMPI_MCA_pml=ob1 -- "$probe"
-    verdict "OMPI_MCA_pml=ob1 wins" is_ob1_silent
+    ok "OMPI_MCA_pml=ob1 wins" is_ob1_silent
     launch "$asked" OMPI_MCA_pml='^ucx' -- "$probe"
-    verdict "OMPI_MCA_pml=^ucx wins, though it is the distribution's value" is_ob1_silent
+    ok "OMPI_MCA_pml=^ucx wins, though it is the distribution's value" is_ob1_silent
     launch "$asked" -- --mca osc '^ucx' "$probe"
-    verdict "--mca osc ^ucx wins" is_angara_without_osc
+    ok "--mca osc ^ucx wins" is_angara_without_osc
 
     mkdir -p "$work/home/.openmpi"
     echo 'pml = ob1' >"$work/home/.openmpi/mca-params.conf"
     launch "$asked" -- "$probe"
-    verdict "the user's mca-params.conf wins: ob1" is_ob1_clean_silent
+    ok "the user's mca-params.conf wins: ob1" is_ob1_clean_silent
     echo 'pml = ^ucx' >"$work/home/.openmpi/mca-params.conf"
     launch "$asked" -- "$probe"
-    verdict "the user's mca-params.conf wins: ^ucx" is_ob1_clean_silent
+    ok "the user's mca-params.conf wins: ^ucx" is_ob1_clean_silent
     rm -r "$work/home/.openmpi"
 
     echo 'pml = ob1' >"$work/file.conf"
     launch "$asked" OMPI_MCA_mca_base_param_files="$work/file.conf" -- "$probe"
     # It replaces the system's file, and with it the exclusion of osc/ucx.
-    verdict "a file named by mca_base_param_files wins" uses pml ob1
+    ok "a file named by mca_base_param_files wins" uses pml ob1
     launch "$asked" -- --am "$work/file.conf" "$probe"
-    verdict "a file given by --am wins" is_ob1_clean_silent
+    ok "a file given by --am wins" is_ob1_clean_silent
     echo '-mca pml ob1' >"$work/tune.conf"
     launch "$asked" -- --tune "$work/tune.conf" "$probe"
-    verdict "a file given by --tune wins" is_ob1_silent
+    ok "a file given by --tune wins" is_ob1_silent
 
     launch "$asked" -- --mca opal_common_ucx_tls rc_verbs "$probe"
-    verdict "an explicit opal_common_ucx_tls stays" uses pml ob1
+    ok "an explicit opal_common_ucx_tls stays" uses pml ob1
     launch "$asked" -- --mca hook_angara_enable 0 "$probe"
-    verdict "hook_angara_enable=0" is_ob1_clean_silent
+    ok "hook_angara_enable=0" is_ob1_clean_silent
     launch "$asked" -- --mca hook '^angara' "$probe"
-    verdict "--mca hook ^angara" is_ob1_clean_silent
+    ok "--mca hook ^angara" is_ob1_clean_silent
 }
 
 # --- nobody asked ----------------------------------------------------------------------------------
@@ -221,13 +204,13 @@ test_not_asked()
     cp "$work/out" "$work/out.before"
     cp "$work/err" "$work/err.before"
     launch -- "$probe"
-    verdict "without UCX_TLS all is as without the component" as_without_us
+    ok "without UCX_TLS all is as without the component" as_without_us
     for tls in tcp,self all ^tcp ^angara angara:aux,tcp angaraX,self; do
         launch "UCX_TLS=$tls" -- "$probe"
-        verdict "UCX_TLS=$tls does not ask" as_without_us
+        ok "UCX_TLS=$tls does not ask" as_without_us
     done
     launch "MPI_UCX_TLS=tcp" "$asked" -- "$probe"
-    verdict "MPI_UCX_TLS excludes what UCX_TLS names" as_without_us
+    ok "MPI_UCX_TLS excludes what UCX_TLS names" as_without_us
 }
 
 # --- what may go wrong -----------------------------------------------------------------------------
@@ -235,21 +218,21 @@ test_not_asked()
 test_fallback()
 {
     launch "$asked" ANGARA_TEST_UCX_VERSION=1.14.0 -- "$probe"
-    verdict "another UCX version: Open MPI's default is used" is_ob1
-    verdict "another UCX version: the message names it" grep -q '1\.14\.0' "$work/err"
-    verdict "another UCX version: the environment is clean" env_is_clean
+    ok "another UCX version: Open MPI's default is used" is_ob1
+    ok "another UCX version: the message names it" grep -q '1\.14\.0' "$work/err"
+    ok "another UCX version: the environment is clean" env_is_clean
 
     launch "$asked" ANGARA_UCT_PLUGIN=/nonexistent/libuct_angara.so -- "$probe"
-    verdict "no transport library: Open MPI's default is used" is_ob1
-    verdict "no transport library: one message" warned_once '/nonexistent/libuct_angara.so'
+    ok "no transport library: Open MPI's default is used" is_ob1
+    ok "no transport library: one message" warned_once '/nonexistent/libuct_angara.so'
 
     echo 'no library' >"$work/broken.so"
     launch "$asked" -- --mca hook_angara_plugin "$work/broken.so" "$probe"
-    verdict "a broken transport library: Open MPI's default is used" is_ob1
+    ok "a broken transport library: Open MPI's default is used" is_ob1
 
     run mpirun --oversubscribe --bind-to none -np 1 "$probe" : -np 1 -x "$asked" "$probe"
-    verdict "only one rank has the transport: the job ends" has_failed
-    verdict "only one rank has the transport: the message says so" \
+    ok "only one rank has the transport: the job ends" has_failed
+    ok "only one rank has the transport: the message says so" \
         grep -q 'mpirun -x UCX_TLS' "$work/err"
 }
 
@@ -265,13 +248,13 @@ same_params()
 test_tools()
 {
     run "$asked" ompi_info
-    verdict "ompi_info shows the component" grep -q 'MCA hook: angara (MCA' "$work/out"
+    ok "ompi_info shows the component" grep -q 'MCA hook: angara (MCA' "$work/out"
     run "$asked" ompi_info --param hook angara --level 9
-    verdict "ompi_info shows its parameters" \
+    ok "ompi_info shows its parameters" \
         has_lines 4 'parameter "hook_angara_(enable|plugin|verbose)|informational "hook_angara_version'
-    verdict "ompi_info is not changed otherwise" same_params
+    ok "ompi_info is not changed otherwise" same_params
     run "$asked" mpirun --oversubscribe -np 2 true
-    verdict "mpirun of a program without MPI" has_ended_silently
+    ok "mpirun of a program without MPI" has_ended_silently
 }
 
 mkdir -p "$work/home"
@@ -280,5 +263,4 @@ test_user_wins
 test_not_asked
 test_fallback
 test_tools
-echo "1..$number"
-exit "$failed"
+finish

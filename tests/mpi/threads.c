@@ -21,7 +21,7 @@ typedef struct {
 typedef void *(*thread_func_t)(void *arg);
 
 static const size_t thread_sizes[] = {0, 8, 57, 400, 2048, 8193, 30000, 100000, 300000};
-#define NUM_THREAD_SIZES (sizeof(thread_sizes) / sizeof(thread_sizes[0]))
+#define NUM_THREAD_SIZES MT_COUNT(thread_sizes)
 
 static void exchange_blocking(thread_t *thread, int peer, uint64_t seq)
 {

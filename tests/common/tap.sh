@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=bash
+#
+# TAP output of test scripts. Sourced by each layer's own helpers, which set $rc and $shown.
+
+number=0
+failures=0
+rc=0     # exit status of the last command that was run for a test
+shown=() # files with its output, to show where a test fails
+
+# ok NAME CONDITION...: one test; shows the last command's output where the condition does not hold.
+ok()
+{
+    local name=$1 file
+    shift
+    number=$((number + 1))
+    if "$@"; then
+        echo "ok $number - $name"
+        return
+    fi
+    echo "not ok $number - $name"
+    failures=$((failures + 1))
+    {
+        echo "condition: $*; exit status of the last command: $rc"
+        for file in "${shown[@]}"; do
+            head -n 40 "$file"
+        done
+    } | cut -c -600 | sed 's/^/#   /'
+}
+
+skip()
+{
+    number=$((number + 1))
+    echo "ok $number - $1 # SKIP $2"
+}
+
+finish()
+{
+    echo "1..$number"
+    [[ $failures == 0 ]]
+}
