@@ -165,9 +165,16 @@ void uct_angara_peer_update(uct_angara_peer_t *peer)
 
 void uct_angara_peer_drop_ep(uct_angara_peer_t *peer)
 {
-    /* nobody flushes any more, and its owner may take the memory back now */
-    while (uct_angara_batch_push(peer->iface) == UCS_ERR_NO_RESOURCE) {
+    const uct_angara_batch_t *batch = &peer->iface->batch;
+
+    /* Nobody flushes any more, and its owner may take the memory back now. What waits for a peer
+     * that is gone can be forgotten: its operations end with the report of the failure. */
+    while ((batch->count > 0) && (batch->peer == peer) && !peer->is_down &&
+           (uct_angara_batch_push(peer->iface) == UCS_ERR_NO_RESOURCE)) {
         uct_angara_iface_push(peer->iface);
+    }
+    if (peer->is_down || (peer->status != UCS_OK)) {
+        uct_angara_batch_drop(peer);
     }
 
     if (!ucs_list_is_empty(&peer->eps)) {

@@ -462,6 +462,45 @@ static void death_in_batch(ut_t *t)
     bt_cleanup(&bt);
 }
 
+/* Endpoints go away, to the dead peer and to another, before anybody has heard of the death. */
+static void destroy_dead(ut_t *t)
+{
+    enum { OPS = 5 };
+    unsigned i;
+    bt_t     bt;
+    char     byte;
+
+    bt_init(&bt, t);
+    if (t->rank == 1) {
+        ut_recv_word_still(t, 0);
+        raise(SIGKILL);
+    } else if (t->rank == 2) {
+        bt_serve(&bt);
+    } else {
+        for (i = 0; i < OPS; ++i) {
+            bt_try(bt_next(&bt, 1, i % 2, 300), 0);
+        }
+        ut_send_word(t, 1, 0);
+        while (read(t->fd[1], &byte, 1) < 0) {
+            /* until it is dead, without a turn of progress */
+        }
+        uct_ep_destroy(ut_ep_create(&t->main, &t->addr[2]));
+        uct_ep_destroy(t->ep[1]);
+        t->ep[1] = NULL;
+        for (i = 0; i < OPS; ++i) {
+            UT_WAIT(t, bt_ops[i].comp.calls == (bt_ops[i].posted == UCS_INPROGRESS));
+            CHECK(!bt_ops[i].comp.calls || UCS_STATUS_IS_ERR(bt_ops[i].comp.status));
+        }
+        for (i = 0; i < 20; ++i) {
+            bt_post(bt_prepare(&bt, 2, i % 2, 200));
+        }
+        UT_WAIT(t, bt.turns[2] == bt.posted[2]);
+        bt_check_puts(&bt, OPS);
+        ut_send(t, 2, &(bt_order_t){.kind = BT_END}, sizeof(bt_order_t));
+    }
+    bt_cleanup(&bt);
+}
+
 /* ---- the tests ----------------------------------------------------------------------------- */
 
 #define BT_TEST(_func, _nranks)            \
@@ -488,6 +527,12 @@ static void test_death_in_batch(void **state)
     ut_run_victims(3, death_in_batch, NULL, 1u << 1, SIGKILL);
 }
 
+static void test_destroy_dead(void **state)
+{
+    (void)state;
+    ut_run_victims(3, destroy_dead, NULL, 1u << 1, SIGKILL);
+}
+
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
@@ -496,7 +541,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_get_short_waiting), cmocka_unit_test(test_arm_waiting),
         cmocka_unit_test(test_destroy_waiting),   cmocka_unit_test(test_fence_waiting),
         cmocka_unit_test(test_fault_in_batch),    cmocka_unit_test(test_fault_in_piece),
-        cmocka_unit_test(test_death_in_batch),
+        cmocka_unit_test(test_death_in_batch),    cmocka_unit_test(test_destroy_dead),
     };
 
     return ut_main(argc, argv, "batch", tests, sizeof(tests) / sizeof(tests[0]));

@@ -83,7 +83,8 @@ void soft_agent_withdraw(soft_peer_t *peer)
     if (!__atomic_compare_exchange_n(&reply->state, &posted, 0, 0, __ATOMIC_ACQ_REL,
                                      __ATOMIC_ACQUIRE)) {
         while (__atomic_load_n(&reply->state, __ATOMIC_ACQUIRE) == serving &&
-               (++turns % 1024 != 0 || !soft_remote_dead(&peer->remote))) {
+               (++turns % 1024 != 0 ||
+                !(soft_remote_dead(&peer->remote) || soft_remote_replaced(&peer->remote)))) {
             sched_yield();
         }
     }

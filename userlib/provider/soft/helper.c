@@ -202,17 +202,30 @@ static int request_is_sane(const soft_request_t *request)
 }
 
 /* Is that PE's segment at the address that a request gives? Read before anything is written. */
-static int verify_segment(const angara_address_t *from, pid_t pid)
+static int read_segment(const angara_address_t *from, pid_t pid, soft_pe_seg_t *head)
 {
-    soft_pe_seg_t head;
-    struct iovec  local      = {&head, offsetof(soft_pe_seg_t, window_offset)};
-    struct iovec  remote     = {(void *)(uintptr_t)from->loc[4], local.iov_len};
-    uint64_t      start_time = 0;
+    struct iovec local      = {head, offsetof(soft_pe_seg_t, helper_asleep)};
+    struct iovec remote     = {(void *)(uintptr_t)from->loc[4], local.iov_len};
+    uint64_t     start_time = 0;
 
     return soft_process_look(pid, &start_time) == SOFT_ALIVE && start_time == from->loc[1] &&
            process_vm_readv(pid, &local, 1, &remote, 1, 0) == (ssize_t)local.iov_len &&
-           head.magic == SOFT_MAGIC_PE && head.layout == SOFT_LAYOUT &&
-           head.generation == from->generation && head.index == from->index;
+           head->magic == SOFT_MAGIC_PE && head->layout == SOFT_LAYOUT &&
+           head->generation == from->generation && head->index == from->index;
+}
+
+/* Wake the owner of a segment that can't be mapped, if a descriptor can be had. */
+static void wake_unmapped(pid_t pid, int wake_fd)
+{
+    struct stat info;
+    int         fd = soft_open_of(pid, wake_fd, S_IFIFO, O_RDWR | O_NONBLOCK, &info);
+
+    if (fd < 0 || (write(fd, "", 1) != 1 && errno != EAGAIN)) {
+        ang_warn("pid %d sleeps and can't be woken now: %s", (int)pid, strerror(errno));
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
 }
 
 /*
@@ -226,11 +239,16 @@ static void refuse(const angara_address_t *from, const soft_request_t *request)
     uint64_t   there = from->loc[4] + offsetof(soft_pe_seg_t, replies) +
                      (uint64_t)request->agent * sizeof(soft_reply_t) +
                      offsetof(soft_reply_t, refused);
-    uint64_t     sequence = request->sequence;
-    struct iovec local    = {&sequence, sizeof(sequence)};
-    struct iovec remote   = {(void *)(uintptr_t)there, sizeof(sequence)};
+    uint64_t      sequence = request->sequence;
+    struct iovec  local    = {&sequence, sizeof(sequence)};
+    struct iovec  remote   = {(void *)(uintptr_t)there, sizeof(sequence)};
+    soft_pe_seg_t head;
 
-    if (!verify_segment(from, pid) || process_vm_writev(pid, &local, 1, &remote, 1, 0) < 0) {
+    if (read_segment(from, pid, &head) && process_vm_writev(pid, &local, 1, &remote, 1, 0) > 0) {
+        if (read_segment(from, pid, &head) && head.armed) { /* armed since it was written */
+            wake_unmapped(pid, head.wake_fd);
+        }
+    } else {
         ang_log(said++ ? ANG_LOG_DEBUG : ANG_LOG_ERROR,
                 "a request of pid %d can't be answered: its memory can neither be mapped nor "
                 "written. Raise ulimit -v and ulimit -n; all ranks must run as one user",

@@ -340,11 +340,16 @@ static void peer_down(soft_pe_t *pe, soft_peer_t *peer, int exited)
     ang_engine_unlock(&pe->engine);
 }
 
+/* Looking for an exec costs system calls: so many peers at a time. */
+#define EXEC_CHECKS 16
+
 unsigned soft_peers_check(soft_pe_t *pe)
 {
     struct epoll_event events[16];
-    unsigned           count = 0;
-    int                found = epoll_wait(pe->epoll_fd, events, 16, 0);
+    unsigned           groups = pe->npeers / EXEC_CHECKS + 1;
+    unsigned           index  = 0;
+    unsigned           count  = 0;
+    int                found  = epoll_wait(pe->epoll_fd, events, 16, 0);
 
     for (int i = 0; i < found; ++i) {
         if (events[i].data.ptr != NULL) {
@@ -353,17 +358,22 @@ unsigned soft_peers_check(soft_pe_t *pe)
         }
     }
     for (soft_peer_t *peer = pe->peers; peer != NULL; peer = peer->next) {
+        int is_due = index++ % groups == pe->checks % groups;
+
         if (!peer->down && peer->remote.seg->generation != peer->remote.address.generation) {
             peer_down(pe, peer, 0);
             count++;
         } else if (!peer->down && ((!has_watch(peer) && soft_remote_dead(&peer->remote)) ||
-                                   soft_remote_replaced(&peer->remote))) {
+                                   (is_due && soft_remote_replaced(&peer->remote)))) {
             peer_down(pe, peer, 1);
             count++;
         }
         ang_engine_lock(&pe->engine);
         soft_remote_trim(&peer->remote);
+        soft_remote_check_task(&peer->remote);
         ang_engine_unlock(&pe->engine);
     }
+    pe->npeers = index;
+    pe->checks++;
     return count;
 }

@@ -54,6 +54,18 @@ int soft_remote_replaced(const soft_remote_t *remote)
            !soft_segment_is(remote->pid, address_fd(&remote->address), &remote->pe_map);
 }
 
+void soft_remote_check_task(soft_remote_t *remote)
+{
+    char path[64];
+
+    if (remote->task != remote->pid) {
+        snprintf(path, sizeof(path), "/proc/%d/task/%d", (int)remote->pid, (int)remote->task);
+        if (access(path, F_OK) != 0 && !soft_remote_other_task(remote)) {
+            remote->task = remote->pid;
+        }
+    }
+}
+
 int soft_remote_other_task(soft_remote_t *remote)
 {
     pid_t task = soft_remote_dead(remote) ? -1 : soft_process_task(remote->pid, remote->task);

@@ -135,7 +135,9 @@ static int handle_of(pid_t pid, int fd)
 
     snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)pid, fd);
     handle = open(path, O_PATH | O_CLOEXEC);
-    if (handle < 0 && errno == ENOENT && (task = soft_process_task(pid, pid)) > 0) {
+    /* Once the main thread has ended its folder is empty for root and closed to others. */
+    if (handle < 0 && (errno == ENOENT || errno == EACCES || errno == EPERM) &&
+        (task = soft_process_task(pid, pid)) > 0) {
         snprintf(path, sizeof(path), "/proc/%d/task/%d/fd/%d", (int)pid, (int)task, fd);
         handle = open(path, O_PATH | O_CLOEXEC);
     }

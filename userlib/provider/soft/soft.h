@@ -293,6 +293,8 @@ void soft_remote_detach(soft_remote_t *remote);
 int soft_remote_dead(const soft_remote_t *remote);
 /* Has it gone over to another program? exec leaves pid and start time, but not descriptors. */
 int soft_remote_replaced(const soft_remote_t *remote);
+/* Choose another thread if the one that names it has ended: the number may be given away. */
+void soft_remote_check_task(soft_remote_t *remote);
 /* The thread that named it to process_vm_* has ended. Is there another? Else errno is ESRCH. */
 int soft_remote_other_task(soft_remote_t *remote);
 /* Write a byte to the pipe behind `fd` of the remote process, opened into *cache. @return done? */
@@ -373,6 +375,8 @@ typedef struct soft_pe {
     int wake_pipe[2];
 
     uint64_t next_check_ns;
+    unsigned checks; /* made */
+    unsigned npeers; /* seen by the last one */
 
     angara_marker_slot_t *slots;
     uint16_t             *slot_free; /* stack of free slots */
