@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
+/*
+ * What the driver and the NIC share and users never see: the register file (BAR 2), the admin queue
+ * and the tables in host memory. User-visible structures are in the uapi header. All words are
+ * little endian. "Bus address" is what the DMA API gives.
+ *
+ * The emulated NIC sits behind QEMU's ivshmem-doorbell device: BAR 2 is plain memory that the
+ * device polls, so a register that starts something is a pair of a request word and an acknowledge
+ * word, and interrupts and doorbells are hints.
+ *
+ * BAR 2:
+ *   ANGARA_HW_CONTROL     struct angara_hw_control, one page, kernel only
+ *   doorbell_offset       one page per PE: struct angara_doorbell
+ *   pio_offset            pio_bytes per PE: the put ring
+ */
+#ifndef ANGARA_HW_H
+#define ANGARA_HW_H
+
+#ifdef __KERNEL__
+#include <linux/types.h>
+#else
+#include <linux/types.h>
+#endif
+
+#define ANGARA_HW_MAGIC		0x30415241474e41ULL	/* "ANGARA0" */
+#define ANGARA_HW_GONE		(~0ULL)			/* what reads return after removal */
+
+/* major << 16 | minor: a driver refuses another major. */
+#define ANGARA_HW_VERSION	0x00010000U
+
+#define ANGARA_HW_CONTROL	0
+
+/* struct angara_hw_control.caps */
+#define ANGARA_HW_CAP_LOOPBACK	(1U << 0)
+
+/**
+ * struct angara_hw_control - first page of BAR 2
+ *
+ * First line, written by the device before the driver binds, and constant:
+ * @magic: ANGARA_HW_MAGIC, written last
+ * @version: ANGARA_HW_VERSION
+ * @caps: ANGARA_HW_CAP_*
+ * @node: node id
+ * @pe_max: PEs
+ * @mr_max: largest MR table
+ * @vectors: MSI-X vectors used: 0 admin and link, 1.. PEs (1 + index % (vectors - 1))
+ * @doorbell_offset: in BAR 2, page aligned
+ * @pio_offset: in BAR 2, page aligned
+ * @pio_bytes: per PE, a power of two of whole pages
+ * @marker_slots: per PE
+ *
+ * Second line, written by the device:
+ * @link: 1 up, 0 down
+ * @alive: changes at least every 100 ms while the device works
+ * @reset_ack, @dma_ack: follow the request words below
+ * @admin_cons: commands fetched (free running)
+ *
+ * Third line, written by the driver:
+ * @reset_req: a new value resets the device: all PEs and regions are forgotten, DMA is off. Done
+ *             when @reset_ack is equal
+ * @dma_req: low bit: DMA allowed; the other bits count requests. Done when @dma_ack is equal: with
+ *           the bit clear no access is in flight or will start
+ * @admin_prod: commands posted (free running)
+ * @admin_entries: of both admin rings, a power of two
+ * @admin_cmd: bus address of struct angara_hw_cmd[admin_entries]
+ * @admin_resp: bus address of struct angara_hw_resp[admin_entries]
+ */
+struct angara_hw_control {
+	__le64 magic;
+	__le32 version;
+	__le32 caps;
+	__le32 node;
+	__le32 pe_max;
+	__le32 mr_max;
+	__le32 vectors;
+	__le64 doorbell_offset;
+	__le64 pio_offset;
+	__le32 pio_bytes;
+	__le32 marker_slots;
+	__le64 reserved0;
+
+	__le32 link;
+	__le32 alive;
+	__le32 reset_ack;
+	__le32 dma_ack;
+	__le32 admin_cons;
+	__le32 reserved1[11];
+
+	__le32 reset_req;
+	__le32 dma_req;
+	__le32 admin_prod;
+	__le32 admin_entries;
+	__le64 admin_cmd;
+	__le64 admin_resp;
+	__le32 reserved2[8];
+};
+
+/*
+ * Admin commands. A response comes for each, in any order.
+ *
+ * SETUP: args: bus address of the MR table, its entries
+ * PE_CREATE: struct angara_hw_pe behind the command's head. Acknowledged when the PE's doorbell
+ *            page and put ring are zeroed: the kernel never maps them
+ * PE_RESET: args: index, generation. Acknowledged when nothing of the PE's is in flight, inbound or
+ *           outbound, or cached
+ * MR_INVALIDATE: args: key. The driver has cleared the entry's key before. Acknowledged when no
+ *                access to the region is in flight or cached
+ * WINDOW_SYNC: args: index: entries were added to its window table
+ */
+#define ANGARA_HW_SETUP		1
+#define ANGARA_HW_PE_CREATE	2
+#define ANGARA_HW_PE_RESET	3
+#define ANGARA_HW_MR_INVALIDATE	4
+#define ANGARA_HW_WINDOW_SYNC	5
+#define ANGARA_HW_NOP		6
+
+/**
+ * struct angara_hw_pe - context of a PE, arguments of ANGARA_HW_PE_CREATE
+ * @index, @generation: of the PE
+ * @domain: number of its domain; regions of other domains are no local memory for it
+ * @vector: MSI-X vector
+ * @cmd, @cmd_entries: command ring
+ * @event, @event_entries: event ring
+ * @status: struct angara_status
+ * @marker, @marker_slots: marker words
+ * @window, @window_pages: window table: one word per 4 KiB page, bus address | 1, or 0
+ */
+struct angara_hw_pe {
+	__le32 index;
+	__le32 generation;
+	__le32 domain;
+	__le32 vector;
+	__le64 cmd;
+	__le64 event;
+	__le64 status;
+	__le64 marker;
+	__le64 window;
+	__le32 cmd_entries;
+	__le32 event_entries;
+	__le32 marker_slots;
+	__le32 window_pages;
+};
+
+/**
+ * struct angara_hw_cmd - admin command
+ * @id: repeated in the response; never reused while one is outstanding
+ * @opcode: ANGARA_HW_*
+ */
+struct angara_hw_cmd {
+	__le32 id;
+	__le32 opcode;
+	union {
+		__le64 args[15];
+		struct angara_hw_pe pe;
+	};
+};
+
+/* struct angara_hw_resp.status */
+#define ANGARA_HW_OK		0
+#define ANGARA_HW_EINVAL	1	/* unknown command, index out of range */
+#define ANGARA_HW_EBUSY		2	/* the PE is in use */
+#define ANGARA_HW_ESTALE	3	/* another generation */
+#define ANGARA_HW_EFAULT	4	/* an address that is no memory */
+
+/**
+ * struct angara_hw_resp - response, at index (number of responses so far) % admin_entries
+ * @valid: number of the response since the reset (free running), plus one; written last
+ * @id: of the command
+ * @status: ANGARA_HW_*
+ * @generation: of the PE concerned, or 0
+ */
+struct angara_hw_resp {
+	__le32 valid;
+	__le32 id;
+	__le32 status;
+	__le32 generation;
+};
+
+/**
+ * struct angara_hw_mr - entry of the MR table, at index key & (2^24 - 1)
+ * @key: 0: none. Written last (after dma_wmb()), cleared first
+ * @length: bytes
+ * @list: root of the page list: levels 0: bus address of the region's first page (all are
+ *        contiguous); 1: bus address of a page of up to 512 bus addresses of pages;
+ *        2: of a page of up to 512 such pages; 3: one more
+ * @first: offset of the first byte in the first page
+ * @domain: number of the domain
+ * @access: ANGARA_MR_*
+ * @npages: pages
+ * @page_shift: log2 of the page size, 12 to 30
+ * @levels: of the list
+ */
+struct angara_hw_mr {
+	__le64 key;
+	__le64 length;
+	__le64 list;
+	__le64 first;
+	__le32 domain;
+	__le32 access;
+	__le64 npages;
+	__u8   page_shift;
+	__u8   levels;
+	__u8   reserved0[6];
+	__le64 reserved1;
+};
+
+#define ANGARA_HW_KEY_INDEX_BITS	24
+
+#endif /* ANGARA_HW_H */

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * angara_memreg: what its files share. A client of angara_nic: it pins, angara_nic maps.
+ *
+ * Objects (a -> b: a keeps b alive)
+ *
+ *   region -> memreg file	the file's end waits until its regions are gone
+ *   region -> memreg device	so does the device's removal
+ *   region -> domain		through angara_nic
+ *
+ * A region ends once, by whoever claims it: takes it out of its file's xarray, leaving the handle
+ * reserved. Four want to: the deregistration call, the end of the file, the end of the mm, the
+ * removal of the device. Its handle becomes free when its mmu notifier is gone: a late
+ * invalidation can't mark the next region of that handle stale.
+ *
+ * Order of the end: claimed, angara_mr_destroy() (the device acknowledges, unmapped), notifier
+ * removed, unpinned, out of the device's list, handle free, file told.
+ *
+ * Stale words: set by the mmu notifier without a lock, read by the owner through a read-only
+ * mapping. 0 to 1 when the addresses of a region may mean other memory than was pinned; back to 0
+ * at the next registration of the handle.
+ *
+ * Locks, outermost first. Neither is held across pinning, user copies or a wait for the device.
+ *
+ *   devices_lock (angara_nic)	callbacks add() and remove()
+ *   memreg_devices_lock	list of devices
+ *   device->lock		its list of regions, dying
+ *   file->regions (xa_lock)	regions by handle; claiming
+ *   users->wait.lock		a count of users
+ */
+#ifndef ANGARA_MEMREG_H
+#define ANGARA_MEMREG_H
+
+#include <linux/list.h>
+#include <linux/mmu_notifier.h>
+#include <linux/mutex.h>
+#include <linux/scatterlist.h>
+#include <linux/wait.h>
+#include <linux/xarray.h>
+
+#include <angara_client.h>
+#include <misc/angara.h>
+
+#include "../compat/compat.h"
+
+#define MEMREG_STALE_WORDS	(PAGE_SIZE / sizeof(u32))
+#define MEMREG_STALE_PAGES	DIV_ROUND_UP(ANGARA_MR_HANDLES_MAX, MEMREG_STALE_WORDS)
+
+/* Rights with which the device writes to the region. */
+#define MEMREG_ACCESS_WRITE \
+	(ANGARA_MR_REMOTE_WRITE | ANGARA_MR_REMOTE_ATOMIC | ANGARA_MR_LOCAL_WRITE)
+#define MEMREG_ACCESS_ALL	(MEMREG_ACCESS_WRITE | ANGARA_MR_REMOTE_READ)
+
+#define MEMREG_COUNTERS(X)							\
+	X(registered)								\
+	X(deregistered)								\
+	X(pinned_pages)		/* now */					\
+	X(leaked_pages)		/* pinned for ever: see ANGARA_IOC_MR_DEREG */	\
+	X(stale)		/* regions that became stale */			\
+	X(pin_repeated)		/* the mapping changed while it was pinned */	\
+	X(calls_refused)
+
+#define MEMREG_COUNTER_ENUM(name)	MEMREG_COUNTER_##name,
+enum memreg_counter { MEMREG_COUNTERS(MEMREG_COUNTER_ENUM) MEMREG_COUNTERS_NUM };
+extern atomic64_t memreg_counters[MEMREG_COUNTERS_NUM];
+
+#define memreg_count(name, n)	atomic64_add(n, &memreg_counters[MEMREG_COUNTER_##name])
+
+/**
+ * struct memreg_users - users whose going an end has to wait for
+ * @count:	of them, under wait.lock: a spinlock, because the last user's unlock is its last
+ *		access, which mutex_unlock() doesn't promise
+ * @wait:	for @count to become 0
+ */
+struct memreg_users {
+	unsigned int count;
+	wait_queue_head_t wait;
+};
+
+/**
+ * struct memreg_device - a device of angara_nic, between add() and remove()
+ * @lock:	@regions, @dying
+ * @regions:	of all files
+ * @users:	regions, and registrations under way
+ */
+struct memreg_device {
+	struct list_head node;
+	struct angara_device *adev;
+	struct mutex lock;	/* see above */
+	struct list_head regions;
+	bool dying;
+	struct memreg_users users;
+};
+
+/**
+ * struct memreg_file - open file of /dev/angara_memreg
+ * @owned:	the opener's mm owns it
+ * @regions:	by handle
+ * @users:	its regions, claimed ones included
+ * @stale:	pages of stale words; each is set once
+ */
+struct memreg_file {
+	struct angara_owned owned;
+	struct xarray regions;
+	struct memreg_users users;
+	struct page *stale[MEMREG_STALE_PAGES];
+};
+
+/**
+ * struct memreg_region - pinned memory, registered in a domain
+ * @sgt:	its pages; empty when they aren't pinned
+ * @addr:	first byte
+ * @length:	bytes
+ * @npages:	pages
+ * @writable:	the device writes: pages are dirty when they are unpinned
+ * @stale:	its stale word
+ */
+struct memreg_region {
+	struct memreg_file *file;
+	struct memreg_device *mdev;
+	struct list_head node;
+	struct angara_mr *mr;
+	struct mmu_interval_notifier notifier;
+	struct sg_append_table sgt;
+	unsigned long addr;
+	unsigned long length;
+	unsigned long npages;
+	bool writable;
+	u32 handle;
+	u32 *stale;
+};
+
+/* ---- device.c -------------------------------------------------------------------------------- */
+
+int memreg_client_register(void);
+void memreg_client_unregister(void);
+
+/* Begin a registration: keeps the device until memreg_device_put(). */
+struct memreg_device *memreg_device_get(struct angara_device *adev);
+void memreg_device_put(struct memreg_device *mdev);
+
+void memreg_users_init(struct memreg_users *users);
+void memreg_users_get(struct memreg_users *users);
+void memreg_users_put(struct memreg_users *users);
+void memreg_users_wait(struct memreg_users *users);
+
+/* ---- region.c -------------------------------------------------------------------------------- */
+
+int memreg_reg_ioctl(struct angara_call *call);
+int memreg_dereg_ioctl(struct angara_call *call);
+/* Become the one who ends the region, if it (still) has that handle. */
+bool memreg_region_claim(struct memreg_file *file, u32 handle, struct memreg_region *region);
+int memreg_region_destroy(struct memreg_region *region);
+/* End all regions of a file. */
+void memreg_file_drain(struct memreg_file *file);
+
+/* ---- pin.c ----------------------------------------------------------------------------------- */
+
+int memreg_pin(struct memreg_region *region);
+void memreg_unpin(struct memreg_region *region);
+
+/* ---- stale.c --------------------------------------------------------------------------------- */
+
+/* The word of a handle, or NULL: no memory. */
+u32 *memreg_stale_word(struct memreg_file *file, u32 handle);
+void memreg_stale_free(struct memreg_file *file);
+int memreg_mmap(struct file *file, struct vm_area_struct *vma);
+extern const struct mmu_interval_notifier_ops memreg_notifier_ops;
+
+#endif /* ANGARA_MEMREG_H */

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Pinning of host memory, in chunks of one page of pointers, so that its cost in kernel memory
+ * and the time between looks at signals are bounded.
+ *
+ * What is refused is decided by the pages that were pinned, not by a look at VMAs before: those may
+ * change in between.
+ */
+#include <linux/memremap.h>
+#include <linux/mm.h>
+#include <linux/sched/signal.h>
+#include <linux/version.h>
+
+#include "memreg.h"
+
+#define CHUNK	(PAGE_SIZE / sizeof(struct page *))
+
+/*
+ * Before 6.2, a long-term pin for reading of a private mapping keeps the page of now (zero page,
+ * page cache, shared after fork) while the first write gives the process another one. Pinning for
+ * writing breaks that first; it can't be had on a mapping that is shared and read-only, where it
+ * isn't needed. No test at compile time can tell: the change is in get_user_pages' behaviour.
+ */
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 2, 0)
+static int read_flags(unsigned long addr, unsigned long *end, unsigned int *flags)
+{
+	struct mm_struct *mm = current->mm;
+	struct vm_area_struct *vma;
+	int ret = -EFAULT;
+
+	mmap_read_lock(mm);
+	vma = find_vma(mm, addr);
+	if (vma && vma->vm_start <= addr) {
+		*end = min(*end, vma->vm_end);
+		*flags = vma->vm_flags & (VM_SHARED | VM_MAYSHARE) ? 0 : FOLL_FORCE | FOLL_WRITE;
+		ret = 0;
+	}
+	mmap_read_unlock(mm);
+	return ret;
+}
+#else
+static int read_flags(unsigned long addr, unsigned long *end, unsigned int *flags)
+{
+	*flags = 0;
+	return 0;
+}
+#endif
+
+/*
+ * Pages whose owner must know of writes (shared file pages), or that may vanish (DAX). Anonymous
+ * memory, shmem and hugetlb remain.
+ */
+static bool page_is_refused(struct page *page, bool writable)
+{
+	if (is_zone_device_page(page))
+		return true;
+	return writable && !angara_page_is_plain(page);
+}
+
+/* Newer kernels refuse writable shared file pages themselves, as a fault. */
+static int explain_fault(unsigned long addr, bool writable)
+{
+	struct mm_struct *mm = current->mm;
+	struct vm_area_struct *vma;
+	int ret = -EFAULT;
+
+	mmap_read_lock(mm);
+	vma = find_vma(mm, addr);
+	if (writable && vma && vma->vm_start <= addr && vma->vm_file &&
+	    (vma->vm_flags & (VM_SHARED | VM_WRITE)) == (VM_SHARED | VM_WRITE) &&
+	    !(vma->vm_flags & (VM_IO | VM_PFNMAP)))
+		ret = -EOPNOTSUPP;
+	mmap_read_unlock(mm);
+	return ret;
+}
+
+/* Pin up to a chunk of [addr, end). Returns the number of pages. */
+static long pin_chunk(unsigned long addr, unsigned long end, bool writable, struct page **pages)
+{
+	unsigned int flags = FOLL_WRITE;
+	long pinned, i;
+	int ret;
+
+	if (!writable) {
+		ret = read_flags(addr, &end, &flags);
+		if (ret)
+			return ret;
+	}
+	pinned = pin_user_pages_fast(addr, min_t(unsigned long, CHUNK, (end - addr) >> PAGE_SHIFT),
+				     flags | FOLL_LONGTERM, pages);
+	if (pinned <= 0)
+		return !pinned || pinned == -EFAULT ? explain_fault(addr, writable) : pinned;
+	for (i = 0; i < pinned; i++) {
+		if (page_is_refused(pages[i], writable)) {
+			unpin_user_pages(pages, pinned);
+			return -EOPNOTSUPP;
+		}
+	}
+	return pinned;
+}
+
+/* Append pinned pages to the scatter list; only the first has an offset. */
+static int append_chunk(struct memreg_region *region, struct page **pages, unsigned long pinned,
+			unsigned long done)
+{
+	unsigned int offset = done ? 0 : offset_in_page(region->addr);
+
+	return sg_alloc_append_table_from_pages(&region->sgt, pages, pinned, offset,
+						(pinned << PAGE_SHIFT) - offset,
+						angara_device_max_segment(region->mdev->adev),
+						region->npages - done - pinned,
+						GFP_KERNEL_ACCOUNT);
+}
+
+/* What is on the scatter list, which may be less than the region. */
+static void unpin_all(struct memreg_region *region)
+{
+	struct scatterlist *sg;
+	unsigned int i;
+
+	if (!region->sgt.sgt.sgl)
+		return;
+	for_each_sgtable_sg(&region->sgt.sgt, sg, i) {
+		unpin_user_page_range_dirty_lock(sg_page(sg),
+						 DIV_ROUND_UP(sg->offset + sg->length, PAGE_SIZE),
+						 region->writable);
+		cond_resched();
+	}
+	sg_free_append_table(&region->sgt);
+	memset(&region->sgt, 0, sizeof(region->sgt));
+}
+
+int memreg_pin(struct memreg_region *region)
+{
+	unsigned long start = region->addr & PAGE_MASK;
+	unsigned long end = start + (region->npages << PAGE_SHIFT);
+	unsigned long done = 0;
+	struct page **pages;
+	long pinned;
+	int ret;
+
+	if (region->npages > INT_MAX)
+		return -ENOMEM;
+	pages = (struct page **)__get_free_page(GFP_KERNEL_ACCOUNT);
+	if (!pages)
+		return -ENOMEM;
+	while (done < region->npages) {
+		pinned = fatal_signal_pending(current) ? -EINTR :
+			 pin_chunk(start + (done << PAGE_SHIFT), end, region->writable, pages);
+		if (pinned < 0) {
+			ret = pinned;
+			goto unpin;
+		}
+		ret = append_chunk(region, pages, pinned, done);
+		if (ret) {
+			unpin_user_pages(pages, pinned);
+			goto unpin;
+		}
+		done += pinned;
+		cond_resched();
+	}
+	free_page((unsigned long)pages);
+	memreg_count(pinned_pages, region->npages);
+	return 0;
+
+unpin:
+	free_page((unsigned long)pages);
+	unpin_all(region);
+	return ret;
+}
+
+void memreg_unpin(struct memreg_region *region)
+{
+	unpin_all(region);
+	memreg_count(pinned_pages, -(s64)region->npages);
+}

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * DMA memory that users map. dma_alloc_coherent() may give vmalloc addresses, or memory that only
+ * dma_mmap_coherent() can map, which is of no use to a fault handler: so pages, on platforms
+ * where DMA to pages is coherent.
+ */
+#include <linux/dma-mapping.h>
+
+#include "nic.h"
+
+int angara_buf_alloc(struct angara_device *adev, struct angara_buf *buf, size_t size)
+{
+	struct device *dev = &adev->pdev->dev;
+
+	size = PAGE_ALIGN(size);
+	buf->page = dma_alloc_pages(dev, size, &buf->dma, DMA_BIDIRECTIONAL,
+				    GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
+	if (!buf->page)
+		return -ENOMEM;
+	buf->size = size;
+	if (dma_need_sync(dev, buf->dma)) {
+		dev_err_once(dev, "DMA isn't coherent here: not supported\n");
+		angara_buf_free(adev, buf);
+		return -EOPNOTSUPP;
+	}
+	return 0;
+}
+
+void angara_buf_free(struct angara_device *adev, struct angara_buf *buf)
+{
+	if (!buf->page)
+		return;
+	dma_free_pages(&adev->pdev->dev, buf->size, buf->page, buf->dma, DMA_BIDIRECTIONAL);
+	buf->page = NULL;
+}

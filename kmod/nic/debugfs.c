@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* /sys/kernel/debug/angara/angara<N>/counters: a line per counter, "name value". */
+#include <linux/debugfs.h>
+#include <linux/seq_file.h>
+
+#include "nic.h"
+
+#define COUNTER_NAME(name)	#name,
+
+static const char *const counter_names[] = { ANGARA_COUNTERS(COUNTER_NAME) };
+static struct dentry *root;
+
+static int counters_show(struct seq_file *file, void *data)
+{
+	struct angara_device *adev = file->private;
+	unsigned int i;
+
+	for (i = 0; i < ANGARA_COUNTERS_NUM; i++)
+		seq_printf(file, "%s %lld\n", counter_names[i],
+			   (long long)atomic64_read(&adev->counters[i]));
+	return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(counters);
+
+/* A line per PE: number, generation, domain, committed pages, interrupts. */
+static int pes_show(struct seq_file *file, void *data)
+{
+	struct angara_device *adev = file->private;
+	struct angara_pe *pe;
+	u32 i;
+
+	spin_lock_irq(&adev->pe_lock);
+	for (i = 0; i < adev->pe_max; i++) {
+		pe = adev->pes[i];
+		if (pe)
+			seq_printf(file, "%u %u %u %u %llu\n", pe->index, pe->generation,
+				   pe->dom->number, READ_ONCE(pe->window.committed),
+				   READ_ONCE(pe->irqs_seen));
+	}
+	spin_unlock_irq(&adev->pe_lock);
+	return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(pes);
+
+void angara_debugfs_init(void)
+{
+	root = debugfs_create_dir("angara", NULL);
+}
+
+void angara_debugfs_exit(void)
+{
+	debugfs_remove_recursive(root);
+}
+
+/* Debugfs files are removed before what they show: debugfs waits for readers. */
+void angara_debugfs_add(struct angara_device *adev)
+{
+	adev->debugfs = debugfs_create_dir(dev_name(&adev->dev), root);
+	debugfs_create_file("counters", 0444, adev->debugfs, adev, &counters_fops);
+	debugfs_create_file("pes", 0444, adev->debugfs, adev, &pes_fops);
+}
+
+void angara_debugfs_del(struct angara_device *adev)
+{
+	debugfs_remove_recursive(adev->debugfs);
+}

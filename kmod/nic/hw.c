@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Reset, DMA and failure: the request and acknowledge words of the control page.
+ *
+ * A device goes from working to failed once, here. What decides about memory afterwards is
+ * whether DMA is known to be off (quiesced).
+ */
+#include <linux/delay.h>
+#include <linux/jiffies.h>
+
+#include "nic.h"
+#include "trace.h"
+
+/* The function has been pulled out: nothing is there that could do DMA. */
+bool angara_hw_gone(struct angara_device *adev)
+{
+	return readq(&adev->ctl->magic) == ANGARA_HW_GONE;
+}
+
+/* Wait until an acknowledge word has the requested value. */
+static int hw_wait(struct angara_device *adev, const __le32 __iomem *ack, u32 value)
+{
+	unsigned long end = jiffies + msecs_to_jiffies(angara_admin_timeout_ms) + 1;
+	bool late;
+
+	for (;;) {
+		late = time_after(jiffies, end);
+		if (readl(ack) == value)
+			return 0;
+		if (angara_hw_gone(adev))
+			return -ENODEV;
+		if (late)
+			return -ETIMEDOUT;
+		usleep_range(20, 100);
+	}
+}
+
+static int hw_reset(struct angara_device *adev)
+{
+	u32 request = readl(&adev->ctl->reset_ack) + 1;
+
+	writel(request, &adev->ctl->reset_req);
+	return hw_wait(adev, &adev->ctl->reset_ack, request);
+}
+
+/* Bit 0 is the state, the others make the request a new one. */
+static int hw_dma(struct angara_device *adev, bool on)
+{
+	u32 request = ((readl(&adev->ctl->dma_ack) | 1) + 1) | on;
+
+	writel(request, &adev->ctl->dma_req);
+	return hw_wait(adev, &adev->ctl->dma_ack, request);
+}
+
+/* 0: nothing is in flight or will start. */
+static int hw_dma_off(struct angara_device *adev)
+{
+	int ret = adev->known ? hw_dma(adev, false) : 0;
+
+	trace_angara_dma_off(adev, ret);
+	pci_clear_master(adev->pdev);
+	return ret == -ENODEV ? 0 : ret;
+}
+
+static int hw_setup(struct angara_device *adev)
+{
+	struct angara_hw_cmd cmd = {
+		.opcode = cpu_to_le32(ANGARA_HW_SETUP),
+		.args = { cpu_to_le64(adev->mr_table_dma), cpu_to_le64(adev->mr_entries) },
+	};
+
+	return angara_admin_exec(adev, &cmd, 0);
+}
+
+int angara_hw_start(struct angara_device *adev)
+{
+	struct angara_hw_control __iomem *ctl = adev->ctl;
+	const char *step = "reset";
+	int ret;
+
+	/* Nothing to fetch while the rings change hands. */
+	writel(0, &ctl->admin_prod);
+	ret = hw_reset(adev);
+	if (ret)
+		goto fail;
+	angara_admin_restart(adev);
+	adev->known = true;
+	writel(ANGARA_ADMIN_ENTRIES, &ctl->admin_entries);
+	writeq(adev->admin.cmd_dma, &ctl->admin_cmd);
+	writeq(adev->admin.resp_dma, &ctl->admin_resp);
+
+	step = "DMA on";
+	pci_set_master(adev->pdev);
+	ret = hw_dma(adev, true);
+	if (ret)
+		goto fail;
+	step = "setup";
+	ret = hw_setup(adev);
+	if (ret)
+		goto fail;
+	return 0;
+
+fail:
+	angara_device_fail(adev, step);
+	return ret;
+}
+
+int angara_hw_stop(struct angara_device *adev)
+{
+	int ret = 0;
+
+	mutex_lock(&adev->fail_lock);
+	if (!adev->failed) {
+		ret = hw_dma_off(adev);
+		if (ret) {
+			dev_err(&adev->pdev->dev, "DMA off was not acknowledged\n");
+			WRITE_ONCE(adev->failed, true);
+		}
+	}
+	mutex_unlock(&adev->fail_lock);
+	return ret;
+}
+
+void angara_hw_shutdown(struct angara_device *adev)
+{
+	mutex_lock(&adev->fail_lock);
+	if (!adev->failed) {
+		WRITE_ONCE(adev->failed, true);
+		WRITE_ONCE(adev->quiesced, !hw_dma_off(adev));
+	}
+	mutex_unlock(&adev->fail_lock);
+	angara_wake_all(adev);
+}
+
+void angara_device_fail(struct angara_device *adev, const char *why)
+{
+	bool first;
+
+	mutex_lock(&adev->fail_lock);
+	first = !adev->failed;
+	if (first) {
+		WRITE_ONCE(adev->failed, true);
+		dev_err(&adev->pdev->dev,
+			"the device failed (%s): bind the driver again to use it\n", why);
+		WRITE_ONCE(adev->quiesced, !hw_dma_off(adev));
+		if (!adev->quiesced)
+			dev_err(&adev->pdev->dev,
+				"DMA can't be stopped: memory that it may reach is never freed\n");
+	}
+	mutex_unlock(&adev->fail_lock);
+	if (first)
+		angara_wake_all(adev);
+}
+
+bool angara_device_must_leak(struct angara_device *adev)
+{
+	bool leak;
+
+	/* Not while somebody finds out whether DMA is off. */
+	mutex_lock(&adev->fail_lock);
+	leak = adev->failed && !adev->quiesced;
+	mutex_unlock(&adev->fail_lock);
+	return leak;
+}

@@ -1,0 +1,465 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * angara_nic: what its files share.
+ *
+ * Objects and lifetime (a -> b: a holds a reference on b)
+ *
+ *   file of /dev/angara<N> -> domain -> device
+ *   domain -> owner (one per mm) -> struct mm_struct (mmgrab, not its pages)
+ *   VMA -> PE file -> PE -> domain
+ *   MR (of a client) -> domain
+ *
+ *   - The device structure outlives the binding to the PCI function: files that are still open keep
+ *     it. Whoever touches hardware or DMA memory is in an SRCU read section and has seen
+ *     device->removed clear, or is called by remove() itself, or destroys a region (for which
+ *     remove() waits).
+ *   - A PE ends in two steps. pe_stop(): the device forgets it (PE_RESET acknowledged); on close,
+ *     on the end of the mm, or on removal. Then its memory and its number go, with the last VMA;
+ *     on removal at once, because the user mappings have been zapped. Its number isn't given to
+ *     another PE before.
+ *   - User mappings are populated by faults only: at fault time the VMA is known to
+ *     unmap_mapping_range(), in ->mmap() it isn't yet.
+ *
+ * Memory that the device can reach is given back only after it said so
+ *
+ *   - PE: PE_RESET acknowledged, then free. MR: key cleared, MR_INVALIDATE acknowledged, then
+ *     unmap, then (the client) unpin.
+ *   - A command that isn't answered in time, or answered with an error where there is no legal one,
+ *     fails the device: DMA off. Acknowledged: device->quiesced, and everything may be freed.
+ *     Otherwise everything that the device may reach is leaked on purpose, and counted.
+ *   - A failed device stays failed until the driver is bound again (probe resets it).
+ *
+ * Who may fail, and how
+ *
+ *   - Calls of users get an errno and change nothing. Only the owner's mm gets past -EPERM.
+ *   - The ends of things (close, exit, remove, deregistration) can't fail: they return after the
+ *     device said yes, or after the device has failed.
+ *   - What the device writes isn't trusted for more than what it says about user data: indices of
+ *     responses are checked, addresses are never read back from memory that it can write.
+ *
+ * Locks, outermost first. "m" may sleep; all but irq-safe ones are taken in process context.
+ *
+ *   lock			protects
+ *   mmap_lock (kernel)		m VMAs. Taken before the driver's locks by ->mmap, ->fault, vm_ops;
+ *				never taken under them: no user copies, no pinning
+ *   devices_lock		m lists of devices and clients; held in add() and remove() callbacks
+ *   owner->lock		m objects of an mm; held in release() callbacks
+ *   domain->lock		m PEs of a domain: creation, end, window
+ *   device->srcu		(read) device not removed. Outside domain->lock
+ *   device->fail_lock		m the way from working to failed; registers of reset and DMA
+ *   users_lock			m users and what they use
+ *   device->pe_lock		irq-safe: table of PEs by number
+ *   admin->lock		irq-safe: admin rings and who waits for them
+ *
+ * remove() calls synchronize_srcu() with devices_lock at most.
+ */
+#ifndef ANGARA_NIC_H
+#define ANGARA_NIC_H
+
+#include <linux/cdev.h>
+#include <linux/device.h>
+#include <linux/idr.h>
+#include <linux/io-64-nonatomic-lo-hi.h>
+#include <linux/kref.h>
+#include <linux/mutex.h>
+#include <linux/pci.h>
+#include <linux/refcount.h>
+#include <linux/spinlock.h>
+#include <linux/srcu.h>
+#include <linux/wait.h>
+#include <linux/workqueue.h>
+
+#include <angara_client.h>
+#include <angara_hw.h>
+#include <misc/angara.h>
+
+#include "../compat/compat.h"
+
+#define ANGARA_HW_PAGE_SHIFT	12
+#define ANGARA_HW_PAGE		BIT(ANGARA_HW_PAGE_SHIFT)
+#define ANGARA_PE_LIMIT		4096		/* PEs of a device that the driver copes with */
+#define ANGARA_WINDOW_MAX	((u64)SZ_1G)
+#define ANGARA_OFFLOAD_MAX	((u64)SZ_1G)
+#define ANGARA_ADMIN_ENTRIES	64
+
+/* ---- parameters (main.c), constant after load ------------------------------------------------ */
+
+extern unsigned int angara_cmd_entries;
+extern unsigned int angara_event_entries;
+extern unsigned int angara_window_mb;
+extern unsigned int angara_mr_entries;
+extern unsigned int angara_pes_per_user;
+extern unsigned int angara_mrs_per_user;
+extern unsigned int angara_admin_timeout_ms;
+
+/* ---- counters (debugfs.c) -------------------------------------------------------------------- */
+
+#define ANGARA_COUNTERS(X)							\
+	X(irqs)			/* interrupts of all vectors */			\
+	X(link_changes)								\
+	X(admin_commands)							\
+	X(admin_refused)	/* answered with an error */			\
+	X(admin_timeouts)							\
+	X(admin_stale)		/* responses that nobody waits for */		\
+	X(calls_refused)	/* bad input of any kind */			\
+	X(quota_refused)							\
+	X(bounce_refused)	/* regions that would need bounce buffers */	\
+	X(owners_released)	/* domains whose process ended or ran exec */	\
+	X(pes_created)								\
+	X(pes_destroyed)							\
+	X(mrs_created)								\
+	X(mrs_destroyed)							\
+	X(window_pages)		/* committed now */				\
+	X(leaked_mrs)		/* never acknowledged: pinned for ever */	\
+	X(leaked_pages)		/* the same, pages of PEs and regions */
+
+#define ANGARA_COUNTER_ENUM(name)	ANGARA_COUNTER_##name,
+enum angara_counter { ANGARA_COUNTERS(ANGARA_COUNTER_ENUM) ANGARA_COUNTERS_NUM };
+
+#define angara_count(adev, name, n)	\
+	atomic64_add(n, &(adev)->counters[ANGARA_COUNTER_##name])
+
+/* ---- structures ------------------------------------------------------------------------------ */
+
+/**
+ * struct angara_admin - admin queue
+ * @lock:	all but @wait
+ * @cmd, @resp:	rings, DMA memory; NULL before and after their life
+ * @cmd_dma, @resp_dma: their bus addresses
+ * @prod:	commands posted since the reset
+ * @seen:	responses consumed since the reset
+ * @next_id:	of the next command
+ * @outstanding: commands without response; at most ANGARA_ADMIN_ENTRIES, so that neither ring can
+ *		overflow
+ * @pending:	struct admin_wait
+ * @wait:	for responses and for room
+ */
+struct angara_admin {
+	spinlock_t lock;	/* see above */
+	struct angara_hw_cmd *cmd;
+	struct angara_hw_resp *resp;
+	dma_addr_t cmd_dma;
+	dma_addr_t resp_dma;
+	u32 prod;
+	u32 seen;
+	u32 next_id;
+	u32 outstanding;
+	struct list_head pending;
+	wait_queue_head_t wait;
+};
+
+struct angara_vector {
+	struct angara_device *adev;
+	unsigned int index;
+	int irq;
+};
+
+/**
+ * struct angara_device - a NIC
+ * @dev:	class device; its references are those of this structure
+ * @pdev:	PCI function, while not @removed
+ * @inode:	its i_mapping is that of all PE files: to zap all user mappings at once
+ * @ctl:	the control page, the only page of BAR 2 that the kernel maps
+ * @srcu:	readers have seen @removed clear
+ * @removed:	remove() has begun; set once
+ * @fail_lock:	@failed, @quiesced
+ * @failed:	no more commands; set once
+ * @quiesced:	failed, but DMA is known to be off; set once
+ * @link:	last link state seen
+ * @known:	the device has been told where our memory is
+ * @num_vectors: MSI-X vectors in use
+ * @vectors:	[num_vectors]
+ * @version, @caps, @node, @pe_max, @marker_slots, @pio_bytes: as the device says, checked
+ * @doorbell_phys, @pio_phys: the parts of BAR 2 that users map
+ * @pio_wc:	the put rings' memory type is reserved
+ * @pe_lock:	@pes, @pe_next
+ * @pes:	[pe_max], by number
+ * @pe_generation: [pe_max], of the last PE of that number
+ * @pe_next:	where to look for a free number
+ * @pe_used:	numbers taken
+ * @mr_table:	DMA memory, [mr_entries]
+ * @mr_ida:	its free entries
+ * @mr_used:	regions
+ * @domain_ida:	numbers of domains
+ * @clients:	clients whose add() succeeded: a bit each, by angara_client.id (devices_lock)
+ */
+struct angara_device {
+	struct device dev;
+	struct cdev cdev;
+	struct pci_dev *pdev;
+	struct list_head node;
+	struct inode *inode;
+	struct angara_hw_control __iomem *ctl;
+	struct srcu_struct srcu;
+	bool removed;
+
+	struct mutex fail_lock;	/* see the table above */
+	bool failed;
+	bool quiesced;
+	bool known;
+	u32 link;
+	unsigned int num_vectors;
+	struct angara_vector *vectors;
+
+	u32 version;
+	u32 caps;
+	u32 node_id;
+	u32 pe_max;
+	u32 marker_slots;
+	u32 pio_bytes;
+	phys_addr_t doorbell_phys;
+	phys_addr_t pio_phys;
+	bool pio_wc;
+
+	struct angara_admin admin;
+
+	spinlock_t pe_lock;	/* see the table above */
+	struct angara_pe **pes;
+	u32 *pe_generation;
+	u32 pe_next;
+	u32 pe_used;
+
+	struct angara_hw_mr *mr_table;
+	dma_addr_t mr_table_dma;
+	u32 mr_entries;
+	struct ida mr_ida;
+	atomic_t mr_used;
+
+	struct ida domain_ida;
+	unsigned long clients;
+	struct dentry *debugfs;
+	atomic64_t counters[ANGARA_COUNTERS_NUM];
+};
+
+/**
+ * struct angara_domain - protection domain: an open file and what was made from it
+ * @ref:	the file, each PE, each MR
+ * @adev:	reference on its dev
+ * @owned:	the opener's mm owns it
+ * @user:	who pays
+ * @number:	in the MR table and PE contexts; never 0
+ * @lock:	@pes, and creation, end and window of each
+ * @pes:	running PEs
+ * @free_work:	the last reference may be dropped where angara_owned_del() would wait for itself
+ */
+struct angara_domain {
+	struct kref ref;
+	struct angara_device *adev;
+	struct angara_owned owned;
+	struct angara_user *user;
+	u32 number;
+	struct mutex lock;	/* see above */
+	struct list_head pes;
+	struct work_struct free_work;
+};
+
+/* Coherent host memory that a user maps: pages, so that a fault finds them. */
+struct angara_buf {
+	struct page *page;
+	dma_addr_t dma;
+	size_t size;
+};
+
+/**
+ * struct angara_window - put window of a PE (domain->lock; faults read @bufs without)
+ * @size:	bytes
+ * @npages:	entries
+ * @table:	what the device reads: bus address | 1, or 0. Never read back
+ * @table_dma:	its bus address
+ * @bufs:	[npages]; page is set once, with release order
+ * @committed:	pages
+ */
+struct angara_window {
+	u64 size;
+	u32 npages;
+	__le64 *table;
+	dma_addr_t table_dma;
+	struct angara_buf *bufs;
+	u32 committed;
+};
+
+/* angara_pe.flags */
+#define ANGARA_PE_BIT_RUNNING	0	/* the device knows it (domain->lock) */
+#define ANGARA_PE_BIT_FREED	1	/* memory and number given back; set by who does it */
+
+/**
+ * struct angara_pe - processing element
+ * @ref:	its file; users of device->pes
+ * @mem_refs:	1 while running, each VMA: who drops the last frees the memory
+ * @dom:	reference
+ * @node:	in dom->pes
+ * @index, @generation: its address, with the node id
+ * @dummy:	what its writable mappings show after removal
+ * @irqs_seen:	interrupts that have woken sleepers
+ * @irqs_read:	interrupts that read() has reported
+ */
+struct angara_pe {
+	struct kref ref;
+	refcount_t mem_refs;
+	unsigned long flags;
+	struct angara_device *adev;
+	struct angara_domain *dom;
+	struct list_head node;
+	u32 index;
+	u32 generation;
+	struct angara_buf cmd;
+	struct angara_buf event;
+	struct angara_buf status;
+	struct angara_buf marker;
+	struct angara_window window;
+	struct page *dummy;
+	u64 irqs_seen;
+	u64 irqs_read;
+	wait_queue_head_t wait;
+};
+
+/* ---- main.c ---------------------------------------------------------------------------------- */
+
+extern struct workqueue_struct *angara_wq;
+
+struct angara_device *angara_device_alloc(struct pci_dev *pdev);
+/* Make the device visible to users and clients; and the reverse, up to the last access of users. */
+int angara_device_add(struct angara_device *adev);
+void angara_device_del(struct angara_device *adev);
+
+/* In an SRCU read section: -ENODEV if the device has gone or failed. */
+static inline int angara_device_check(struct angara_device *adev)
+{
+	return READ_ONCE(adev->removed) || READ_ONCE(adev->failed) ? -ENODEV : 0;
+}
+
+/* ---- hw.c ------------------------------------------------------------------------------------ */
+
+/* Reset, hand over the queues, DMA on, SETUP. */
+int angara_hw_start(struct angara_device *adev);
+/* DMA off. 0: nothing is in flight or will start. */
+int angara_hw_stop(struct angara_device *adev);
+/* DMA off, and no commands any more: the kernel goes down. */
+void angara_hw_shutdown(struct angara_device *adev);
+/* Pulled out: registers read all ones, and nothing is there that could do DMA. */
+bool angara_hw_gone(struct angara_device *adev);
+/* The device doesn't do as told: stop it for good. May be called several times. */
+void angara_device_fail(struct angara_device *adev, const char *why);
+/* Failed, and it isn't known that DMA is off: what it can reach must be leaked. */
+bool angara_device_must_leak(struct angara_device *adev);
+
+/* ---- admin.c --------------------------------------------------------------------------------- */
+
+int angara_admin_alloc(struct angara_device *adev);
+void angara_admin_free(struct angara_device *adev);
+/* After a reset of the device. */
+void angara_admin_restart(struct angara_device *adev);
+/*
+ * Post a command and wait for its response. @generation: of the PE concerned, or 0. -EIO: the
+ * device refused; -ETIMEDOUT: it didn't answer, and is failed now; -ENODEV: it had failed before.
+ */
+int angara_admin_exec(struct angara_device *adev, struct angara_hw_cmd *cmd, u32 generation);
+/* Consume responses. Any context. */
+void angara_admin_poll(struct angara_device *adev);
+
+/* ---- irq.c ----------------------------------------------------------------------------------- */
+
+/* Is the link up? Logs and counts a change. The hardware must be there. */
+bool angara_link_check(struct angara_device *adev);
+int angara_irq_setup(struct angara_device *adev, unsigned int wanted);
+void angara_irq_cleanup(struct angara_device *adev);
+/* MSI-X vector of a PE. */
+static inline u32 angara_pe_vector(const struct angara_device *adev, u32 index)
+{
+	return 1 + index % (adev->num_vectors - 1);
+}
+
+/* The device has gone or failed: tell who waits for anything. */
+void angara_wake_all(struct angara_device *adev);
+
+/* ---- buf.c: DMA memory that users map -------------------------------------------------------- */
+
+int angara_buf_alloc(struct angara_device *adev, struct angara_buf *buf, size_t size);
+void angara_buf_free(struct angara_device *adev, struct angara_buf *buf);
+
+/* ---- domain.c -------------------------------------------------------------------------------- */
+
+extern const struct file_operations angara_domain_fops;
+
+void angara_domain_hold(struct angara_domain *dom);
+
+/* ---- pe.c, pe_file.c, window.c, mmap.c ------------------------------------------------------- */
+
+extern const struct file_operations angara_pe_fops;
+
+struct angara_pe *angara_pe_create(struct angara_domain *dom, u64 window_size);
+void angara_pe_stop(struct angara_pe *pe);
+void angara_pe_put(struct angara_pe *pe);
+void angara_pe_mem_put(struct angara_pe *pe);
+void angara_pes_remove(struct angara_device *adev);
+int angara_pe_create_ioctl(struct angara_call *call);
+
+int angara_window_init(struct angara_pe *pe, u64 size);
+void angara_window_cleanup(struct angara_pe *pe);
+int angara_window_commit_ioctl(struct angara_call *call);
+
+int angara_pe_mmap(struct file *file, struct vm_area_struct *vma);
+int angara_mmap_init(void);
+void angara_mmap_exit(void);
+
+static inline const struct angara_status *angara_pe_status(const struct angara_pe *pe)
+{
+	return page_address(pe->status.page);
+}
+
+/* ---- mr.c, pagelist.c ------------------------------------------------------------------------ */
+
+int angara_mr_table_alloc(struct angara_device *adev);
+void angara_mr_table_free(struct angara_device *adev);
+
+struct angara_pagelist_node {
+	__le64 *entries;
+	dma_addr_t dma;
+};
+
+/**
+ * struct angara_pagelist - what the device reads to find the pages of a region
+ * @root:	for struct angara_hw_mr.list
+ * @first:	offset of the first byte in the first page
+ * @npages, @page_shift, @levels: see struct angara_hw_mr
+ * @nodes:	DMA memory, one page each, leaves first
+ * @num_nodes:	of them
+ */
+struct angara_pagelist {
+	u64 root;
+	u64 first;
+	u64 npages;
+	u8 page_shift;
+	u8 levels;
+	struct angara_pagelist_node *nodes;
+	unsigned int num_nodes;
+};
+
+int angara_pagelist_build(struct angara_device *adev, struct angara_pagelist *list,
+			  const struct sg_table *sgt, u64 length);
+void angara_pagelist_free(struct angara_device *adev, struct angara_pagelist *list);
+
+/* ---- limits.c -------------------------------------------------------------------------------- */
+
+enum angara_resource { ANGARA_RESOURCE_PE, ANGARA_RESOURCE_MR, ANGARA_RESOURCES_NUM };
+
+struct angara_user *angara_user_get(kuid_t uid);
+void angara_user_put(struct angara_user *user);
+int angara_user_charge(struct angara_user *user, enum angara_resource what);
+void angara_user_uncharge(struct angara_user *user, enum angara_resource what);
+
+/* ---- owner.c, client.c, sysfs.c, debugfs.c --------------------------------------------------- */
+
+void angara_owner_exit(void);
+
+void angara_clients_add(struct angara_device *adev);
+void angara_clients_remove(struct angara_device *adev);
+
+extern const struct attribute_group *angara_device_groups[];
+
+void angara_debugfs_init(void);
+void angara_debugfs_exit(void);
+void angara_debugfs_add(struct angara_device *adev);
+void angara_debugfs_del(struct angara_device *adev);
+
+#endif /* ANGARA_NIC_H */

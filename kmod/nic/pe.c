@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Processing elements: creation, and the two steps of their end. The head comment of nic.h has
+ * the rules; pe_file.c has what users do with the file.
+ */
+#include <linux/mm.h>
+#include <linux/slab.h>
+
+#include "nic.h"
+#include "trace.h"
+
+/* ---- numbers --------------------------------------------------------------------------------- */
+
+/* Give the PE a number and make it visible to interrupts. Its memory is there. */
+static int pe_number_take(struct angara_pe *pe)
+{
+	struct angara_device *adev = pe->adev;
+	u32 i, index;
+	int ret = -ENOSPC;
+
+	spin_lock_irq(&adev->pe_lock);
+	for (i = 0; i < adev->pe_max && ret; i++) {
+		/* Not the one that was freed last: peers may still talk to it. */
+		index = (adev->pe_next + i) % adev->pe_max;
+		if (adev->pes[index])
+			continue;
+		adev->pes[index] = pe;
+		adev->pe_next = index + 1;
+		adev->pe_used++;
+		pe->index = index;
+		if (!++adev->pe_generation[index])
+			adev->pe_generation[index] = 1;
+		pe->generation = adev->pe_generation[index];
+		ret = 0;
+	}
+	spin_unlock_irq(&adev->pe_lock);
+	return ret;
+}
+
+static void pe_number_free(struct angara_pe *pe)
+{
+	struct angara_device *adev = pe->adev;
+
+	/* From here the file's reference may be the last: see angara_pes_remove(). */
+	spin_lock_irq(&adev->pe_lock);
+	adev->pes[pe->index] = NULL;
+	adev->pe_used--;
+	spin_unlock_irq(&adev->pe_lock);
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+static void pe_mem_cleanup(struct angara_pe *pe)
+{
+	struct angara_device *adev = pe->adev;
+
+	angara_window_cleanup(pe);
+	angara_buf_free(adev, &pe->marker);
+	angara_buf_free(adev, &pe->status);
+	angara_buf_free(adev, &pe->event);
+	angara_buf_free(adev, &pe->cmd);
+}
+
+static int pe_mem_init(struct angara_pe *pe, u64 window_size)
+{
+	struct angara_device *adev = pe->adev;
+	int ret;
+
+	ret = angara_buf_alloc(adev, &pe->cmd, angara_cmd_entries * sizeof(struct angara_desc));
+	if (!ret)
+		ret = angara_buf_alloc(adev, &pe->event,
+				       angara_event_entries * sizeof(struct angara_event_record));
+	if (!ret)
+		ret = angara_buf_alloc(adev, &pe->status, sizeof(struct angara_status));
+	if (!ret)
+		ret = angara_buf_alloc(adev, &pe->marker, adev->marker_slots * sizeof(u64));
+	if (!ret)
+		ret = angara_window_init(pe, window_size);
+	if (ret)
+		pe_mem_cleanup(pe);
+	return ret;
+}
+
+static unsigned long pe_mem_pages(const struct angara_pe *pe)
+{
+	return (pe->cmd.size + pe->event.size + pe->status.size + pe->marker.size) / PAGE_SIZE +
+	       pe->window.committed;
+}
+
+/*
+ * The number goes first: then no interrupt looks at the memory. It may do so even if the memory
+ * is leaked: a failed device gets no new PEs.
+ */
+static void pe_mem_free(struct angara_pe *pe)
+{
+	struct angara_device *adev = pe->adev;
+
+	if (test_and_set_bit(ANGARA_PE_BIT_FREED, &pe->flags))
+		return;
+	pe_number_free(pe);
+	if (angara_device_must_leak(adev))
+		angara_count(adev, leaked_pages, pe_mem_pages(pe));
+	else
+		pe_mem_cleanup(pe);
+	angara_user_uncharge(pe->dom->user, ANGARA_RESOURCE_PE);
+	angara_count(adev, pes_destroyed, 1);
+}
+
+void angara_pe_mem_put(struct angara_pe *pe)
+{
+	if (refcount_dec_and_test(&pe->mem_refs))
+		pe_mem_free(pe);
+}
+
+/* ---- the device's view ----------------------------------------------------------------------- */
+
+static int pe_hw_create(struct angara_pe *pe)
+{
+	struct angara_device *adev = pe->adev;
+	struct angara_hw_cmd cmd = {
+		.opcode = cpu_to_le32(ANGARA_HW_PE_CREATE),
+		.pe = {
+			.index = cpu_to_le32(pe->index),
+			.generation = cpu_to_le32(pe->generation),
+			.domain = cpu_to_le32(pe->dom->number),
+			.vector = cpu_to_le32(angara_pe_vector(adev, pe->index)),
+			.cmd = cpu_to_le64(pe->cmd.dma),
+			.event = cpu_to_le64(pe->event.dma),
+			.status = cpu_to_le64(pe->status.dma),
+			.marker = cpu_to_le64(pe->marker.dma),
+			.window = cpu_to_le64(pe->window.table_dma),
+			.cmd_entries = cpu_to_le32(angara_cmd_entries),
+			.event_entries = cpu_to_le32(angara_event_entries),
+			.marker_slots = cpu_to_le32(adev->marker_slots),
+			.window_pages = cpu_to_le32(pe->window.npages),
+		},
+	};
+	int ret;
+
+	ret = angara_admin_exec(adev, &cmd, pe->generation);
+	return ret == -ETIMEDOUT ? -EIO : ret;
+}
+
+/* The device forgets the PE, or has failed after this. */
+static void pe_hw_reset(struct angara_pe *pe)
+{
+	struct angara_hw_cmd cmd = {
+		.opcode = cpu_to_le32(ANGARA_HW_PE_RESET),
+		.args = { cpu_to_le64(pe->index), cpu_to_le64(pe->generation) },
+	};
+
+	if (angara_admin_exec(pe->adev, &cmd, pe->generation) == -EIO)
+		angara_device_fail(pe->adev, "it refused to reset a PE");
+}
+
+/* First step of the end; see nic.h. Idempotent. */
+void angara_pe_stop(struct angara_pe *pe)
+{
+	struct angara_status *status = page_address(pe->status.page);
+
+	lockdep_assert_held(&pe->dom->lock);
+	if (!test_and_clear_bit(ANGARA_PE_BIT_RUNNING, &pe->flags))
+		return;
+	list_del(&pe->node);
+	pe_hw_reset(pe);
+	trace_angara_pe_stop(pe, pe->window.committed);
+	WRITE_ONCE(status->state, ANGARA_PE_GONE);
+	wake_up_all(&pe->wait);
+	angara_pe_mem_put(pe);
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+static void pe_free(struct kref *ref)
+{
+	struct angara_pe *pe = container_of(ref, struct angara_pe, ref);
+
+	angara_domain_put(pe->dom);
+	__free_page(pe->dummy);
+	kfree(pe);
+}
+
+void angara_pe_put(struct angara_pe *pe)
+{
+	kref_put(&pe->ref, pe_free);
+}
+
+/* Called in an SRCU read section. */
+struct angara_pe *angara_pe_create(struct angara_domain *dom, u64 window_size)
+{
+	struct angara_device *adev = dom->adev;
+	struct angara_pe *pe;
+	int ret;
+
+	pe = kzalloc(sizeof(*pe), GFP_KERNEL_ACCOUNT);
+	if (!pe)
+		return ERR_PTR(-ENOMEM);
+	kref_init(&pe->ref);
+	refcount_set(&pe->mem_refs, 1);
+	init_waitqueue_head(&pe->wait);
+	pe->adev = adev;
+	pe->dom = dom;
+	pe->dummy = alloc_page(GFP_KERNEL_ACCOUNT | __GFP_ZERO);
+	if (!pe->dummy) {
+		ret = -ENOMEM;
+		goto free_pe;
+	}
+	ret = angara_user_charge(dom->user, ANGARA_RESOURCE_PE);
+	if (ret) {
+		angara_count(adev, quota_refused, 1);
+		goto free_dummy;
+	}
+	ret = pe_mem_init(pe, window_size);
+	if (ret)
+		goto uncharge;
+	ret = pe_number_take(pe);
+	if (ret)
+		goto cleanup_mem;
+
+	mutex_lock(&dom->lock);
+	ret = pe_hw_create(pe);
+	if (!ret) {
+		set_bit(ANGARA_PE_BIT_RUNNING, &pe->flags);
+		list_add_tail(&pe->node, &dom->pes);
+		angara_domain_hold(dom);
+	}
+	mutex_unlock(&dom->lock);
+	/* One that failed counts as destroyed below. */
+	angara_count(adev, pes_created, 1);
+	if (ret) {
+		pe_mem_free(pe);
+		goto free_dummy;
+	}
+	trace_angara_pe_create(pe, window_size);
+	return pe;
+
+cleanup_mem:
+	pe_mem_cleanup(pe);
+uncharge:
+	angara_user_uncharge(dom->user, ANGARA_RESOURCE_PE);
+free_dummy:
+	__free_page(pe->dummy);
+free_pe:
+	kfree(pe);
+	return ERR_PTR(ret);
+}
+
+/* remove(): all user mappings have been zapped and no call is under way, so the memory goes too. */
+void angara_pes_remove(struct angara_device *adev)
+{
+	struct angara_pe *pe;
+	u32 i;
+
+	for (i = 0; i < adev->pe_max; i++) {
+		spin_lock_irq(&adev->pe_lock);
+		pe = adev->pes[i];
+		if (pe)
+			kref_get(&pe->ref);
+		spin_unlock_irq(&adev->pe_lock);
+		if (!pe)
+			continue;
+		mutex_lock(&pe->dom->lock);
+		angara_pe_stop(pe);
+		mutex_unlock(&pe->dom->lock);
+		pe_mem_free(pe);
+		angara_pe_put(pe);
+	}
+	/* Files and VMAs that were closed meanwhile give back memory in a read section. */
+	synchronize_srcu(&adev->srcu);
+}

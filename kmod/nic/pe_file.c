@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The file of a PE: what its owner does with it. Whoever looks at the PE's memory is the owner
+ * (its mm lives, so the PE hasn't ended) and in an SRCU read section that has seen the device
+ * there.
+ */
+#include <linux/anon_inodes.h>
+#include <linux/file.h>
+#include <linux/fs.h>
+#include <linux/mm.h>
+#include <linux/poll.h>
+#include <linux/uaccess.h>
+
+#include "nic.h"
+
+static int pe_close(struct inode *inode, struct file *file)
+{
+	struct angara_pe *pe = file->private_data;
+	struct angara_device *adev = pe->adev;
+	int idx;
+
+	/* If the PE is still running, remove() hasn't come to it: the hardware is there. */
+	idx = srcu_read_lock(&adev->srcu);
+	mutex_lock(&pe->dom->lock);
+	angara_pe_stop(pe);
+	mutex_unlock(&pe->dom->lock);
+	srcu_read_unlock(&adev->srcu, idx);
+	angara_pe_put(pe);
+	return 0;
+}
+
+/* Take the interrupts since the last read(): -EAGAIN if there were none. */
+static int pe_irqs_take(struct angara_pe *pe, u64 *count)
+{
+	struct angara_device *adev = pe->adev;
+	u64 irqs;
+	int idx, ret;
+
+	idx = srcu_read_lock(&adev->srcu);
+	ret = angara_device_check(adev);
+	if (!ret) {
+		irqs = READ_ONCE(angara_pe_status(pe)->counters[ANGARA_CNT_IRQS]);
+		*count = irqs - xchg(&pe->irqs_read, irqs);
+		ret = *count ? 0 : -EAGAIN;
+	}
+	srcu_read_unlock(&adev->srcu, idx);
+	return ret;
+}
+
+static ssize_t pe_read(struct file *file, char __user *buf, size_t size, loff_t *pos)
+{
+	struct angara_pe *pe = file->private_data;
+	u64 count;
+	int ret, err;
+
+	if (!angara_owned_is_current(&pe->dom->owned))
+		return -EPERM;
+	if (size < sizeof(count))
+		return -EINVAL;
+	ret = pe_irqs_take(pe, &count);
+	if (ret == -EAGAIN && !(file->f_flags & O_NONBLOCK)) {
+		err = wait_event_interruptible(pe->wait,
+					       (ret = pe_irqs_take(pe, &count)) != -EAGAIN);
+		if (err)
+			return err;
+	}
+	if (ret)
+		return ret;
+	return copy_to_user(buf, &count, sizeof(count)) ? -EFAULT : sizeof(count);
+}
+
+static __poll_t pe_poll(struct file *file, poll_table *wait)
+{
+	struct angara_pe *pe = file->private_data;
+	struct angara_device *adev = pe->adev;
+	const struct angara_status *status;
+	__poll_t mask = 0;
+	int idx;
+
+	if (!angara_owned_is_current(&pe->dom->owned))
+		return EPOLLERR;
+	poll_wait(file, &pe->wait, wait);
+	idx = srcu_read_lock(&adev->srcu);
+	if (angara_device_check(adev)) {
+		mask = EPOLLERR | EPOLLHUP;
+	} else {
+		/* The device clears armed before it counts the interrupt. */
+		status = angara_pe_status(pe);
+		if (READ_ONCE(status->counters[ANGARA_CNT_IRQS]) != READ_ONCE(pe->irqs_read) &&
+		    !READ_ONCE(status->armed))
+			mask = EPOLLIN | EPOLLRDNORM;
+	}
+	srcu_read_unlock(&adev->srcu, idx);
+	return mask;
+}
+
+static const struct angara_ioctl pe_ioctls[] = {
+	{ ANGARA_IOC_WINDOW_COMMIT, sizeof(struct angara_ioc_window_commit),
+	  sizeof(struct angara_ioc_window_commit), 0, angara_window_commit_ioctl },
+};
+
+static long pe_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
+{
+	struct angara_pe *pe = file->private_data;
+	struct angara_device *adev = pe->adev;
+	long ret;
+	int idx;
+
+	idx = srcu_read_lock(&adev->srcu);
+	ret = angara_device_check(adev);
+	if (!ret)
+		ret = angara_ioctl_serve(file, cmd, arg, pe_ioctls, ARRAY_SIZE(pe_ioctls),
+					 &pe->dom->owned,
+					 &adev->counters[ANGARA_COUNTER_calls_refused]);
+	srcu_read_unlock(&adev->srcu, idx);
+	return ret;
+}
+
+const struct file_operations angara_pe_fops = {
+	.owner = THIS_MODULE,
+	.release = pe_close,
+	.read = pe_read,
+	.poll = pe_poll,
+	.mmap = angara_pe_mmap,
+	.unlocked_ioctl = pe_ioctl,
+	.compat_ioctl = compat_ptr_ioctl,
+};
+
+/* Of the domain's file; served in an SRCU read section. */
+int angara_pe_create_ioctl(struct angara_call *call)
+{
+	struct angara_domain *dom = call->file->private_data;
+	struct angara_ioc_pe_create *arg = call->arg;
+	u64 window_max = (u64)angara_window_mb * SZ_1M;
+	struct angara_pe *pe;
+	struct file *file;
+	int fd, ret;
+
+	if (arg->reserved || !arg->window_size || !PAGE_ALIGNED(arg->window_size) ||
+	    arg->window_size > window_max)
+		return -EINVAL;
+	fd = get_unused_fd_flags(O_CLOEXEC);
+	if (fd < 0)
+		return fd;
+	pe = angara_pe_create(dom, arg->window_size);
+	if (IS_ERR(pe)) {
+		ret = PTR_ERR(pe);
+		goto put_fd;
+	}
+	file = anon_inode_getfile("[angara_pe]", &angara_pe_fops, pe, O_RDWR);
+	if (IS_ERR(file)) {
+		ret = PTR_ERR(file);
+		goto stop_pe;
+	}
+	/* All mappings of the device hang off one address_space; see main.c. */
+	file->f_mapping = dom->adev->inode->i_mapping;
+
+	arg->fd = fd;
+	arg->index = pe->index;
+	arg->generation = pe->generation;
+	ret = angara_call_reply(call);
+	if (ret)
+		goto put_file;
+	fd_install(fd, file);
+	return 0;
+
+put_file:
+	/* Closes the PE, when the call returns. */
+	fput(file);
+	put_unused_fd(fd);
+	return ret;
+stop_pe:
+	mutex_lock(&dom->lock);
+	angara_pe_stop(pe);
+	mutex_unlock(&dom->lock);
+	angara_pe_put(pe);
+put_fd:
+	put_unused_fd(fd);
+	return ret;
+}
