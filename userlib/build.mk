@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # libangara and its tools.
 
-LIBANGARA_SRCS := $(wildcard userlib/src/*.c userlib/engine/*.c userlib/provider/soft/*.c)
+LIBANGARA_SRCS := $(wildcard userlib/src/*.c userlib/engine/*.c userlib/provider/soft/*.c \
+                             userlib/provider/nic/*.c)
 LIBANGARA_OBJS := $(LIBANGARA_SRCS:%.c=$(B)/obj/%.o)
 LIBANGARA      := $(B)/lib/libangara.so.0
 
 $(B)/obj/userlib/src/%.o $(B)/obj/userlib/engine/%.o $(B)/obj/userlib/provider/%.o: \
 	CFLAGS_EXTRA += -Iuserlib
+
+$(B)/obj/userlib/provider/nic/%.o: CFLAGS_EXTRA += -Ikmod/include/uapi
 
 $(LIBANGARA): $(LIBANGARA_OBJS) userlib/libangara.map
 	@mkdir -p $(@D)

@@ -252,6 +252,9 @@ static void different_nodes(conf_t *t)
     angara_pe_h      pe;
     char             node[16];
 
+    if (strcmp(conf_device(), "soft") != 0) {
+        conf_skip("only the soft fabric's nodes have ids of one's choice");
+    }
     snprintf(node, sizeof(node), "%u", 5 + t->rank);
     setenv("ANGARA_SOFT_NODE", node, 1);
     CHECK_OK(angara_open(conf_device(), &dom));
@@ -357,7 +360,7 @@ static void few_descriptors(conf_t *t)
         return;
     }
     getrlimit(RLIMIT_NOFILE, &before);
-    for (n = 12; (n < 200) && (status != ANGARA_OK); ++n) {
+    for (n = 4; (n < 200) && (status != ANGARA_OK); ++n) {
         capture_begin();
         set_limit(RLIMIT_NOFILE, n);
         status = whole_life(t, &other);
@@ -382,6 +385,9 @@ static void small_files(conf_t *t)
     struct rlimit    before;
     const char      *text;
 
+    if (strcmp(conf_device(), "soft") != 0) {
+        conf_skip("only on the soft fabric memory is a file");
+    }
     if (target_only(t, &other)) {
         return;
     }

@@ -49,6 +49,6 @@ $(FAULTS_BIN)/other-%/libangara.so.0: $(LIBANGARA_OBJS) userlib/libangara.map te
 	@sed -i $(FAULTS_EDIT) $(FAULTS_EDIT_$*) $(@D)/src/userlib/include/angara/angara.h \
 		$(@D)/src/userlib/provider/soft/soft.h
 	$(Q)$(CC) $(subst -Iuserlib/include,,$(CFLAGS_COMMON)) -w $(CPPFLAGS) $(CFLAGS) -shared \
-		-I$(@D)/src/userlib/include -I$(@D)/src/userlib -Wl,-soname,libangara.so.0 \
+		-I$(@D)/src/userlib/include -I$(@D)/src/userlib -Ikmod/include/uapi -Wl,-soname,libangara.so.0 \
 		-Wl,--version-script=userlib/libangara.map -o $@ \
 		$(LIBANGARA_SRCS:%=$(@D)/src/%) $(LDFLAGS) -lpthread

@@ -113,6 +113,7 @@ struct angara_peer {
 /* Counts forks in the chain of ancestors: an object of another epoch isn't ours. */
 extern unsigned ang_fork_epoch;
 
+extern const ang_provider_ops_t ang_nic_provider;
 extern const ang_provider_ops_t ang_soft_provider;
 
 #endif

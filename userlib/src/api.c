@@ -16,7 +16,8 @@
 #define ANG_STR_(_x) #_x
 #define ANG_STR(_x)  ANG_STR_(_x)
 
-static const ang_provider_ops_t *const ang_providers[] = {&ang_soft_provider};
+/* In the order in which "auto" asks them. */
+static const ang_provider_ops_t *const ang_providers[] = {&ang_nic_provider, &ang_soft_provider};
 
 #define NUM_PROVIDERS (sizeof(ang_providers) / sizeof(ang_providers[0]))
 

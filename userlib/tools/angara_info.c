@@ -58,10 +58,25 @@ static void device_query(const char *name, device_t *device)
     angara_close(dom);
 }
 
-/* The soft fabric has no link that could be down. */
+/* The soft fabric has no link that could be down; of a NIC the driver tells. */
 static const char *device_link(const device_t *device)
 {
-    return (strcmp(device->attr.provider, "soft") == 0) ? "up" : "unknown";
+    char        path[128], text[16] = "";
+    const char *link = "unknown";
+    FILE       *file;
+
+    if (strcmp(device->attr.provider, "soft") == 0) {
+        return "up";
+    }
+    snprintf(path, sizeof(path), "/sys/class/angara/%s/link", device->attr.device);
+    file = fopen(path, "r");
+    if (file != NULL) {
+        if (fgets(text, sizeof(text), file) != NULL) {
+            link = (strncmp(text, "up", 2) == 0) ? "up" : "down";
+        }
+        fclose(file);
+    }
+    return link;
 }
 
 /* ---- text ---------------------------------------------------------------------------------- */

@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Private to the nic provider: objects of /dev/angara<N> and /dev/angara_memreg, and who may touch
+ * what. The device and the kernel are trusted; what they say is checked as far as bugs go, and no
+ * wait is without bound. After setting up, nothing here makes a system call but what is named as
+ * slow: waits that take long, registration, arming after an interrupt.
+ *
+ * Invariants
+ *   Indices run freely (the descriptors' put count with 64 bits, everything else with 32) and are
+ *   reduced to a ring's size only to address it. Sizes of rings are powers of two.
+ *   Command ring   cmd_prod - status.cmd_cons descriptors are the NIC's, at most cmd_entries. Full
+ *                  is NO_RESOURCE. Descriptors, fence, then doorbell.cmd_prod.
+ *   Put ring       pio_prod - status.pio_cons granules are the NIC's, at most pio_granules. Full is
+ *                  NO_RESOURCE. A put doesn't wrap: a pad goes before. All of a put but the first
+ *                  word, fence, the first word, fence: the NIC takes the whole put or nothing.
+ *   Order between  a descriptor's pio_prod makes it wait for the puts written before it. Nothing
+ *   the rings      does the reverse, as the model doesn't promise it.
+ *   Event ring     records [event_cons, event_seen) have been looked at but not delivered. Looking
+ *                  (nic_events_look) is what sets pairs in error, so that a pair's status is known
+ *                  before its event is polled; delivering gives the record back to the NIC.
+ *   Pairs          an entry of the table is set by ANGARA_OP_PAIR, which waits for what was posted
+ *                  to the entry. A dropped peer's entry is set to the own PE, and the wait for that
+ *                  is the end of the peer's operations; then no event about it can come any more.
+ *   Markers        a pair's markers land in the order posted. A slot holds markers of one pair at a
+ *                  time (another's is refused with NO_RESOURCE until they have landed), so the last
+ *                  value posted tells whether any can still land. A fault of the pair, noticed
+ * here, means that they have landed or never will. Own PE         operations on it are copies by
+ * the CPU, performed within the call. What the CPU can't do (a fault, memory that was unmapped)
+ * goes to the NIC, and then all that follows until a reset, so that the order stays.
+ */
+#ifndef NIC_H
+#define NIC_H
+
+#include "barrier.h"
+#include "provider/provider.h"
+
+#include <misc/angara.h>
+#include <pthread.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define NIC_PROVIDER_ID  2
+#define NIC_PAGE         4096u
+#define NIC_SELF_PAIR    0u /* entry of the pair table: the own PE, for self markers */
+#define NIC_MR_BUCKETS   4096u
+#define NIC_BOUND_NS     10000000000ull /* longest wait for the device: twice its own time-outs */
+
+#define NIC_LIKELY(_x)   __builtin_expect(!!(_x), 1)
+#define NIC_UNLIKELY(_x) __builtin_expect(!!(_x), 0)
+
+/* ---- fork.c: what a forked child gives up ---------------------------------------------------- */
+
+typedef struct nic_fork {
+    struct nic_fork  *next;
+    struct nic_fork **link; /* what points to it */
+    void (*in_child)(struct nic_fork *node);
+} nic_fork_t;
+
+void nic_fork_add(nic_fork_t *node, void (*in_child)(nic_fork_t *node));
+/* Not any more. No-op for a zeroed node. */
+void nic_fork_remove(nic_fork_t *node);
+
+#define NIC_FORK_OBJECT(_type, _node) ((_type *)(void *)((char *)(_node)-offsetof(_type, fork)))
+
+/* ---- device.c: files and calls of the kernel modules ----------------------------------------- */
+
+#define NIC_MEMREG "/dev/angara_memreg"
+
+/* Does `device` name one of this provider's? "auto": one that is there and may be used. */
+int nic_match(const char *device);
+/* Open the NIC of that name and shake hands. */
+angara_status_t nic_device_open(const char *device, int *fd_p, struct angara_ioc_info *info);
+angara_status_t nic_memreg_open(int *fd_p);
+/* An ioctl, repeated after signals. @return 0 or the errno. */
+int nic_ioctl(int fd, unsigned long request, void *arg);
+/* Status of an errno that has no meaning of its own for the call; logs it. */
+angara_status_t nic_error(int error, const char *what);
+/* ENOMEM of something that pins `length` bytes: the limit on locked memory, or no memory. */
+angara_status_t nic_no_memory(const char *what, size_t length);
+/* calloc() that says so when it fails. */
+void *nic_calloc(size_t count, size_t size);
+/* A shared mapping that children don't inherit; NULL after saying why not. */
+void *nic_map(int fd, uint64_t offset, size_t size, int prot, const char *what);
+
+/* ---- domain.c ---------------------------------------------------------------------- */
+
+typedef struct nic_mr {
+    struct angara_mr base;
+    uint32_t         handle;
+    struct nic_mr   *next; /* in its bucket */
+} nic_mr_t;
+
+typedef struct nic_domain {
+    struct angara_domain     base;
+    nic_fork_t               fork;
+    int                      fd;
+    int                      memreg_fd;
+    struct angara_ioc_info   info;
+    const volatile uint32_t *stale; /* by handle */
+    pthread_rwlock_t         lock;  /* the buckets; held for reading by copies of the CPU's */
+    nic_mr_t                *buckets[NIC_MR_BUCKETS];
+} nic_domain_t;
+
+angara_status_t nic_domain_open(const char *device, angara_domain_h *dom_p);
+angara_status_t nic_domain_close(angara_domain_h dom);
+void            nic_query(angara_domain_h dom, angara_attr_t *attr);
+
+angara_status_t nic_mr_register(angara_domain_h dom, void *addr, size_t length, unsigned access,
+                                angara_mr_h *mr_p);
+angara_status_t nic_mr_deregister(angara_mr_h mr);
+angara_status_t nic_mem_alloc(angara_domain_h dom, size_t *length, unsigned access, void **addr_p,
+                              angara_mr_h *mr_p);
+angara_status_t nic_mem_free(angara_mr_h mr);
+/*
+ * Address of [offset, offset + length) of a region that grants `access` and whose memory is as it
+ * was registered; NULL if anything is wrong. The caller holds the domain's lock.
+ */
+char *nic_mr_address(nic_domain_t *dom, uint64_t key, uint64_t offset, uint64_t length,
+                     unsigned access);
+
+/* ---- PEs and pairs --------------------------------------------------------------------------- */
+
+typedef struct nic_peer nic_peer_t;
+
+/* What is known of a marker slot. */
+typedef struct {
+    uint64_t    last;   /* value of the last marker posted to it */
+    nic_peer_t *peer;   /* of those markers; NULL: the own PE */
+    uint8_t     active; /* one may still land; then it is in the list of active slots */
+    uint8_t     free;   /* nobody holds it */
+} nic_slot_t;
+
+typedef struct nic_pe {
+    struct angara_pe base;
+    nic_fork_t       fork;
+    nic_domain_t    *dom;
+    int              fd;
+    int              dead; /* the device has gone, or doesn't want this PE any more */
+    angara_address_t address;
+
+    /* The mappings. */
+    volatile struct angara_doorbell  *doorbell;
+    const struct angara_status       *status;
+    struct angara_desc               *cmd;
+    const struct angara_event_record *event;
+    angara_marker_slot_t             *markers;
+    char                             *pio;
+    char                             *window;
+
+    size_t    window_size;  /* what the user has */
+    uint64_t  wake_offset;  /* of a word behind it: a flagged put there only wakes */
+    uint64_t *window_there; /* a bit for each committed page */
+
+    /* Rings: masks and indices. *_cons are copies of what the status said last. */
+    uint32_t cmd_mask, event_mask, pio_granules;
+    uint32_t cmd_prod, cmd_cons;
+    uint64_t pio_prod; /* granules */
+    uint32_t pio_cons;
+    uint32_t event_cons, event_seen;
+    uint32_t lost_seen, lost_told; /* status.event_lost: known, delivered as OVERFLOW */
+    uint32_t token;
+    uint32_t arm;
+    uint64_t irqs_read;
+
+    nic_slot_t *slots;
+    uint32_t   *slot_free; /* stack of free slots */
+    uint32_t    num_slot_free;
+    uint32_t   *slot_active; /* those that a marker may still land in */
+    uint32_t    num_slot_active;
+    uint32_t    num_slots;
+
+    nic_peer_t       *peers;
+    nic_peer_t      **pairs; /* by entry of the pair table */
+    uint32_t          pair_hint;
+    angara_counters_t counters; /* what the device doesn't count */
+} nic_pe_t;
+
+struct nic_peer {
+    struct angara_peer base;
+    nic_fork_t         fork;
+    angara_address_t   address;
+    nic_peer_t        *next;
+    uint32_t           pair;
+    uint32_t           events_from; /* records of before are about somebody else */
+    angara_status_t    error;       /* OK, PAIR or PEER_DEAD */
+    int                is_self;
+    int                by_device; /* of the own PE: the NIC performs the operations */
+    int                down_told; /* PEER_DOWN was delivered, or needn't be */
+};
+
+static inline nic_domain_t *nic_domain(angara_domain_h dom)
+{
+    return (nic_domain_t *)dom;
+}
+
+static inline nic_pe_t *nic_pe(angara_pe_h pe)
+{
+    return (nic_pe_t *)pe;
+}
+
+static inline nic_peer_t *nic_peer(angara_peer_h peer)
+{
+    return (nic_peer_t *)peer;
+}
+
+static inline nic_pe_t *nic_peer_pe(const nic_peer_t *peer)
+{
+    return (nic_pe_t *)peer->base.pe;
+}
+
+/* ---- ring.c: posting, and waiting for the device --------------------------------------------- */
+
+/* Room for so many descriptors? OK, NO_RESOURCE, or PEER_DEAD for a dead device. */
+angara_status_t nic_cmd_room(nic_pe_t *pe, uint32_t count);
+/* Write the descriptor `ahead` places behind those posted; there is room. */
+void nic_cmd_write(nic_pe_t *pe, uint32_t ahead, const struct angara_desc *desc);
+/* Hand `count` written descriptors over. */
+void nic_cmd_ring(nic_pe_t *pe, uint32_t count);
+/* Room, write, ring. */
+angara_status_t nic_post(nic_pe_t *pe, const struct angara_desc *desc);
+/* The same, waiting for room. */
+angara_status_t nic_post_patient(nic_pe_t *pe, const struct angara_desc *desc);
+/* Wait until all that was posted has been fetched: entries of the pair table are set then. */
+angara_status_t nic_cmd_wait(nic_pe_t *pe);
+/* Write a put into the ring. `head` has no valid, length and data. */
+angara_status_t nic_put_write(nic_pe_t *pe, const struct angara_put *head, const void *src,
+                              size_t length);
+
+/* for (nic_wait_t w = {0}; !condition;) { if (nic_wait_turn(pe, &w) != OK) ... } */
+typedef struct {
+    uint64_t deadline;
+    unsigned turns;
+} nic_wait_t;
+
+/* ANGARA_OK: look again; PEER_DEAD: the device is dead; UNREACHABLE: it takes too long. */
+angara_status_t nic_wait_turn(nic_pe_t *pe, nic_wait_t *wait);
+
+/* ---- pe.c ------------------------------------------------------------------------------------ */
+
+angara_status_t nic_pe_create(angara_domain_h dom, size_t window_size, unsigned events,
+                              angara_pe_h *pe_p);
+void            nic_pe_destroy(angara_pe_h pe);
+angara_status_t nic_pe_window_commit(angara_pe_h pe, size_t offset, size_t length);
+/* Is [offset, offset + length) of the own window committed? */
+int nic_window_there(const nic_pe_t *pe, uint64_t offset, uint64_t length);
+/* The device doesn't serve the PE any more: see to it that nobody waits for it. */
+void nic_pe_die(nic_pe_t *pe);
+
+static inline int nic_pe_is_running(const nic_pe_t *pe)
+{
+    return nic_load(&pe->status->state) == ANGARA_PE_RUNNING;
+}
+
+/* ---- event.c --------------------------------------------------------------------------------- */
+
+/* Look at the records that have come. @return how many */
+unsigned        nic_events_look(nic_pe_t *pe);
+unsigned        nic_pe_progress(angara_pe_h pe);
+angara_status_t nic_event_poll(angara_pe_h pe, angara_event_t *event);
+angara_status_t nic_event_fd(angara_pe_h pe, int *fd_p);
+angara_status_t nic_event_arm(angara_pe_h pe);
+void            nic_event_disarm(angara_pe_h pe);
+angara_status_t nic_notify(angara_peer_h peer, const void *record, size_t length);
+void            nic_wake(angara_peer_h peer);
+
+/* ---- peer.c ---------------------------------------------------------------------------------- */
+
+angara_status_t nic_is_reachable(angara_domain_h dom, const angara_address_t *address);
+angara_status_t nic_peer_connect(angara_pe_h pe, const angara_address_t *address,
+                                 angara_peer_h *peer_p);
+void            nic_peer_disconnect(angara_peer_h peer);
+angara_status_t nic_peer_status(angara_peer_h peer);
+angara_status_t nic_peer_reset(angara_peer_h peer);
+/* End all that is under way to all peers, and free them. */
+void nic_peers_destroy(nic_pe_t *pe);
+/* Fill in what the address has besides the PE's name. */
+void nic_address_seal(angara_address_t *address, size_t window_size);
+/* Set an entry of the pair table, and wait until it is. */
+angara_status_t nic_pair_set(nic_pe_t *pe, uint32_t pair, const angara_address_t *address);
+
+/* ---- marker.c -------------------------------------------------------------------------------- */
+
+angara_status_t nic_slots_init(nic_pe_t *pe);
+void            nic_slots_cleanup(nic_pe_t *pe);
+/* May a marker of this PE still land? */
+int nic_slots_active(nic_pe_t *pe);
+/* No marker of this peer's can land any more. */
+void            nic_slots_settle(nic_pe_t *pe, const nic_peer_t *peer);
+angara_status_t nic_marker_slot_get(angara_pe_h pe, angara_marker_slot_t **slot_p);
+void            nic_marker_slot_put(angara_pe_h pe, angara_marker_slot_t *slot);
+angara_status_t nic_marker(angara_peer_h peer, angara_marker_slot_t *slot, uint64_t value);
+angara_status_t nic_marker_self(angara_pe_h pe, angara_marker_slot_t *slot, uint64_t value);
+
+/* ---- ops.c, self.c --------------------------------------------------------------------------- */
+
+angara_status_t nic_put(angara_peer_h peer, uint64_t offset, const void *src, size_t length);
+angara_status_t nic_put_flag(angara_peer_h peer, uint64_t offset, const void *src, size_t length,
+                             uint64_t flag_offset, uint64_t flag);
+angara_status_t nic_offload_put(angara_peer_h peer, angara_mr_h lmr, const void *laddr,
+                                uint64_t rkey, uint64_t roffset, size_t length);
+angara_status_t nic_offload_put_inline(angara_peer_h peer, const void *src, uint64_t rkey,
+                                       uint64_t roffset, size_t length);
+angara_status_t nic_offload_get(angara_peer_h peer, angara_mr_h lmr, void *laddr, uint64_t rkey,
+                                uint64_t roffset, size_t length);
+angara_status_t nic_offload_batch(angara_peer_h peer, angara_batch_op_t op,
+                                  const angara_xfer_t *xfers, unsigned count, unsigned *posted_p);
+angara_status_t nic_atomic(angara_peer_h peer, angara_atomic_op_t op, unsigned width,
+                           uint64_t operand, uint64_t compare, uint64_t rkey, uint64_t roffset,
+                           angara_mr_h lmr, void *result);
+
+/*
+ * Perform it on the own PE by the CPU. @return 1 if done, 0 if the NIC has to do it. `desc` is as
+ * it would be posted; `data` are the bytes of an inline put.
+ */
+int nic_self_perform(nic_peer_t *peer, const struct angara_desc *desc, const void *data);
+/* A window put; flag NULL: none. */
+int nic_self_put(nic_peer_t *peer, uint64_t offset, const void *src, size_t length,
+                 uint64_t flag_offset, const uint64_t *flag);
+
+#endif

@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Pairs: addresses, connecting, reset, the end. Entries of the pair table are given out here. See
+ * "Pairs" in nic.h.
+ */
+#include "nic.h"
+
+#include "src/log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- addresses ------------------------------------------------------------------------------- */
+
+/* Locator of an address. */
+enum { LOC_WINDOW, LOC_PID, LOC_UNUSED, LOC_UNUSED2, LOC_SUM };
+
+/* Of all before it: tells bytes that are no address, before the NIC is asked about them. */
+static uint64_t address_sum(const angara_address_t *address)
+{
+    const uint8_t *bytes = (const uint8_t *)address;
+    uint64_t       sum   = 0xcbf29ce484222325ull;
+
+    for (size_t i = 0; i < offsetof(angara_address_t, loc[LOC_SUM]); ++i) {
+        sum = (sum ^ bytes[i]) * 0x100000001b3ull;
+    }
+    return sum;
+}
+
+void nic_address_seal(angara_address_t *address, size_t window_size)
+{
+    address->loc[LOC_WINDOW] = window_size;
+    address->loc[LOC_PID]    = (uint64_t)getpid();
+    address->loc[LOC_SUM]    = address_sum(address);
+}
+
+static angara_status_t reach(const angara_address_t *address, ang_log_level_t level)
+{
+    static int said;
+
+    if (address->magic != ANGARA_ADDRESS_MAGIC || address->provider != NIC_PROVIDER_ID) {
+        ang_log(level, "unreachable: not an address of a NIC's PE");
+        return ANGARA_ERR_UNREACHABLE;
+    }
+    if (address->version != ANGARA_WIRE_VERSION) {
+        ang_log(__atomic_exchange_n(&said, 1, __ATOMIC_RELAXED) ? ANG_LOG_DEBUG : ANG_LOG_ERROR,
+                "a peer's address is of version %u, this process (libangara %s) has version %u: "
+                "use one version of the library in all ranks",
+                address->version, angara_version(), ANGARA_WIRE_VERSION);
+        return ANGARA_ERR_VERSION;
+    }
+    if (address->generation == 0 || address->loc[LOC_SUM] != address_sum(address)) {
+        ang_log(level, "unreachable: the address of a NIC's PE has been damaged");
+        return ANGARA_ERR_UNREACHABLE;
+    }
+    return ANGARA_OK;
+}
+
+/*
+ * Without loopback nothing can be read back from the own node, so neither gets nor markers to its
+ * other PEs are possible: better another transport than a pair that can't tell when it is done.
+ */
+static angara_status_t reach_back(const nic_domain_t *dom, const angara_address_t *address,
+                                  ang_log_level_t level)
+{
+    if (address->node != dom->info.node || (dom->info.caps & ANGARA_INFO_LOOPBACK)) {
+        return ANGARA_OK;
+    }
+    ang_log(level,
+            "unreachable: the peer is on the own node, and no port of the NIC is in loopback mode. "
+            "Use the soft fabric or shared memory within a node");
+    return ANGARA_ERR_UNREACHABLE;
+}
+
+angara_status_t nic_is_reachable(angara_domain_h dom, const angara_address_t *address)
+{
+    angara_status_t status = reach(address, ANG_LOG_DEBUG);
+
+    if (status != ANGARA_OK || address->loc[LOC_PID] == (uint64_t)getpid()) {
+        return status; /* perhaps the own PE: connecting tells */
+    }
+    return reach_back(nic_domain(dom), address, ANG_LOG_DEBUG);
+}
+
+/* ---- the pair table -------------------------------------------------------------------------- */
+
+static struct angara_desc pair_desc(uint32_t pair, const angara_address_t *address)
+{
+    return (struct angara_desc){.op      = ANGARA_OP_PAIR,
+                                .pair    = pair,
+                                .operand = (uint64_t)address->node << 32 | address->index,
+                                .compare = address->generation};
+}
+
+angara_status_t nic_pair_set(nic_pe_t *pe, uint32_t pair, const angara_address_t *address)
+{
+    struct angara_desc desc   = pair_desc(pair, address);
+    angara_status_t    status = nic_post_patient(pe, &desc);
+
+    return status == ANGARA_OK ? nic_cmd_wait(pe) : status;
+}
+
+/* Not the one that was given back last: it gives stray bugs more time to show. */
+static uint32_t free_pair(nic_pe_t *pe)
+{
+    for (uint32_t i = 0; i < ANGARA_PAIRS_MAX; ++i) {
+        uint32_t pair = (pe->pair_hint + i) % ANGARA_PAIRS_MAX;
+
+        if (pair != NIC_SELF_PAIR && pe->pairs[pair] == NULL) {
+            pe->pair_hint = pair + 1;
+            return pair;
+        }
+    }
+    return ANGARA_PAIRS_MAX;
+}
+
+/* ---- connecting ------------------------------------------------------------------------------ */
+
+static const uint32_t awake; /* the NIC looks itself whether a peer sleeps */
+
+static void peer_in_child(nic_fork_t *node)
+{
+    NIC_FORK_OBJECT(nic_peer_t, node)->base.fast.armed = &awake;
+}
+
+static nic_peer_t *find_peer(nic_pe_t *pe, const angara_address_t *address)
+{
+    for (nic_peer_t *peer = pe->peers; peer != NULL; peer = peer->next) {
+        if (!memcmp(&peer->address, address, sizeof(*address)) &&
+            peer->error != ANGARA_ERR_PEER_DEAD) {
+            return peer;
+        }
+    }
+    return NULL;
+}
+
+static void peer_init(nic_peer_t *peer, nic_pe_t *pe, const angara_address_t *address)
+{
+    peer->base.ops              = pe->base.ops;
+    peer->base.pe               = &pe->base;
+    peer->base.refs             = 1;
+    peer->address               = *address;
+    peer->is_self               = !memcmp(&pe->address, address, sizeof(*address));
+    peer->events_from           = pe->event_seen;
+    peer->base.fast.window_size = address->loc[LOC_WINDOW];
+    peer->base.fast.armed       = peer->is_self ? &pe->status->armed : &awake;
+    snprintf(peer->base.name, sizeof(peer->base.name), "pid %u (PE %u of node %u)",
+             (unsigned)address->loc[LOC_PID], address->index, address->node);
+}
+
+/* Take the peer off the lists and free it; nothing of it is under way. */
+static void forget(nic_pe_t *pe, nic_peer_t *peer)
+{
+    nic_peer_t **link = &pe->peers;
+
+    nic_slots_settle(pe, peer);
+    while (*link != peer) {
+        link = &(*link)->next;
+    }
+    *link                 = peer->next;
+    pe->pairs[peer->pair] = NULL;
+    nic_fork_remove(&peer->fork);
+    free(peer);
+}
+
+angara_status_t nic_peer_connect(angara_pe_h base, const angara_address_t *address,
+                                 angara_peer_h *peer_p)
+{
+    nic_pe_t       *pe   = nic_pe(base);
+    nic_peer_t     *peer = find_peer(pe, address);
+    angara_status_t status;
+    uint32_t        pair;
+
+    if (peer != NULL) {
+        peer->base.refs++;
+        *peer_p = &peer->base;
+        return ANGARA_OK;
+    }
+    status = reach(address, ANG_LOG_ERROR);
+    if (status == ANGARA_OK && memcmp(&pe->address, address, sizeof(*address)) != 0) {
+        status = reach_back(pe->dom, address, ANG_LOG_ERROR);
+    }
+    if (status != ANGARA_OK) {
+        return status;
+    }
+    pair = free_pair(pe);
+    if (pair == ANGARA_PAIRS_MAX) {
+        ang_error("a PE has at most %u peers", ANGARA_PAIRS_MAX - 1);
+        return ANGARA_ERR_LIMIT;
+    }
+    peer = nic_calloc(1, sizeof(*peer));
+    if (peer == NULL) {
+        return ANGARA_ERR_NO_MEMORY;
+    }
+    peer_init(peer, pe, address);
+    peer->pair      = pair;
+    pe->pairs[pair] = peer;
+    peer->next      = pe->peers;
+    pe->peers       = peer;
+    nic_fork_add(&peer->fork, peer_in_child);
+    status = nic_pair_set(pe, pair, address);
+    nic_events_look(pe); /* is there such a PE? An event says no */
+    if (status == ANGARA_OK && peer->error != ANGARA_OK) {
+        ang_info("%s %s", peer->base.name,
+                 peer->error == ANGARA_ERR_PEER_DEAD ? "is no more" : "is on no node of the NIC's");
+        status = peer->error == ANGARA_ERR_PAIR ? ANGARA_ERR_UNREACHABLE : peer->error;
+    }
+    if (status != ANGARA_OK) {
+        forget(pe, peer);
+        return status;
+    }
+    *peer_p = &peer->base;
+    return ANGARA_OK;
+}
+
+/* ---- the end --------------------------------------------------------------------------------- */
+
+/* Is anything of it under way, as far as one can know? */
+static int is_quiet(const nic_pe_t *pe, const nic_peer_t *peer)
+{
+    return pe->dead || peer->error == ANGARA_ERR_PEER_DEAD;
+}
+
+void nic_peer_disconnect(angara_peer_h base)
+{
+    nic_peer_t *peer = nic_peer(base);
+    nic_pe_t   *pe   = nic_peer_pe(peer);
+
+    if (--base->refs != 0) {
+        return;
+    }
+    if (!is_quiet(pe, peer) && nic_pair_set(pe, peer->pair, &pe->address) != ANGARA_OK &&
+        !pe->dead) {
+        ang_warn("operations to %s don't end: they are given up", base->name);
+        peer->error = ANGARA_ERR_PEER_DEAD; /* its entry isn't used again */
+        return;
+    }
+    nic_events_look(pe); /* the last about it: none of them is the next one's */
+    forget(pe, peer);
+}
+
+/* One wait for all: the ring is performed in order. */
+void nic_peers_destroy(nic_pe_t *pe)
+{
+    for (nic_peer_t *peer = pe->peers; peer != NULL && !pe->dead; peer = peer->next) {
+        struct angara_desc desc = pair_desc(peer->pair, &pe->address);
+
+        if (!is_quiet(pe, peer) && nic_post_patient(pe, &desc) != ANGARA_OK) {
+            break;
+        }
+    }
+    if (!pe->dead && nic_cmd_wait(pe) != ANGARA_OK) {
+        ang_warn("PE %u: operations don't end and are given up", pe->address.index);
+    }
+    while (pe->peers != NULL) {
+        forget(pe, pe->peers);
+    }
+}
+
+/* ---- errors ---------------------------------------------------------------------------------- */
+
+angara_status_t nic_peer_status(angara_peer_h base)
+{
+    nic_peer_t *peer = nic_peer(base);
+
+    if (NIC_UNLIKELY(!nic_pe_is_running(nic_peer_pe(peer)))) {
+        nic_pe_die(nic_peer_pe(peer));
+    }
+    return peer->error;
+}
+
+/* Setting the entry again waits for what was posted to it, and clears its error. */
+angara_status_t nic_peer_reset(angara_peer_h base)
+{
+    nic_peer_t     *peer = nic_peer(base);
+    nic_pe_t       *pe   = nic_peer_pe(peer);
+    angara_status_t status;
+
+    if (peer->error == ANGARA_ERR_PEER_DEAD) {
+        return ANGARA_ERR_PEER_DEAD;
+    }
+    status = nic_pair_set(pe, peer->pair, &peer->address);
+    nic_events_look(pe); /* faults of before, and whether the peer lives */
+    if (status == ANGARA_OK && peer->error == ANGARA_ERR_PEER_DEAD) {
+        status = ANGARA_ERR_PEER_DEAD;
+    }
+    if (status == ANGARA_OK) {
+        nic_slots_settle(pe, peer);
+        peer->error     = ANGARA_OK;
+        peer->by_device = 0;
+    }
+    return status;
+}
