@@ -81,6 +81,8 @@ all: build-all
 -include tests/unit/build.mk
 -include tests/conformance/build.mk
 -include tests/uct/build.mk
+-include tests/emu/build.mk
+-include tests/vm/build.mk
 -include tests/mpi/build.mk
 -include tests/faults/build.mk
 -include tests/bench/build.mk
@@ -119,7 +121,7 @@ $(B)/obj/%.o: %.c $(B)/.flags | build/ucx/VERSION
 JOBS = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(shell nproc))
 SUB  = $(MAKE) $(JOBS)
 
-.PHONY: setup flavor-asan flavor-mutants check check-fast check-in-tree demo bench
+.PHONY: setup flavor-asan flavor-mutants check check-fast check-vm check-in-tree modules demo bench
 setup: ## install what is missing (apt) and get the headers of the installed UCX
 	@scripts/setup
 
@@ -140,6 +142,14 @@ check-fast: ## as check, but only the layers that take seconds
 	@scripts/setup
 	@$(SUB) FLAVOR= tests
 	@scripts/run_tests -l style -l unit -l conformance -l uct
+
+modules: ## build the kernel modules (KDIR=kernel build folder; the running kernel's by default)
+	@$(MAKE) -C kmod $(if $(KDIR),KDIR='$(KDIR)')
+
+check-vm: ## set up, build, and run the kernel modules' tests in virtual machines
+	@scripts/setup --vm
+	@$(SUB) FLAVOR= tests
+	@tests/vm/run_vm_tests
 
 check-in-tree: all ## build the transport inside a UCX tree (UCX_SOURCE=unpacked source); slow
 	@scripts/check_in_tree '$(UCX_SOURCE)'

@@ -1,0 +1,484 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Tests of the kernel modules, run in a VM as root: calls and their errors, mappings, data through
+ * PEs and regions, who owns what and when it ends. Reports TAP. Usage: kmod_test [GROUP...]
+ */
+#include "kmod_test.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static sigjmp_buf fault_jump;
+
+static void fault_handler(int signal)
+{
+    siglongjmp(fault_jump, signal);
+}
+
+/* @return the signal that reading (or writing) a byte raises, or 0 */
+int touch(volatile char *at, int write)
+{
+    struct sigaction action = {.sa_handler = fault_handler, .sa_flags = SA_NODEFER};
+    int              signal;
+
+    sigaction(SIGSEGV, &action, NULL);
+    sigaction(SIGBUS, &action, NULL);
+    signal = sigsetjmp(fault_jump, 1);
+    if (signal == 0) {
+        if (write) {
+            *at = 1;
+        } else {
+            (void)*at;
+        }
+    }
+    return signal;
+}
+
+void *pages_map(size_t count)
+{
+    void *base = mmap(NULL, count * PAGE, RW, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    MUST(base != MAP_FAILED);
+    return base;
+}
+
+int memreg_open(void)
+{
+    int fd = open("/dev/angara_memreg", O_RDWR | O_CLOEXEC);
+
+    MUST(fd >= 0);
+    return fd;
+}
+
+/* ---- calls ----------------------------------------------------------------------------------- */
+
+static void test_calls(void)
+{
+    int                         domain = domain_open();
+    struct angara_ioc_info      info;
+    struct angara_ioc_pe_create create;
+    struct {
+        struct angara_ioc_info info;
+        uint64_t               newer;
+    } large;
+
+    OK(info_get(domain, &info) == 0);
+    OK(info.version == ANGARA_UAPI_VERSION && strcmp((char *)info.name, "angara0") == 0);
+    OK(info.pe_max == 64 && info.put_max > 1024 && info.window_max >= 1 << 20);
+    info.version = 99;
+    OK_ERRNO(ioctl(domain, ANGARA_IOC_INFO, &info), EPROTO);
+    OK(info.version == ANGARA_UAPI_VERSION);
+    info.flags = 1;
+    OK_ERRNO(ioctl(domain, ANGARA_IOC_INFO, &info), EINVAL);
+    info = (struct angara_ioc_info){.size = 8};
+    OK_ERRNO(ioctl(domain, ANGARA_IOC_INFO, &info), EINVAL);
+    info.size = 1 << 20;
+    OK_ERRNO(ioctl(domain, ANGARA_IOC_INFO, &info), E2BIG);
+    memset(&large, 0, sizeof(large));
+    large.info.size    = sizeof(large);
+    large.info.version = ANGARA_UAPI_VERSION;
+    OK(ioctl(domain, ANGARA_IOC_INFO, &large) == 0);
+    large.newer = 1;
+    OK_ERRNO(ioctl(domain, ANGARA_IOC_INFO, &large), E2BIG);
+    OK_ERRNO(ioctl(domain, ANGARA_IOC_INFO, NULL), EFAULT);
+    OK_ERRNO(ioctl(domain, _IO(ANGARA_IOC_TYPE, 0x7f), &info), ENOTTY);
+    OK_ERRNO(ioctl(domain, ANGARA_IOC_MR_REG, &info), ENOTTY);
+
+    OK_ERRNO(pe_ioctl(domain, 0, &create), EINVAL);
+    OK_ERRNO(pe_ioctl(domain, 100, &create), EINVAL);
+    OK_ERRNO(pe_ioctl(domain, 1ull << 40, &create), EINVAL);
+    create = (struct angara_ioc_pe_create){
+        .size = sizeof(create), .window_size = PAGE, .reserved = 1};
+    OK_ERRNO(ioctl(domain, ANGARA_IOC_PE_CREATE, &create), EINVAL);
+    OK(SYSFS("pe_used") == 0);
+    close(domain);
+}
+
+static void test_pe_many(void)
+{
+    int                         domain = domain_open();
+    struct angara_ioc_pe_create create;
+    int                         fds[64];
+    unsigned                    i;
+    uint32_t                    generation;
+
+    for (i = 0; i < 64 && pe_ioctl(domain, 1 << 20, &create) == 0; ++i) {
+        fds[i]     = create.fd;
+        generation = create.generation;
+        if (generation == 0 || (fcntl(create.fd, F_GETFD) & FD_CLOEXEC) == 0) {
+            break;
+        }
+    }
+    OK(i == 64);
+    OK_ERRNO(pe_ioctl(domain, 1 << 20, &create), ENOSPC);
+    OK(SYSFS("pe_used") == 64);
+    close(fds[5]);
+    OK(SYSFS("pe_used") == 63);
+    OK(pe_ioctl(domain, 1 << 20, &create) == 0 && create.index == 5);
+    fds[5] = create.fd;
+    /* The domain lives as long as its PEs. */
+    close(domain);
+    OK(SYSFS("pe_used") == 64);
+    for (i = 0; i < 64; ++i) {
+        close(fds[i]);
+    }
+    OK(SYSFS("pe_used") == 0);
+}
+
+/* ---- mappings -------------------------------------------------------------------------------- */
+
+void *part(int fd, unsigned number, size_t length, int prot, int flags)
+{
+    return mmap(NULL, length, prot, flags, fd, (off_t)number << ANGARA_MMAP_SHIFT);
+}
+
+static void test_mmap(void)
+{
+    int   domain = domain_open();
+    pe_t  pe;
+    void *status;
+
+    pe_open(domain, 1 << 20, &pe);
+    OK(pe.status->state == ANGARA_PE_RUNNING && pe.status->link == 1);
+    OK(part(pe.fd, ANGARA_MMAP_STATUS, PAGE, RW, MAP_SHARED) == MAP_FAILED && errno == EACCES);
+    OK(part(pe.fd, ANGARA_MMAP_STATUS, PAGE, PROT_READ, MAP_PRIVATE) == MAP_FAILED &&
+       errno == EINVAL);
+    OK(part(pe.fd, ANGARA_MMAP_STATUS, 2 * PAGE, PROT_READ, MAP_SHARED) == MAP_FAILED &&
+       errno == EINVAL);
+    OK(part(pe.fd, 7, PAGE, PROT_READ, MAP_SHARED) == MAP_FAILED && errno == EINVAL);
+    OK(mmap(NULL, PAGE, RW, MAP_SHARED, pe.fd, PAGE) == MAP_FAILED && errno == EINVAL);
+    OK(part(domain, 0, PAGE, RW, MAP_SHARED) == MAP_FAILED && errno == ENODEV);
+    status = part(pe.fd, ANGARA_MMAP_STATUS, PAGE, PROT_READ, MAP_SHARED);
+    OK(status != MAP_FAILED && mprotect(status, PAGE, RW) == -1 && errno == EACCES);
+    munmap(status, PAGE);
+
+    OK(touch(pe.window, 0) == SIGBUS);
+    OK(window_commit(pe.fd, 100, 10) == 0);
+    OK(touch(pe.window, 1) == 0 && touch(pe.window + PAGE, 0) == SIGBUS);
+    OK(window_commit(pe.fd, 0, 3 * PAGE) == 0 && pe.window[0] == 1 && pe.window[PAGE] == 0);
+    OK_ERRNO(window_commit(pe.fd, 0, 0), EINVAL);
+    OK_ERRNO(window_commit(pe.fd, (1 << 20) - PAGE, PAGE + 1), ERANGE);
+    OK_ERRNO(window_commit(pe.fd, ~0ull, 2), ERANGE);
+    OK(window_commit(pe.fd, (1 << 20) - PAGE, PAGE) == 0);
+    OK(touch(pe.window + (1 << 20) - 1, 1) == 0);
+    /* A part of a mapping can go. */
+    munmap(pe.window + PAGE, PAGE);
+    OK(pe.window[0] == 1 && touch(pe.window + 2 * PAGE, 1) == 0);
+    OK_ERRNO(madvise(pe.window, PAGE, MADV_DOFORK), EINVAL);
+    OK(mremap(pe.window, PAGE, 2 * PAGE, MREMAP_MAYMOVE) == MAP_FAILED);
+    pe_close(&pe);
+    OK(SYSFS("pe_used") == 0);
+    close(domain);
+}
+
+/* ---- data ------------------------------------------------------------------------------------ */
+
+static void test_put(void)
+{
+    int                domain = domain_open();
+    pe_t               a, b;
+    struct pollfd      poll_fd;
+    uint64_t           count = 0;
+    volatile uint64_t *window;
+
+    pe_open(domain, 1 << 20, &a);
+    pe_open(domain, 1 << 20, &b);
+    MUST(window_commit(b.fd, 0, 1 << 20) == 0);
+    window = (volatile uint64_t *)b.window;
+    pair_set(&a, 0, a.info.node, &b);
+    put(&a, 0, 64, "hello, window", 13, 8, 77);
+    OK(word_wait(&window[1], 77) && memcmp(b.window + 64, "hello, window", 13) == 0);
+    put(&a, 0, (1 << 20) - 8, "at last!", 8, 16, 78);
+    OK(word_wait(&window[2], 78) && memcmp(b.window + (1 << 20) - 8, "at last!", 8) == 0);
+
+    /* Sleeping: armed, interrupted, read. */
+    poll_fd = (struct pollfd){.fd = b.fd, .events = POLLIN};
+    OK(poll(&poll_fd, 1, 0) == 0);
+    MUST(fcntl(b.fd, F_SETFL, O_NONBLOCK) == 0);
+    OK(read(b.fd, &count, 8) == -1 && errno == EAGAIN);
+    OK(read(b.fd, &count, 4) == -1 && errno == EINVAL);
+    b.doorbell->arm = 1;
+    OK(word32_wait(&b.status->arm_ack, 1) && b.status->armed == 1);
+    put(&a, 0, 64, "wake", 4, 8, 79);
+    OK(poll(&poll_fd, 1, 20000) == 1 && poll_fd.revents == POLLIN);
+    OK(b.status->armed == 0 && *(volatile uint64_t *)(b.window + 8) == 79);
+    OK(read(b.fd, &count, 8) == 8 && count == 1);
+    OK(poll(&poll_fd, 1, 0) == 0);
+    /* Arming ends readiness too. */
+    b.doorbell->arm = 2;
+    OK(word32_wait(&b.status->arm_ack, 2));
+    put(&a, 0, 64, "wake", 4, 8, 80);
+    OK(poll(&poll_fd, 1, 20000) == 1);
+    b.doorbell->arm = 3;
+    OK(word32_wait(&b.status->arm_ack, 3) && poll(&poll_fd, 1, 0) == 0);
+    pe_close(&a);
+    pe_close(&b);
+    close(domain);
+}
+
+/* The bytes of one region to another, and a marker. @return 1 when the marker has come back */
+static int offload_put(pe_t *pe, uint32_t pair, uint64_t lkey, uint64_t loffset, uint64_t rkey,
+                       uint64_t roffset, uint64_t length)
+{
+    static uint64_t    sequence;
+    struct angara_desc desc = {
+        .op      = ANGARA_OP_PUT,
+        .pair    = pair,
+        .lkey    = lkey,
+        .loffset = loffset,
+        .rkey    = rkey,
+        .roffset = roffset,
+        .length  = length,
+    };
+    struct angara_desc marker = {.op = ANGARA_OP_MARKER, .pair = pair, .operand = ++sequence};
+
+    desc_post(pe, &desc);
+    desc_post(pe, &marker);
+    return word_wait(&pe->marker[0], sequence);
+}
+
+static void fill(char *at, size_t length, unsigned seed)
+{
+    for (size_t i = 0; i < length; ++i) {
+        seed  = seed * 1103515245 + 12345;
+        at[i] = (char)(seed >> 16);
+    }
+}
+
+static void region_case(pe_t *a, int memreg, int domain, size_t length, size_t skew, int flags,
+                        unsigned min_shift)
+{
+    struct angara_ioc_mr_reg src, dst;
+    size_t                   size = (length + skew + (2u << 20) - 1) & ~(size_t)((2u << 20) - 1);
+    char *from = mmap(NULL, size, RW, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
+    char *to   = mmap(NULL, size, RW, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
+
+    MUST(from != MAP_FAILED && to != MAP_FAILED);
+    fill(from + skew, length, (unsigned)length);
+    OK(mr_reg(memreg, domain, from + skew, length, 0, &src) == 0 && src.key != 0);
+    OK(mr_reg(memreg, domain, to + skew, length, ALL, &dst) == 0 && dst.key != src.key);
+    OK(src.page_shift >= min_shift && dst.page_shift >= min_shift);
+    printf("# %zu bytes: page_shift %u %u\n", length, src.page_shift, dst.page_shift);
+    OK(offload_put(a, 0, src.key, 0, dst.key, 0, length));
+    OK(memcmp(from + skew, to + skew, length) == 0);
+    OK(mr_dereg(memreg, src.handle) == 0 && mr_dereg(memreg, dst.handle) == 0);
+    OK_ERRNO(mr_dereg(memreg, dst.handle), ENOENT);
+    munmap(from, size);
+    munmap(to, size);
+}
+
+static void test_region(void)
+{
+    int                      domain = domain_open(), memreg = memreg_open();
+    long long                pinned = pinned_pages();
+    struct angara_ioc_mr_reg src, dst;
+    char                    *a_page = pages_map(3), *b_page = pages_map(1);
+    pe_t                     a, b;
+
+    pe_open(domain, 1 << 20, &a);
+    pe_open(domain, 1 << 20, &b);
+    MUST(window_commit(b.fd, 0, 1 << 20) == 0);
+    pair_set(&a, 0, a.info.node, &b);
+    region_case(&a, memreg, domain, 1, 0, 0, 12);
+    region_case(&a, memreg, domain, 5000, 77, 0, 12);
+    region_case(&a, memreg, domain, 3 << 20, 4095, 0, 12);
+    region_case(&a, memreg, domain, 20 << 20, 1, 0, 12);
+    file_write("/proc/sys/vm/nr_hugepages", "16");
+    if (value_read("/proc/sys/vm/nr_hugepages", NULL) == 16) {
+        region_case(&a, memreg, domain, 8 << 20, 0, MAP_HUGETLB, 21);
+        region_case(&a, memreg, domain, (6 << 20) + 11, 4097, MAP_HUGETLB, 21);
+    } else {
+        tap_skip("huge pages", "this VM hasn't enough memory in one piece");
+    }
+    file_write("/proc/sys/vm/nr_hugepages", "0");
+
+    /* A region for reading of memory that was only read so far: later writes are seen. */
+    OK(a_page[0] == 0);
+    OK(mr_reg(memreg, domain, a_page, PAGE, ANGARA_MR_REMOTE_READ, &src) == 0);
+    OK(mr_reg(memreg, domain, b_page, PAGE, ALL, &dst) == 0);
+    strcpy(a_page, "written later");
+    OK(offload_put(&a, 0, src.key, 0, dst.key, 0, PAGE) && strcmp(b_page, "written later") == 0);
+    /* What has gone can't be reached: no marker either, and an event. */
+    OK(mr_dereg(memreg, src.handle) == 0);
+    {
+        struct angara_desc desc = {
+            .op = ANGARA_OP_PUT, .lkey = src.key, .rkey = dst.key, .length = 8};
+        desc_post(&a, &desc);
+        OK(word32_wait(&a.status->event_prod, 1) && a.event[0].type == ANGARA_EV_FAULT);
+    }
+    OK(mr_dereg(memreg, dst.handle) == 0);
+    OK(pinned_pages() == pinned);
+    OK(SYSFS("mr_used") == 0);
+    pe_close(&a);
+    pe_close(&b);
+    close(memreg);
+    close(domain);
+}
+
+/* ---- what can't be registered ---------------------------------------------------------------- */
+
+static void test_refused(void)
+{
+    int                      domain = domain_open(), memreg = memreg_open(), fd;
+    long long                pinned = pinned_pages();
+    char                    *page   = pages_map(4), *base;
+    struct angara_ioc_mr_reg reg;
+    pe_t                     pe;
+
+    OK_ERRNO(mr_reg(memreg, 0, page, PAGE, ALL, &reg), EBADF);
+    OK_ERRNO(mr_reg(memreg, 1000, page, PAGE, ALL, &reg), EBADF);
+    OK_ERRNO(mr_reg(memreg, memreg, page, PAGE, ALL, &reg), EBADF);
+    OK_ERRNO(mr_reg(memreg, domain, page, 0, ALL, &reg), EINVAL);
+    OK_ERRNO(mr_reg(memreg, domain, page, ~0ull, ALL, &reg), EINVAL);
+    OK_ERRNO(mr_reg(memreg, domain, (void *)~0xfffull, 8192, ALL, &reg), EINVAL);
+    OK_ERRNO(mr_reg(memreg, domain, page, PAGE, 1u << 10, &reg), EINVAL);
+    OK_ERRNO(mr_reg(memreg, domain, (void *)0x1000, PAGE, ALL, &reg), EFAULT);
+    OK_ERRNO(mr_reg(memreg, domain, (void *)0x1000, PAGE, 0, &reg), EFAULT);
+    OK_ERRNO(mr_dereg(memreg, 0), ENOENT);
+    OK_ERRNO(mr_dereg(memreg, ~0u), ENOENT);
+    reg = (struct angara_ioc_mr_reg){.size      = sizeof(reg),
+                                     .domain_fd = domain,
+                                     .type      = 9,
+                                     .addr      = (uintptr_t)page,
+                                     .length    = PAGE};
+    OK_ERRNO(ioctl(memreg, ANGARA_IOC_MR_REG, &reg), EOPNOTSUPP);
+
+    munmap(page + 2 * PAGE, PAGE);
+    OK_ERRNO(mr_reg(memreg, domain, page, 4 * PAGE, ALL, &reg), EFAULT);
+    OK_ERRNO(mr_reg(memreg, domain, page, 4 * PAGE, 0, &reg), EFAULT);
+    mprotect(page, PAGE, PROT_READ);
+    OK_ERRNO(mr_reg(memreg, domain, page, PAGE, ALL, &reg), EFAULT);
+    OK(mr_reg(memreg, domain, page, PAGE, ANGARA_MR_REMOTE_READ, &reg) == 0);
+    OK(mr_dereg(memreg, reg.handle) == 0);
+
+    /* The answer can't be written: nothing stays. */
+    base     = pages_map(1);
+    reg      = (struct angara_ioc_mr_reg){.size = sizeof(reg), .domain_fd = domain, .length = PAGE};
+    reg.addr = (uintptr_t)(page + PAGE);
+    memcpy(base, &reg, sizeof(reg));
+    mprotect(base, PAGE, PROT_READ);
+    OK_ERRNO(ioctl(memreg, ANGARA_IOC_MR_REG, base), EFAULT);
+    OK(SYSFS("mr_used") == 0);
+
+    /* A PE's own memory is the device's, not the user's to pin. */
+    pe_open(domain, 1 << 20, &pe);
+    MUST(window_commit(pe.fd, 0, PAGE) == 0);
+    OK_ERRNO(mr_reg(memreg, domain, pe.window, PAGE, ALL, &reg), EFAULT);
+    OK_ERRNO(mr_reg(memreg, domain, pe.pio, PAGE, 0, &reg), EFAULT);
+    pe_close(&pe);
+
+    /* Shared file pages, if written; shmem is fine. */
+    mkdir("/tmp/ramfs", 0700);
+    MUST(mount("none", "/tmp/ramfs", "ramfs", 0, NULL) == 0);
+    fd = open("/tmp/ramfs/file", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    MUST(fd >= 0 && ftruncate(fd, 4 * PAGE) == 0);
+    base = mmap(NULL, 4 * PAGE, RW, MAP_SHARED, fd, 0);
+    memset(base, 1, 4 * PAGE);
+    OK_ERRNO(mr_reg(memreg, domain, base, 4 * PAGE, ALL, &reg), EOPNOTSUPP);
+    OK(mr_reg(memreg, domain, base, 4 * PAGE, ANGARA_MR_REMOTE_READ, &reg) == 0);
+    OK(mr_dereg(memreg, reg.handle) == 0);
+    munmap(base, 4 * PAGE);
+    base = mmap(NULL, 4 * PAGE, RW, MAP_PRIVATE, fd, 0);
+    OK(mr_reg(memreg, domain, base, 4 * PAGE, ALL, &reg) == 0);
+    OK(mr_dereg(memreg, reg.handle) == 0);
+    munmap(base, 4 * PAGE);
+    close(fd);
+    umount("/tmp/ramfs");
+    fd = memfd_create("shmem", MFD_CLOEXEC);
+    MUST(fd >= 0 && ftruncate(fd, 4 * PAGE) == 0);
+    base = mmap(NULL, 4 * PAGE, RW, MAP_SHARED, fd, 0);
+    OK(mr_reg(memreg, domain, base, 4 * PAGE, ALL, &reg) == 0);
+    OK(mr_dereg(memreg, reg.handle) == 0);
+    /* The same page twice in a row. */
+    OK(mmap(base + PAGE, PAGE, RW, MAP_SHARED | MAP_FIXED, fd, 0) == base + PAGE);
+    OK(mr_reg(memreg, domain, base, 4 * PAGE, ALL, &reg) == 0);
+    OK(mr_dereg(memreg, reg.handle) == 0);
+    close(fd);
+    OK(pinned_pages() == pinned);
+    close(memreg);
+    close(domain);
+}
+
+/* ---- stale words ----------------------------------------------------------------------------- */
+
+static void test_stale(void)
+{
+    int                      domain = domain_open(), memreg = memreg_open();
+    size_t                   bytes = ANGARA_MR_HANDLES_MAX * 4;
+    volatile uint32_t       *stale = mmap(NULL, bytes, PROT_READ, MAP_SHARED, memreg, 0);
+    char                    *page  = pages_map(4);
+    struct angara_ioc_mr_reg reg, other;
+
+    OK(stale != MAP_FAILED);
+    OK(mmap(NULL, PAGE, RW, MAP_SHARED, memreg, 0) == MAP_FAILED && errno == EACCES);
+    OK(mmap(NULL, PAGE, PROT_READ, MAP_SHARED, memreg, PAGE) == MAP_FAILED && errno == EINVAL);
+    OK(stale[ANGARA_MR_HANDLES_MAX - 1] == 0);
+    OK_ERRNO(madvise((void *)stale, PAGE, MADV_DOFORK), EINVAL);
+    /* Read first: registering has to break the zero page, which must not make the region stale. */
+    OK(page[0] == 0);
+    OK(mr_reg(memreg, domain, page, 2 * PAGE, ALL, &reg) == 0);
+    OK(mr_reg(memreg, domain, page + 2 * PAGE, PAGE, ALL, &other) == 0);
+    OK(reg.handle != other.handle && stale[reg.handle] == 0 && stale[other.handle] == 0);
+    mprotect(page, PAGE, PROT_READ);
+    mprotect(page, PAGE, RW);
+    OK(stale[reg.handle] == 0);
+    if (fork() == 0) {
+        _exit(0);
+    }
+    wait(NULL);
+    page[0] = 1;
+    OK(stale[reg.handle] == 0);
+    madvise(page + PAGE, PAGE, MADV_DONTNEED);
+    OK(stale[reg.handle] == 1 && stale[other.handle] == 0);
+    OK(mr_dereg(memreg, reg.handle) == 0);
+    OK(mr_reg(memreg, domain, page, 2 * PAGE, ALL, &reg) == 0 && stale[reg.handle] == 0);
+    munmap(page, PAGE);
+    OK(stale[reg.handle] == 1);
+    OK(mr_dereg(memreg, reg.handle) == 0 && mr_dereg(memreg, other.handle) == 0);
+    munmap((void *)stale, bytes);
+    close(memreg);
+    close(domain);
+}
+
+/* ------------------------------------------------------------------------------------------------
+ */
+
+static const struct {
+    const char *name;
+    void (*run)(void);
+} groups[] = {
+    {"calls", test_calls}, {"pe_many", test_pe_many}, {"mmap", test_mmap},
+    {"put", test_put},     {"region", test_region},   {"refused", test_refused},
+    {"stale", test_stale}, {"fork", test_fork},       {"hold", test_hold},
+    {"order", test_order}, {"limits", test_limits},   {"remove", test_remove},
+};
+
+int main(int argc, char **argv)
+{
+    for (size_t i = 0; i < sizeof(groups) / sizeof(groups[0]); ++i) {
+        int wanted = argc == 1;
+
+        for (int arg = 1; arg < argc; ++arg) {
+            wanted |= strcmp(argv[arg], groups[i].name) == 0;
+        }
+        if (wanted) {
+            printf("# %s\n", groups[i].name);
+            groups[i].run();
+        }
+    }
+    return tap_finish();
+}

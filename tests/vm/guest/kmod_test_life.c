@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Groups of kmod_test: whose files and regions are, when they end, limits, removal of the device.
+ */
+#include "kmod_test.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* ---- ownership ------------------------------------------------------------------------------- */
+
+static int child_result(pid_t pid)
+{
+    int status;
+
+    MUST(waitpid(pid, &status, 0) == pid);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+void test_fork(void)
+{
+    int                         domain = domain_open(), memreg = memreg_open();
+    char                       *page = pages_map(1);
+    struct angara_ioc_mr_reg    reg;
+    struct angara_ioc_pe_create create;
+    struct angara_ioc_info      info;
+    struct pollfd               poll_fd;
+    uint64_t                    count;
+    pe_t                        pe;
+    pid_t                       pid;
+
+    pe_open(domain, 1 << 20, &pe);
+    MUST(window_commit(pe.fd, 0, PAGE) == 0);
+    pid = fork();
+    if (pid == 0) {
+        int bad = 0;
+
+        bad |= !(info_get(domain, &info) == -1 && errno == EPERM) << 0;
+        bad |= !(pe_ioctl(domain, PAGE, &create) == -1 && errno == EPERM) << 1;
+        bad |= !(mr_reg(memreg, domain, page, PAGE, ALL, &reg) == -1 && errno == EPERM) << 2;
+        bad |= !(part(pe.fd, 0, PAGE, RW, MAP_SHARED) == MAP_FAILED && errno == EPERM) << 3;
+        bad |= !(read(pe.fd, &count, 8) == -1 && errno == EPERM) << 4;
+        bad |= !(touch(pe.window, 0) == SIGSEGV) << 5;
+        memreg = memreg_open();
+        bad |= !(mr_reg(memreg, domain, page, PAGE, ALL, &reg) == -1 && errno == EPERM) << 6;
+        poll_fd = (struct pollfd){.fd = pe.fd, .events = POLLIN};
+        bad |= !(poll(&poll_fd, 1, 0) == 1 && (poll_fd.revents & POLLERR)) << 7;
+        _exit(bad);
+    }
+    OK(child_result(pid) == 0);
+    OK(touch(pe.window, 1) == 0 && SYSFS("pe_used") == 1);
+    pe_close(&pe);
+    close(memreg);
+    close(domain);
+}
+
+/* Open everything, then pass the descriptors to the parent. */
+static void child_hold(int sock)
+{
+    int                      domain = domain_open(), memreg = memreg_open();
+    char                    *pages = pages_map(64), control[CMSG_SPACE(3 * sizeof(int))] = {0};
+    struct angara_ioc_mr_reg reg;
+    struct iovec             iov  = {"x", 1};
+    struct msghdr            msg  = {.msg_iov        = &iov,
+                                     .msg_iovlen     = 1,
+                                     .msg_control    = control,
+                                     .msg_controllen = sizeof(control)};
+    struct cmsghdr          *cmsg = CMSG_FIRSTHDR(&msg);
+    pe_t                     pe;
+
+    pe_open(domain, 1 << 20, &pe);
+    MUST(window_commit(pe.fd, 0, 1 << 20) == 0);
+    MUST(touch(pe.window, 1) == 0 && touch(pe.pio, 1) == 0);
+    for (unsigned i = 0; i < 64; ++i) {
+        MUST(mr_reg(memreg, domain, pages + i * PAGE, PAGE, ALL, &reg) == 0);
+    }
+    cmsg->cmsg_level = SOL_SOCKET;
+    cmsg->cmsg_type  = SCM_RIGHTS;
+    cmsg->cmsg_len   = CMSG_LEN(3 * sizeof(int));
+    memcpy(CMSG_DATA(cmsg), (int[]){domain, memreg, pe.fd}, 3 * sizeof(int));
+    MUST(sendmsg(sock, &msg, 0) == 1);
+}
+
+/* The child ends in some way while we hold all its descriptors: nothing of it must remain. */
+static void hold_case(const char *how)
+{
+    char                   control[CMSG_SPACE(3 * sizeof(int))] = {0}, byte;
+    struct iovec           iov                                  = {&byte, 1};
+    struct msghdr          msg    = {.msg_iov = &iov, .msg_iovlen = 1};
+    long long              pinned = pinned_pages();
+    int                    socks[2], fds[3];
+    pid_t                  pid;
+    struct angara_ioc_info info;
+
+    msg.msg_control    = control;
+    msg.msg_controllen = sizeof(control);
+    MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, socks) == 0);
+    pid = fork();
+    if (pid == 0) {
+        child_hold(socks[1]);
+        MUST(read(socks[1], &byte, 1) == 1);
+        if (strcmp(how, "exec") == 0) {
+            execl("/bin/sleep", "sleep", "1000", NULL);
+        } else if (strcmp(how, "exit") == 0) {
+            _exit(0);
+        }
+        pause();
+    }
+    MUST(recvmsg(socks[0], &msg, 0) == 1);
+    memcpy(fds, CMSG_DATA(CMSG_FIRSTHDR(&msg)), sizeof(fds));
+    OK(SYSFS("pe_used") == 1 && SYSFS("mr_used") == 64);
+    OK(info_get(fds[0], &info) == -1 && errno == EPERM);
+    MUST(write(socks[0], "x", 1) == 1);
+    if (strcmp(how, "kill") == 0) {
+        kill(pid, SIGKILL);
+    }
+    OK(value_wait("/sys/class/angara/angara0/pe_used", 0));
+    OK(value_wait("/sys/class/angara/angara0/mr_used", 0));
+    OK(pinned_pages() == pinned);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    OK(info_get(fds[0], &info) == -1 && errno == EPERM);
+    for (unsigned i = 0; i < 3; ++i) {
+        close(fds[i]);
+    }
+    close(socks[0]);
+    close(socks[1]);
+}
+
+void test_hold(void)
+{
+    hold_case("kill");
+    hold_case("exec");
+    hold_case("exit");
+}
+
+/* Closing in any order; the region outlives its domain's file. */
+void test_order(void)
+{
+    int                      domain = domain_open(), memreg = memreg_open();
+    char                    *page   = pages_map(1);
+    long long                pinned = pinned_pages();
+    struct angara_ioc_mr_reg reg;
+
+    OK(mr_reg(memreg, domain, page, PAGE, ALL, &reg) == 0);
+    close(domain);
+    OK(SYSFS("mr_used") == 1);
+    OK(mr_dereg(memreg, reg.handle) == 0);
+    domain = domain_open();
+    OK(mr_reg(memreg, domain, page, PAGE, ALL, &reg) == 0);
+    close(domain);
+    close(memreg);
+    OK(SYSFS("mr_used") == 0 && pinned_pages() == pinned);
+}
+
+/* ---- limits ---------------------------------------------------------------------------------- */
+
+static int limits_child(void)
+{
+    struct rlimit            limit  = {16 * PAGE, 16 * PAGE};
+    int                      domain = domain_open(), memreg = memreg_open(), bad = 0;
+    char                    *pages = pages_map(64);
+    struct angara_ioc_mr_reg reg, other;
+    pe_t                     pe;
+
+    MUST(setrlimit(RLIMIT_MEMLOCK, &limit) == 0);
+    MUST(setuid(NOBODY) == 0);
+    pe_open(domain, 1 << 20, &pe);
+    bad |= !(mr_reg(memreg, domain, pages, 17 * PAGE, ALL, &reg) == -1 && errno == ENOMEM) << 0;
+    bad |= !(mr_reg(memreg, domain, pages, 10 * PAGE, ALL, &reg) == 0) << 1;
+    bad |= !(window_commit(pe.fd, 0, 7 * PAGE) == -1 && errno == ENOMEM) << 2;
+    bad |= !(window_commit(pe.fd, 0, 6 * PAGE) == 0) << 3;
+    bad |= !(mr_reg(memreg, domain, pages + 20 * PAGE, 1, ALL, &other) == -1 && errno == ENOMEM)
+           << 4;
+    bad |= !(mr_dereg(memreg, reg.handle) == 0) << 5;
+    bad |= !(mr_reg(memreg, domain, pages + 20 * PAGE, 10 * PAGE, ALL, &other) == 0) << 6;
+    return bad;
+}
+
+void test_limits(void)
+{
+    pid_t pid = fork();
+
+    if (pid == 0) {
+        _exit(limits_child());
+    }
+    OK(child_result(pid) == 0);
+    OK(SYSFS("mr_used") == 0 && SYSFS("pe_used") == 0);
+}
+
+/* ---- removal --------------------------------------------------------------------------------- */
+
+void test_remove(void)
+{
+    static const char        driver[] = "/sys/bus/pci/drivers/angara_nic/";
+    int                      domain = domain_open(), memreg = memreg_open();
+    char                     link[256], path[300], *slot, *page = pages_map(4);
+    long long                pinned = pinned_pages();
+    struct angara_ioc_mr_reg reg;
+    struct angara_ioc_info   info;
+    struct pollfd            poll_fd;
+    uint64_t                 count;
+    ssize_t                  length;
+    pe_t                     pe;
+
+    length = readlink("/sys/class/angara/angara0/device", link, sizeof(link) - 1);
+    MUST(length > 0);
+    link[length] = 0;
+    slot         = strrchr(link, '/') + 1;
+    pe_open(domain, 1 << 20, &pe);
+    MUST(window_commit(pe.fd, 0, 2 * PAGE) == 0);
+    MUST(touch(pe.window, 1) == 0 && pe.status->state == ANGARA_PE_RUNNING);
+    OK(mr_reg(memreg, domain, page, 4 * PAGE, ALL, &reg) == 0);
+
+    snprintf(path, sizeof(path), "%sunbind", driver);
+    file_write(path, slot);
+    OK(access("/dev/angara0", F_OK) == -1);
+    OK(pinned_pages() == pinned);
+    OK(info_get(domain, &info) == -1 && errno == ENODEV);
+    OK(window_commit(pe.fd, 0, PAGE) == -1 && errno == ENODEV);
+    OK(mr_reg(memreg, domain, page, PAGE, ALL, &reg) == -1 && errno == ENODEV);
+    OK(mr_dereg(memreg, reg.handle) == -1 && errno == ENOENT);
+    OK(part(pe.fd, 0, PAGE, RW, MAP_SHARED) == MAP_FAILED && errno == ENODEV);
+    poll_fd = (struct pollfd){.fd = pe.fd, .events = POLLIN};
+    OK(poll(&poll_fd, 1, 0) == 1 && poll_fd.revents == (POLLERR | POLLHUP));
+    OK(read(pe.fd, &count, 8) == -1 && errno == ENODEV);
+    OK(pe.status->state == ANGARA_PE_GONE && pe.status->cmd_cons == 0);
+    OK(touch(pe.window, 1) == 0 && touch(pe.window + (1 << 20) - 1, 1) == 0);
+    OK(touch((char *)pe.doorbell, 1) == 0 && touch(pe.pio, 1) == 0);
+    OK(pe.event[3].valid == 0 && pe.marker[1] == 0);
+
+    snprintf(path, sizeof(path), "%sbind", driver);
+    file_write(path, slot);
+    for (int i = 0;
+         i < 2000 && access("/dev/angara0", F_OK) != 0 && access("/dev/angara1", F_OK) != 0; ++i) {
+        usleep(1000);
+    }
+    /* The old number is still taken by our files. */
+    OK(access("/dev/angara1", F_OK) == 0);
+    pe_close(&pe);
+    close(domain);
+    close(memreg);
+    snprintf(path, sizeof(path), "%sunbind", driver);
+    file_write(path, slot);
+    snprintf(path, sizeof(path), "%sbind", driver);
+    file_write(path, slot);
+    OK(SYSFS("pe_used") == 0);
+}

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A user of the kernel modules for tests in a VM: opens a domain, makes PEs, rings and regions with
+ * bare system calls. What fails ends the test program.
+ */
+#ifndef KMOD_USER_H
+#define KMOD_USER_H
+
+#include <misc/angara.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define PAGE 4096u
+
+/* ---- TAP ------------------------------------------------------------------------------------- */
+
+/* Count and print a result; text says what must hold. */
+void tap_ok(int condition, const char *file, int line, const char *text);
+void tap_skip(const char *text, const char *why);
+/* Print the plan. @return exit status */
+int tap_finish(void);
+#define OK(condition)     tap_ok(!!(condition), __FILE__, __LINE__, #condition)
+#define OK_ERRNO(call, e) OK((call) == -1 && errno == (e))
+/* Setting up; the test can't go on without. */
+#define MUST(condition) must(!!(condition), __FILE__, __LINE__, #condition)
+void must(int condition, const char *file, int line, const char *text);
+
+/* ---- domain, PE, region ---------------------------------------------------------------------- */
+
+typedef struct {
+    int                              fd;
+    uint32_t                         index, generation;
+    struct angara_ioc_info           info;
+    volatile struct angara_doorbell *doorbell;
+    volatile struct angara_status   *status;
+    struct angara_desc              *cmd;
+    struct angara_event_record      *event;
+    volatile uint64_t               *marker;
+    char                            *pio;
+    char                            *window;
+    uint64_t                         window_size;
+    uint32_t                         cmd_prod, pio_prod, event_cons;
+} pe_t;
+
+int  domain_open(void);
+int  info_get(int domain, struct angara_ioc_info *info);
+int  pe_ioctl(int domain, uint64_t window_size, struct angara_ioc_pe_create *out);
+void pe_open(int domain, uint64_t window_size, pe_t *pe);
+void pe_close(pe_t *pe);
+int  window_commit(int fd, uint64_t offset, uint64_t length);
+int  mr_reg(int memreg, int domain, const void *addr, uint64_t length, uint32_t access,
+            struct angara_ioc_mr_reg *out);
+int  mr_dereg(int memreg, uint32_t handle);
+
+/* Post a descriptor; wait until it was fetched. */
+void desc_post(pe_t *pe, const struct angara_desc *desc);
+/* Set entry `pair` of the pair table to the PE `to` of node `node`. */
+void pair_set(pe_t *pe, uint32_t pair, uint32_t node, const pe_t *to);
+/* Put at most 16 bytes into the pair's window, then a flag if flag_offset isn't ~0. */
+void put(pe_t *pe, uint32_t pair, uint64_t offset, const void *data, unsigned length,
+         uint64_t flag_offset, uint64_t flag);
+/* Wait for *word == value. @return 1, or 0 after some seconds */
+int word_wait(const volatile uint64_t *word, uint64_t value);
+int word32_wait(const volatile uint32_t *word, uint32_t value);
+
+/* ---- the machine ----------------------------------------------------------------------------- */
+
+/* Number in a file of one value, or after "name " in a file of counters. */
+long long value_read(const char *path, const char *name);
+#define SYSFS(name) value_read("/sys/class/angara/angara0/" name, NULL)
+/* Wait for a value in sysfs: what ends with a process ends when it is being reaped. */
+int value_wait(const char *path, long long value);
+/* Pages pinned by FOLL_PIN in the whole system. */
+long long pinned_pages(void);
+void      file_write(const char *path, const char *text);
+
+#endif

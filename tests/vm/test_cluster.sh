@@ -1,0 +1,41 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# On the host: scripts/vm_cluster, as somebody at a terminal uses it. Reports TAP.
+
+set -euo pipefail
+
+here=$(dirname -- "$(realpath -- "$0")")
+# shellcheck source=../common/tap.sh
+source "$here/../common/tap.sh"
+
+output=$(mktemp)
+trap 'rm -f "$output"' EXIT
+shown=("$output")
+
+# cluster INPUT OPTION...
+cluster()
+{
+    local input=$1
+    shift
+    rc=0
+    # The format is the text that is typed.
+    # shellcheck disable=SC2059
+    printf "$input" | "$here/../../scripts/vm_cluster" --no-nic "$@" >"$output" 2>&1 || rc=$?
+}
+
+cluster 'uname -n; vm_rsh vm1 uname -n; exit\n' 2
+if [[ $rc == 77 ]]; then
+    echo "1..0 # SKIP $(sed -n 's/^vm: skipped: //p' "$output")"
+    exit 0
+fi
+ok 'the cluster ends with its shell' [ "$rc" == 0 ]
+ok 'the shell is in vm0' grep -q $'vm0\r$' "$output"
+ok 'commands run in vm1' grep -q $'vm1\r$' "$output"
+cluster '\035' 1
+ok 'the escape key ends it' [ "$rc" == 0 ]
+ok 'at once' [ "$(grep -c 'Power down' "$output")" == 0 ]
+rc=0
+"$here/../../scripts/vm_cluster" --help >"$output" || rc=$?
+ok 'there is help' grep -q 'number of VMs' "$output"
+finish
