@@ -50,7 +50,7 @@ for name in "${library_names[@]}"; do
 done
 mpi 30 2 -x ANGARA_DEVICE=angara0 "${job[@]}"
 ok 'a NIC that is not there' all_of fallen_back -- \
-    each_rank_says 'error: .*"angara0".*ANGARA_DEVICE'
+    each_rank_says 'error: .*no NIC behind /dev/angara0.*ANGARA_DEVICE'
 mpi 30 2 --mca pml ucx -x ANGARA_EVENTS=7 "${job[@]}"
 ok 'a wrong value where nothing else is allowed' all_of rc_error -- \
     line_count 'error: .*ANGARA_EVENTS' 1 2 -- nothing_left

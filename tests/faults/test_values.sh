@@ -79,11 +79,17 @@ for name in "${names[@]}"; do
     fi
 done
 
-for device in nosuch soft1 nic angara0 /dev/angara0 ../soft; do
+for device in nosuch soft1 /dev/angara0 ../soft; do
     run 10 env ANGARA_DEVICE="$device" "$pair" --open
     ok "ANGARA_DEVICE=$device" refused "ANGARA_DEVICE.*|\"$device\""
     run 10 "$pair" --open --device "$device"
     ok "device $device" refused "\"$device\""
+done
+for device in nic angara0; do
+    run 10 env ANGARA_DEVICE="$device" "$pair" --open
+    ok "ANGARA_DEVICE=$device" refused 'no NIC behind /dev/angara0.*angara_nic.*ANGARA_DEVICE=soft'
+    run 10 "$pair" --open --device "$device"
+    ok "device $device" refused 'no NIC behind /dev/angara0'
 done
 
 run 10 env ANGARA_EVENTS=7 ANGARA_MR_MAX=many "$pair" --open
