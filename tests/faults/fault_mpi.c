@@ -366,8 +366,9 @@ static void allocate(void)
 }
 
 /*
- * @return whether all ranks go on: rank 0's clock decides. Not a broadcast: a rank that is faster than
- * the others, as rank 0 is with atomics on its own memory, would run ahead of them without limit.
+ * @return whether all ranks go on: rank 0's clock decides. Not a broadcast: a rank that is faster
+ * than the others, as rank 0 is with atomics on its own memory, would run ahead of them without
+ * limit.
  */
 static int goes_on(double start)
 {
