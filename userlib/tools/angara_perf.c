@@ -278,7 +278,7 @@ static void report(const perf_t *p, const perf_test_t *test, size_t size,
         return;
     }
     if (list == NULL) {
-        printf("%s %zu %.*f %s\n", test->name, size, (test->unit == PERF_MOPS) ? 3 : 1,
+        printf("%s %zu %.*f %s\n", test->name, size, (test->unit == PERF_MOPS) ? 6 : 1,
                result->median, unit);
         fflush(stdout);
         return;
