@@ -12,6 +12,9 @@
  *   ANGARA_HW_CONTROL     struct angara_hw_control, one page, kernel only
  *   doorbell_offset       one page per PE: struct angara_doorbell
  *   pio_offset            pio_bytes per PE: the put ring
+ * BAR 0:
+ *   ANGARA_HW_BELL        0 is written after each request (reset_req, dma_req, admin_prod): wakes a
+ *                         device that rests, which would find the request by itself, but later
  */
 #ifndef ANGARA_HW_H
 #define ANGARA_HW_H
@@ -25,10 +28,15 @@
 #define ANGARA_HW_MAGIC		0x30415241474e41ULL	/* "ANGARA0" */
 #define ANGARA_HW_GONE		(~0ULL)			/* what reads return after removal */
 
-/* major << 16 | minor: a driver refuses another major. */
-#define ANGARA_HW_VERSION	0x00010000U
+/*
+ * major << 16 | minor. The minor number counts additions that an older driver, or an older device,
+ * does without: constants that read as zero, capability bits, commands that are refused as unknown.
+ * Any other change is a new major number, which a driver of the old one refuses.
+ */
+#define ANGARA_HW_VERSION	0x00020000U
 
 #define ANGARA_HW_CONTROL	0
+#define ANGARA_HW_BELL		0x0c
 
 /* struct angara_hw_control.caps */
 #define ANGARA_HW_CAP_LOOPBACK	(1U << 0)
@@ -36,7 +44,7 @@
 /**
  * struct angara_hw_control - first page of BAR 2
  *
- * First line, written by the device before the driver binds, and constant:
+ * First two lines, written by the device before the driver binds, and constant:
  * @magic: ANGARA_HW_MAGIC, written last
  * @version: ANGARA_HW_VERSION
  * @caps: ANGARA_HW_CAP_*
@@ -48,22 +56,29 @@
  * @pio_offset: in BAR 2, page aligned
  * @pio_bytes: per PE, a power of two of whole pages
  * @marker_slots: per PE
+ * @put_max: bytes of the largest put; it takes at most half of a put ring, so that it fits behind
+ *           any pad
+ * @window_pages_max: of a window table
+ * @offload_max: bytes of the largest operation of a command ring
  *
- * Second line, written by the device:
+ * Third line, written by the device:
  * @link: 1 up, 0 down
  * @alive: changes at least every 100 ms while the device works
  * @reset_ack, @dma_ack: follow the request words below
- * @admin_cons: commands fetched (free running)
+ * @admin_cons: commands fetched since the reset (free running)
  *
- * Third line, written by the driver:
+ * Fourth line, written by the driver:
  * @reset_req: a new value resets the device: all PEs and regions are forgotten, DMA is off. Done
- *             when @reset_ack is equal
+ *             when @reset_ack is equal; then @admin_cons and the number of responses are 0
  * @dma_req: low bit: DMA allowed; the other bits count requests. Done when @dma_ack is equal: with
- *           the bit clear no access is in flight or will start
- * @admin_prod: commands posted (free running)
- * @admin_entries: of both admin rings, a power of two
- * @admin_cmd: bus address of struct angara_hw_cmd[admin_entries]
- * @admin_resp: bus address of struct angara_hw_resp[admin_entries]
+ *           the bit clear no access is in flight or will start, nothing of the rings is looked at,
+ *           and to other nodes this one's PEs are dead
+ * @admin_prod: commands posted since the reset (free running): 0 before a reset is requested
+ * @admin_entries: of both admin rings, a power of two up to 4096
+ * @admin_cmd: bus address of struct angara_hw_cmd[admin_entries], 128-byte aligned
+ * @admin_resp: bus address of struct angara_hw_resp[admin_entries], 16-byte aligned, zeroed
+ *
+ * @admin_entries, @admin_cmd and @admin_resp are read at the first command after a reset.
  */
 struct angara_hw_control {
 	__le64 magic;
@@ -77,7 +92,10 @@ struct angara_hw_control {
 	__le64 pio_offset;
 	__le32 pio_bytes;
 	__le32 marker_slots;
-	__le64 reserved0;
+	__le32 put_max;
+	__le32 window_pages_max;
+	__le64 offload_max;
+	__le64 reserved0[7];
 
 	__le32 link;
 	__le32 alive;
@@ -96,16 +114,21 @@ struct angara_hw_control {
 };
 
 /*
- * Admin commands. A response comes for each, in any order.
+ * Admin commands. A response comes for each, in any order; until then the device goes on with what
+ * it knew. Addresses of tables and rings are multiples of 64.
  *
- * SETUP: args: bus address of the MR table, its entries
- * PE_CREATE: struct angara_hw_pe behind the command's head. Acknowledged when the PE's doorbell
- *            page and put ring are zeroed: the kernel never maps them
- * PE_RESET: args: index, generation. Acknowledged when nothing of the PE's is in flight, inbound or
- *           outbound, or cached
+ * SETUP: args: bus address of the MR table, its entries. No region is known any more
+ * PE_CREATE: struct angara_hw_pe behind the command's head. Before it answers the device zeroes the
+ *            PE's doorbell page and put ring (the kernel never maps them) and writes its status
+ * PE_RESET: args: index, generation, how: ANGARA_HW_CLOSED or ANGARA_HW_DIED. Acknowledged when
+ *           nothing of the PE's is in flight, inbound or outbound, or cached. Who has a pair to it
+ *           gets PEER_DOWN: status 0 if it was closed, else ANGARA_ST_PEER_DEAD, as also for a PE
+ *           that ended while the link was down, or when its node did
  * MR_INVALIDATE: args: key. The driver has cleared the entry's key before. Acknowledged when no
- *                access to the region is in flight or cached
- * WINDOW_SYNC: args: index: entries were added to its window table
+ *                access to the region is in flight or cached. A key that isn't known is no error
+ * WINDOW_SYNC: args: index: entries were added to its window table. An entry that the device has
+ *              found valid is never read again, one that wasn't is when this is acknowledged
+ * NOP: nothing
  */
 #define ANGARA_HW_SETUP		1
 #define ANGARA_HW_PE_CREATE	2
@@ -113,6 +136,10 @@ struct angara_hw_control {
 #define ANGARA_HW_MR_INVALIDATE	4
 #define ANGARA_HW_WINDOW_SYNC	5
 #define ANGARA_HW_NOP		6
+
+/* How a PE has ended, args[2] of ANGARA_HW_PE_RESET. */
+#define ANGARA_HW_DIED		0	/* its process, or the driver, took it away */
+#define ANGARA_HW_CLOSED	1	/* its owner said goodbye */
 
 /**
  * struct angara_hw_pe - context of a PE, arguments of ANGARA_HW_PE_CREATE
@@ -124,6 +151,9 @@ struct angara_hw_control {
  * @status: struct angara_status
  * @marker, @marker_slots: marker words
  * @window, @window_pages: window table: one word per 4 KiB page, bus address | 1, or 0
+ *
+ * Rings have powers of two of entries, at most 65536; at most marker_slots and window_pages_max of
+ * the control page.
  */
 struct angara_hw_pe {
 	__le32 index;
@@ -167,7 +197,8 @@ struct angara_hw_cmd {
  * @valid: number of the response since the reset (free running), plus one; written last
  * @id: of the command
  * @status: ANGARA_HW_*
- * @generation: of the PE concerned, or 0
+ * @generation: of the PE concerned (PE_CREATE, PE_RESET: the command's, also if it is refused;
+ *              WINDOW_SYNC: of the PE of that index), or 0
  */
 struct angara_hw_resp {
 	__le32 valid;
@@ -178,6 +209,8 @@ struct angara_hw_resp {
 
 /**
  * struct angara_hw_mr - entry of the MR table, at index key & (2^24 - 1)
+ *
+ * The device may keep a copy of the entry, and of the page list, until MR_INVALIDATE names its key.
  * @key: 0: none. Written last (after dma_wmb()), cleared first
  * @length: bytes
  * @list: root of the page list: levels 0: bus address of the region's first page (all are

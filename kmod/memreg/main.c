@@ -132,4 +132,4 @@ module_exit(angara_memreg_exit);
 
 MODULE_DESCRIPTION("Memory registration for the Angara NIC");
 MODULE_LICENSE("GPL");
-MODULE_VERSION("0.1");
+MODULE_VERSION(ANGARA_MODULE_VERSION);

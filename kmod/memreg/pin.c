@@ -19,7 +19,8 @@
  * Before 6.2, a long-term pin for reading of a private mapping keeps the page of now (zero page,
  * page cache, shared after fork) while the first write gives the process another one. Pinning for
  * writing breaks that first; it can't be had on a mapping that is shared and read-only, where it
- * isn't needed. No test at compile time can tell: the change is in get_user_pages' behaviour.
+ * isn't needed. FOLL_FORCE also passes over a lack of rights to read, which is looked for here. No
+ * test at compile time can tell: the change is in get_user_pages' behaviour.
  */
 #if LINUX_VERSION_CODE < KERNEL_VERSION(6, 2, 0)
 static int read_flags(unsigned long addr, unsigned long *end, unsigned int *flags)
@@ -30,7 +31,7 @@ static int read_flags(unsigned long addr, unsigned long *end, unsigned int *flag
 
 	mmap_read_lock(mm);
 	vma = find_vma(mm, addr);
-	if (vma && vma->vm_start <= addr) {
+	if (vma && vma->vm_start <= addr && vma->vm_flags & VM_READ) {
 		*end = min(*end, vma->vm_end);
 		*flags = vma->vm_flags & (VM_SHARED | VM_MAYSHARE) ? 0 : FOLL_FORCE | FOLL_WRITE;
 		ret = 0;
@@ -115,16 +116,20 @@ static int append_chunk(struct memreg_region *region, struct page **pages, unsig
 /* What is on the scatter list, which may be less than the region. */
 static void unpin_all(struct memreg_region *region)
 {
+	unsigned long pages, done = 0;
 	struct scatterlist *sg;
 	unsigned int i;
 
 	if (!region->sgt.sgt.sgl)
 		return;
 	for_each_sgtable_sg(&region->sgt.sgt, sg, i) {
-		unpin_user_page_range_dirty_lock(sg_page(sg),
-						 DIV_ROUND_UP(sg->offset + sg->length, PAGE_SIZE),
-						 region->writable);
-		cond_resched();
+		pages = DIV_ROUND_UP(sg->offset + sg->length, PAGE_SIZE);
+		unpin_user_page_range_dirty_lock(sg_page(sg), pages, region->writable);
+		done += pages;
+		if (done >= CHUNK) {
+			done = 0;
+			cond_resched();
+		}
 	}
 	sg_free_append_table(&region->sgt);
 	memset(&region->sgt, 0, sizeof(region->sgt));

@@ -91,6 +91,7 @@ static bool admin_post(struct angara_device *adev, struct angara_hw_cmd *cmd, st
 		/* Orders the command, and whatever it is about, before the index. */
 		dma_wmb();
 		writel(admin->prod, &adev->ctl->admin_prod);
+		angara_hw_ring(adev);
 	}
 	spin_unlock_irq(&admin->lock);
 	return room;

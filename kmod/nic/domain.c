@@ -51,7 +51,7 @@ static void domain_release(struct angara_owned *owned)
 	idx = srcu_read_lock(&adev->srcu);
 	mutex_lock(&dom->lock);
 	list_for_each_entry_safe(pe, next, &dom->pes, node)
-		angara_pe_stop(pe);
+		angara_pe_stop(pe, ANGARA_HW_DIED);
 	mutex_unlock(&dom->lock);
 	srcu_read_unlock(&adev->srcu, idx);
 	angara_count(adev, owners_released, 1);
@@ -118,14 +118,6 @@ static int domain_close(struct inode *inode, struct file *file)
 	return 0;
 }
 
-/* A put takes at most half of the put ring, so that a pad before it always fits too. */
-static u32 put_max(const struct angara_device *adev)
-{
-	u32 granules = adev->pio_bytes / 2 / ANGARA_PIO_GRANULE;
-
-	return min_t(u32, ANGARA_PIO_INLINE + (granules - 1) * ANGARA_PIO_GRANULE, U16_MAX);
-}
-
 static int info_ioctl(struct angara_call *call)
 {
 	struct angara_domain *dom = call->file->private_data;
@@ -147,9 +139,9 @@ static int info_ioctl(struct angara_call *call)
 		info->event_entries = angara_event_entries;
 		info->pio_bytes = adev->pio_bytes;
 		info->marker_slots = adev->marker_slots;
-		info->put_max = put_max(adev);
-		info->window_max = (u64)angara_window_mb * SZ_1M;
-		info->offload_max = ANGARA_OFFLOAD_MAX;
+		info->put_max = adev->put_max;
+		info->window_max = adev->window_max;
+		info->offload_max = adev->offload_max;
 		strscpy(info->name, dev_name(&adev->dev), sizeof(info->name));
 	}
 	ret = angara_call_reply(call);

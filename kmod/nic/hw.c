@@ -40,6 +40,7 @@ static int hw_reset(struct angara_device *adev)
 	u32 request = readl(&adev->ctl->reset_ack) + 1;
 
 	writel(request, &adev->ctl->reset_req);
+	angara_hw_ring(adev);
 	return hw_wait(adev, &adev->ctl->reset_ack, request);
 }
 
@@ -49,6 +50,7 @@ static int hw_dma(struct angara_device *adev, bool on)
 	u32 request = ((readl(&adev->ctl->dma_ack) | 1) + 1) | on;
 
 	writel(request, &adev->ctl->dma_req);
+	angara_hw_ring(adev);
 	return hw_wait(adev, &adev->ctl->dma_ack, request);
 }
 

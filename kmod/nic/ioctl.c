@@ -70,22 +70,9 @@ long angara_ioctl_serve(struct file *file, unsigned int cmd, unsigned long arg,
 		ret = -EPERM;
 	else
 		ret = ioctl_call(file, ioctl, (void __user *)arg);
-	switch (ret) {
-	case -ENOTTY:
-	case -EPERM:
-	case -EFAULT:
-	case -EINVAL:
-	case -E2BIG:
-	case -EBADF:
-	case -ERANGE:
-	case -EPROTO:
-	case -ENOENT:
-	case -EOPNOTSUPP:
+	/* Not the caller's doing: the device, or a signal. */
+	if (ret && ret != -EIO && ret != -ENODEV && ret != -EINTR)
 		atomic64_inc(refused);
-		break;
-	default:
-		break;
-	}
 	return ret;
 }
 EXPORT_SYMBOL_GPL(angara_ioctl_serve);

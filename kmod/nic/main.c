@@ -144,6 +144,8 @@ struct angara_device *angara_device_alloc(struct pci_dev *pdev)
 		ret = PTR_ERR(adev->inode);
 		goto cleanup_srcu;
 	}
+	/* Who has closed all files finds the device under its old number when it is bound again. */
+	flush_workqueue(angara_wq);
 	minor = ida_alloc_max(&minor_ida, DEVICES_MAX - 1, GFP_KERNEL);
 	if (minor < 0) {
 		ret = minor;
@@ -283,4 +285,4 @@ module_exit(angara_nic_exit);
 
 MODULE_DESCRIPTION("Angara NIC");
 MODULE_LICENSE("GPL");
-MODULE_VERSION("0.1");
+MODULE_VERSION(ANGARA_MODULE_VERSION);

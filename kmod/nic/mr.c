@@ -18,6 +18,9 @@
 #define ACCESS_WRITE \
 	(ANGARA_MR_REMOTE_WRITE | ANGARA_MR_REMOTE_ATOMIC | ANGARA_MR_LOCAL_WRITE)
 
+/* There is nothing to synchronise: what would need it is refused. */
+#define MAP_ATTRS	DMA_ATTR_SKIP_CPU_SYNC
+
 struct angara_mr {
 	struct angara_domain *dom;
 	struct sg_table *sgt;
@@ -72,19 +75,20 @@ int angara_device_check_dma(struct angara_device *adev)
 }
 EXPORT_SYMBOL_GPL(angara_device_check_dma);
 
-/* The device must see what users write from now on, without being told. */
-static int mr_check_coherent(struct angara_device *adev, const struct sg_table *sgt)
+/*
+ * The device must see what users write from now on, without being told. Where not all memory needs
+ * bounce buffers (see angara_device_check_dma()), what isn't whole pages may: the first segment or
+ * the last. Asking for each would take as long as mapping them.
+ */
+static int mr_check_coherent(const struct angara_mr *mr)
 {
-	struct scatterlist *sg;
-	unsigned int i;
+	struct angara_device *adev = mr->dom->adev;
 
-	for_each_sgtable_dma_sg(sgt, sg, i) {
-		if (dma_need_sync(&adev->pdev->dev, sg_dma_address(sg))) {
-			angara_count(adev, bounce_refused, 1);
-			return -EOPNOTSUPP;
-		}
-	}
-	return 0;
+	if (!dma_need_sync(&adev->pdev->dev, sg_dma_address(mr->sgt->sgl)) &&
+	    !dma_need_sync(&adev->pdev->dev, mr->list.last))
+		return 0;
+	angara_count(adev, bounce_refused, 1);
+	return -EOPNOTSUPP;
 }
 
 static int mr_map(struct angara_mr *mr)
@@ -96,13 +100,20 @@ static int mr_map(struct angara_mr *mr)
 	ret = angara_device_check_dma(adev);
 	if (ret)
 		return ret;
-	if (dma_map_sgtable(dev, mr->sgt, mr->dir, 0))
+	if (dma_map_sgtable(dev, mr->sgt, mr->dir, MAP_ATTRS))
 		return -ENOMEM;
-	ret = mr_check_coherent(adev, mr->sgt);
-	if (!ret)
-		ret = angara_pagelist_build(adev, &mr->list, mr->sgt, mr->length);
+	ret = angara_pagelist_build(adev, &mr->list, mr->sgt, mr->length);
 	if (ret)
-		dma_unmap_sgtable(dev, mr->sgt, mr->dir, 0);
+		goto unmap;
+	ret = mr_check_coherent(mr);
+	if (ret)
+		goto free_list;
+	return 0;
+
+free_list:
+	angara_pagelist_free(adev, &mr->list);
+unmap:
+	dma_unmap_sgtable(dev, mr->sgt, mr->dir, MAP_ATTRS);
 	return ret;
 }
 
@@ -111,7 +122,7 @@ static void mr_unmap(struct angara_mr *mr)
 	struct angara_device *adev = mr->dom->adev;
 
 	angara_pagelist_free(adev, &mr->list);
-	dma_unmap_sgtable(&adev->pdev->dev, mr->sgt, mr->dir, 0);
+	dma_unmap_sgtable(&adev->pdev->dev, mr->sgt, mr->dir, MAP_ATTRS);
 }
 
 static u64 key_new(u32 index)

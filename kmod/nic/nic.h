@@ -78,8 +78,6 @@
 #define ANGARA_HW_PAGE_SHIFT	12
 #define ANGARA_HW_PAGE		BIT(ANGARA_HW_PAGE_SHIFT)
 #define ANGARA_PE_LIMIT		4096		/* PEs of a device that the driver copes with */
-#define ANGARA_WINDOW_MAX	((u64)SZ_1G)
-#define ANGARA_OFFLOAD_MAX	((u64)SZ_1G)
 #define ANGARA_ADMIN_ENTRIES	64
 
 /* ---- parameters (main.c), constant after load ------------------------------------------------ */
@@ -101,7 +99,7 @@ extern unsigned int angara_admin_timeout_ms;
 	X(admin_refused)	/* answered with an error */			\
 	X(admin_timeouts)							\
 	X(admin_stale)		/* responses that nobody waits for */		\
-	X(calls_refused)	/* bad input of any kind */			\
+	X(calls_refused)	/* bad input of any kind, or a limit */		\
 	X(quota_refused)							\
 	X(bounce_refused)	/* regions that would need bounce buffers */	\
 	X(owners_released)	/* domains whose process ended or ran exec */	\
@@ -160,6 +158,7 @@ struct angara_vector {
  * @pdev:	PCI function, while not @removed
  * @inode:	its i_mapping is that of all PE files: to zap all user mappings at once
  * @ctl:	the control page, the only page of BAR 2 that the kernel maps
+ * @bell:	ANGARA_HW_BELL
  * @srcu:	readers have seen @removed clear
  * @removed:	remove() has begun; set once
  * @fail_lock:	@failed, @quiesced
@@ -169,7 +168,9 @@ struct angara_vector {
  * @known:	the device has been told where our memory is
  * @num_vectors: MSI-X vectors in use
  * @vectors:	[num_vectors]
- * @version, @caps, @node, @pe_max, @marker_slots, @pio_bytes: as the device says, checked
+ * @version, @caps, @node, @pe_max, @marker_slots, @pio_bytes, @put_max, @offload_max: as the device
+ *		says, checked
+ * @window_max:	bytes of the largest put window, as the device and the administrator say
  * @doorbell_phys, @pio_phys: the parts of BAR 2 that users map
  * @pio_wc:	the put rings' memory type is reserved
  * @pe_lock:	@pes, @pe_next
@@ -190,6 +191,7 @@ struct angara_device {
 	struct list_head node;
 	struct inode *inode;
 	struct angara_hw_control __iomem *ctl;
+	void __iomem *bell;
 	struct srcu_struct srcu;
 	bool removed;
 
@@ -207,6 +209,9 @@ struct angara_device {
 	u32 pe_max;
 	u32 marker_slots;
 	u32 pio_bytes;
+	u32 put_max;
+	u64 offload_max;
+	u64 window_max;
 	phys_addr_t doorbell_phys;
 	phys_addr_t pio_phys;
 	bool pio_wc;
@@ -330,6 +335,12 @@ static inline int angara_device_check(struct angara_device *adev)
 
 /* ---- hw.c ------------------------------------------------------------------------------------ */
 
+/* Tell a device that may rest of a request that was written before. */
+static inline void angara_hw_ring(struct angara_device *adev)
+{
+	writel(0, adev->bell);
+}
+
 /* Reset, hand over the queues, DMA on, SETUP. */
 int angara_hw_start(struct angara_device *adev);
 /* DMA off. 0: nothing is in flight or will start. */
@@ -388,7 +399,8 @@ void angara_domain_hold(struct angara_domain *dom);
 extern const struct file_operations angara_pe_fops;
 
 struct angara_pe *angara_pe_create(struct angara_domain *dom, u64 window_size);
-void angara_pe_stop(struct angara_pe *pe);
+/* First step of the end. @how: ANGARA_HW_CLOSED or ANGARA_HW_DIED, for its peers. */
+void angara_pe_stop(struct angara_pe *pe, u32 how);
 void angara_pe_put(struct angara_pe *pe);
 void angara_pe_mem_put(struct angara_pe *pe);
 void angara_pes_remove(struct angara_device *adev);
@@ -421,6 +433,7 @@ struct angara_pagelist_node {
  * struct angara_pagelist - what the device reads to find the pages of a region
  * @root:	for struct angara_hw_mr.list
  * @first:	offset of the first byte in the first page
+ * @last:	bus address of the last byte
  * @npages, @page_shift, @levels: see struct angara_hw_mr
  * @nodes:	DMA memory, one page each, leaves first
  * @num_nodes:	of them
@@ -428,6 +441,7 @@ struct angara_pagelist_node {
 struct angara_pagelist {
 	u64 root;
 	u64 first;
+	u64 last;
 	u64 npages;
 	u8 page_shift;
 	u8 levels;

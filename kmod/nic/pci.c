@@ -18,12 +18,13 @@
 
 #define PCI_VENDOR_IVSHMEM	0x1af4
 #define PCI_DEVICE_IVSHMEM	0x1110
+#define BAR_BELL		0
 #define BAR_MSIX		1
 #define BAR_NIC			2
 #define MARKER_SLOTS_MAX	65536
 #define PIO_BYTES_MAX		SZ_1M
 
-static_assert(sizeof(struct angara_hw_control) == 192);
+static_assert(sizeof(struct angara_hw_control) == 256);
 static_assert(sizeof(struct angara_hw_cmd) == 128);
 static_assert(sizeof(struct angara_hw_resp) == 16);
 static_assert(sizeof(struct angara_hw_mr) == 64);
@@ -39,6 +40,15 @@ static bool bar_range_ok(u64 bar_size, u64 offset, u32 count, u32 each)
 
 	return IS_ALIGNED(offset, ANGARA_HW_PAGE) && IS_ALIGNED(each, ANGARA_HW_PAGE) &&
 	       offset >= ANGARA_HW_PAGE && offset <= bar_size && size <= bar_size - offset;
+}
+
+/* A put of the largest size and the pad before it must fit into the ring. */
+static bool put_max_ok(const struct angara_device *adev)
+{
+	u32 granules = 1 + DIV_ROUND_UP(adev->put_max - ANGARA_PIO_INLINE, ANGARA_PIO_GRANULE);
+
+	return adev->put_max >= ANGARA_NOTIFY_BYTES && adev->put_max <= U16_MAX &&
+	       granules <= adev->pio_bytes / 2 / ANGARA_PIO_GRANULE;
 }
 
 /* Read the constants; nothing of what the device says is used unchecked. */
@@ -62,6 +72,10 @@ static int read_control(struct angara_device *adev, unsigned int *vectors)
 				1U << ANGARA_HW_KEY_INDEX_BITS);
 	adev->marker_slots = readl(&ctl->marker_slots);
 	adev->pio_bytes = readl(&ctl->pio_bytes);
+	adev->put_max = readl(&ctl->put_max);
+	adev->offload_max = readq(&ctl->offload_max);
+	adev->window_max = min((u64)readl(&ctl->window_pages_max) << ANGARA_HW_PAGE_SHIFT,
+			       (u64)angara_window_mb * SZ_1M);
 	adev->link = readl(&ctl->link) == 1;
 	*vectors = readl(&ctl->vectors);
 	doorbell = readq(&ctl->doorbell_offset);
@@ -70,6 +84,7 @@ static int read_control(struct angara_device *adev, unsigned int *vectors)
 	if (!adev->pe_max || adev->pe_max > ANGARA_PE_LIMIT || !adev->mr_entries ||
 	    !adev->marker_slots || adev->marker_slots > MARKER_SLOTS_MAX || *vectors < 2 ||
 	    !is_power_of_2(adev->pio_bytes) || adev->pio_bytes > PIO_BYTES_MAX ||
+	    !put_max_ok(adev) || !adev->window_max || !adev->offload_max ||
 	    !bar_range_ok(bar_size, doorbell, adev->pe_max, ANGARA_HW_PAGE) ||
 	    !bar_range_ok(bar_size, pio, adev->pe_max, adev->pio_bytes) ||
 	    (doorbell < pio ? doorbell + adev->pe_max * ANGARA_HW_PAGE > pio :
@@ -184,12 +199,17 @@ static int angara_pci_probe(struct pci_dev *pdev, const struct pci_device_id *id
 	ret = read_control(adev, &vectors);
 	if (ret)
 		goto put_adev;
+	adev->bell = pci_iomap_range(pdev, BAR_BELL, ANGARA_HW_BELL, sizeof(u32));
+	if (!adev->bell) {
+		ret = -ENOMEM;
+		goto put_adev;
+	}
 	ret = pe_tables_alloc(adev);
 	if (ret)
-		goto put_adev;
+		goto unmap_bell;
 	ret = angara_admin_alloc(adev);
 	if (ret)
-		goto put_adev;
+		goto unmap_bell;
 	ret = angara_mr_table_alloc(adev);
 	if (ret)
 		goto free_admin;
@@ -219,6 +239,8 @@ free_mr_table:
 	angara_mr_table_free(adev);
 free_admin:
 	angara_admin_free(adev);
+unmap_bell:
+	pci_iounmap(pdev, adev->bell);
 put_adev:
 	put_device(&adev->dev);
 cleanup_pci:
@@ -237,6 +259,7 @@ static void angara_pci_remove(struct pci_dev *pdev)
 	angara_mr_table_free(adev);
 	angara_admin_free(adev);
 	pio_type_free(adev);
+	pci_iounmap(pdev, adev->bell);
 	pci_cleanup(pdev, adev->ctl);
 	put_device(&adev->dev);
 }

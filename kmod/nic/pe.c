@@ -142,19 +142,19 @@ static int pe_hw_create(struct angara_pe *pe)
 }
 
 /* The device forgets the PE, or has failed after this. */
-static void pe_hw_reset(struct angara_pe *pe)
+static void pe_hw_reset(struct angara_pe *pe, u32 how)
 {
 	struct angara_hw_cmd cmd = {
 		.opcode = cpu_to_le32(ANGARA_HW_PE_RESET),
-		.args = { cpu_to_le64(pe->index), cpu_to_le64(pe->generation) },
+		.args = { cpu_to_le64(pe->index), cpu_to_le64(pe->generation), cpu_to_le64(how) },
 	};
 
 	if (angara_admin_exec(pe->adev, &cmd, pe->generation) == -EIO)
 		angara_device_fail(pe->adev, "it refused to reset a PE");
 }
 
-/* First step of the end; see nic.h. Idempotent. */
-void angara_pe_stop(struct angara_pe *pe)
+/* See nic.h. Idempotent. */
+void angara_pe_stop(struct angara_pe *pe, u32 how)
 {
 	struct angara_status *status = page_address(pe->status.page);
 
@@ -162,7 +162,7 @@ void angara_pe_stop(struct angara_pe *pe)
 	if (!test_and_clear_bit(ANGARA_PE_BIT_RUNNING, &pe->flags))
 		return;
 	list_del(&pe->node);
-	pe_hw_reset(pe);
+	pe_hw_reset(pe, how);
 	trace_angara_pe_stop(pe, pe->window.committed);
 	WRITE_ONCE(status->state, ANGARA_PE_GONE);
 	wake_up_all(&pe->wait);
@@ -260,7 +260,7 @@ void angara_pes_remove(struct angara_device *adev)
 		if (!pe)
 			continue;
 		mutex_lock(&pe->dom->lock);
-		angara_pe_stop(pe);
+		angara_pe_stop(pe, ANGARA_HW_DIED);
 		mutex_unlock(&pe->dom->lock);
 		pe_mem_free(pe);
 		angara_pe_put(pe);

@@ -17,12 +17,14 @@ static int pe_close(struct inode *inode, struct file *file)
 {
 	struct angara_pe *pe = file->private_data;
 	struct angara_device *adev = pe->adev;
+	/* Not so in a process that ends: it has no mm any more. */
+	u32 how = angara_owned_is_current(&pe->dom->owned) ? ANGARA_HW_CLOSED : ANGARA_HW_DIED;
 	int idx;
 
 	/* If the PE is still running, remove() hasn't come to it: the hardware is there. */
 	idx = srcu_read_lock(&adev->srcu);
 	mutex_lock(&pe->dom->lock);
-	angara_pe_stop(pe);
+	angara_pe_stop(pe, how);
 	mutex_unlock(&pe->dom->lock);
 	srcu_read_unlock(&adev->srcu, idx);
 	angara_pe_put(pe);
@@ -131,13 +133,12 @@ int angara_pe_create_ioctl(struct angara_call *call)
 {
 	struct angara_domain *dom = call->file->private_data;
 	struct angara_ioc_pe_create *arg = call->arg;
-	u64 window_max = (u64)angara_window_mb * SZ_1M;
 	struct angara_pe *pe;
 	struct file *file;
 	int fd, ret;
 
 	if (arg->reserved || !arg->window_size || !PAGE_ALIGNED(arg->window_size) ||
-	    arg->window_size > window_max)
+	    arg->window_size > dom->adev->window_max)
 		return -EINVAL;
 	fd = get_unused_fd_flags(O_CLOEXEC);
 	if (fd < 0)
@@ -171,7 +172,7 @@ put_file:
 	return ret;
 stop_pe:
 	mutex_lock(&dom->lock);
-	angara_pe_stop(pe);
+	angara_pe_stop(pe, ANGARA_HW_CLOSED);
 	mutex_unlock(&dom->lock);
 	angara_pe_put(pe);
 put_fd:

@@ -17,7 +17,7 @@
 _Static_assert(sizeof(struct angara_hw_cmd) == 128, "layout");
 _Static_assert(sizeof(struct angara_hw_resp) == 16, "layout");
 _Static_assert(sizeof(struct angara_hw_mr) == 64, "layout");
-_Static_assert(sizeof(struct angara_hw_control) == 192, "layout");
+_Static_assert(sizeof(struct angara_hw_control) == 256, "layout");
 
 void emu_admin_reset(emu_node_t *node)
 {
@@ -78,14 +78,14 @@ static uint32_t pe_reset(emu_node_t *node, const struct angara_hw_cmd *cmd)
 {
     emu_pe_t *pe;
 
-    if (cmd->args[0] >= node->emu->config.pe_max) {
+    if (cmd->args[0] >= node->emu->config.pe_max || cmd->args[2] > ANGARA_HW_CLOSED) {
         return ANGARA_HW_EINVAL;
     }
     pe = &node->pes[cmd->args[0]];
     if (pe->state == EMU_PE_FREE || pe->hw.generation != cmd->args[1]) {
         return ANGARA_HW_ESTALE;
     }
-    emu_pe_destroy(pe, ANGARA_OK);
+    emu_pe_destroy(pe, cmd->args[2] == ANGARA_HW_CLOSED ? ANGARA_OK : ANGARA_ERR_PEER_DEAD);
     return ANGARA_HW_OK;
 }
 
@@ -160,6 +160,7 @@ static unsigned run_waiting(emu_node_t *node)
         status = emu_admin_execute(node, &waiting->cmd, &generation);
         emu_log(node, 'A', -1, &waiting->cmd, CMD_SIZE, "%u", status);
         respond(node, waiting->cmd.id, status, generation);
+        node->emu->admin_at = node->emu->now;
         work++;
     }
     return work;

@@ -226,6 +226,7 @@ static void backend_marker_land(ang_engine_t *engine, uint64_t slot, uint64_t va
         __atomic_store_n(word, value, __ATOMIC_RELEASE);
     }
     pe->dirty = 1;
+    emu_event_wake(pe);
 }
 
 /* ---- windows: checked when the put was taken; a target that has gone since swallows it ------- */

@@ -176,6 +176,7 @@ struct emu {
     uint64_t     random;   /* of chaos in the admin queue */
     unsigned     bad_keys; /* so many remote accesses fail with a wrong key */
     int          busy;     /* something is queued: don't sleep long */
+    uint64_t     admin_at; /* ns, when an admin command was last executed */
     int          quit;
     FILE        *log;
     int          replaying;
@@ -260,6 +261,8 @@ void emu_pairs_free(emu_pe_t *pe);
 /* ---- put.c: the put ring --------------------------------------------------------------------- */
 
 unsigned emu_put_turn(emu_pe_t *pe);
+/* Bytes of the largest put. */
+uint32_t emu_put_max(const emu_config_t *config);
 /* Granules of the put with this head, 0 if it makes no sense or passes the end of the ring. */
 uint32_t emu_put_granules(emu_pe_t *pe, const struct angara_put *head, uint32_t slots_left);
 /* Perform the put whose head, and all data behind it, is in pe->put. EMU_LATER: it stays. */

@@ -7,6 +7,19 @@
 
 #include <string.h>
 
+#define SAME(_name)                                                   \
+    _Static_assert((int)ANGARA_ST_##_name == (int)ANGARA_ERR_##_name, \
+                   "outcomes are values of angara_status_t")
+
+SAME(NO_RESOURCE);
+SAME(UNREACHABLE);
+SAME(KEY);
+SAME(BOUNDS);
+SAME(RIGHTS);
+SAME(PEER_DEAD);
+SAME(UNSUPPORTED);
+SAME(SYSTEM);
+
 void emu_event_wake(emu_pe_t *pe)
 {
     if (pe->armed == 0) {

@@ -155,6 +155,8 @@ void pe_prepare(pe_t *pe, guest_t *guest, uint32_t index, uint32_t domain);
 uint32_t pe_create_status(pe_t *pe);
 void     pe_create(pe_t *pe, guest_t *guest, uint32_t index, uint32_t domain);
 void     pe_reset(pe_t *pe);
+/* The same, of a PE whose process has died. */
+void     pe_die(pe_t *pe);
 uint32_t pe_state(pe_t *pe);
 void    *pe_window(pe_t *pe, uint64_t offset);
 

@@ -173,11 +173,22 @@ void pe_create(pe_t *pe, guest_t *guest, uint32_t index, uint32_t domain)
     assert_int_equal(pe_state(pe), ANGARA_PE_RUNNING);
 }
 
+static void end(pe_t *pe, uint64_t how)
+{
+    struct angara_hw_cmd cmd = {.opcode = ANGARA_HW_PE_RESET,
+                                .args   = {pe->hw.index, pe->hw.generation, how}};
+
+    assert_int_equal(guest_admin(pe->guest, &cmd), ANGARA_HW_OK);
+}
+
 void pe_reset(pe_t *pe)
 {
-    assert_int_equal(
-        guest_admin_args(pe->guest, ANGARA_HW_PE_RESET, pe->hw.index, pe->hw.generation),
-        ANGARA_HW_OK);
+    end(pe, ANGARA_HW_CLOSED);
+}
+
+void pe_die(pe_t *pe)
+{
+    end(pe, ANGARA_HW_DIED);
 }
 
 uint32_t pe_state(pe_t *pe)

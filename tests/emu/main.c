@@ -11,14 +11,19 @@
 
 #include <getopt.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <time.h>
 #include <unistd.h>
 
 #define SPIN_NS       50000ull
+#define YIELD_NS      5000ull
+#define NAP_NS        2000
+#define ADMIN_SPIN_NS 200000ull /* a driver seldom has one admin command only */
 #define SLEEP_MIN_NS  20000ull
 #define SLEEP_MAX_NS  200000ull
 #define REST_AFTER_NS 1000000000ull /* nothing for so long, and there is no PE: */
@@ -249,6 +254,24 @@ static void look_outside(emu_t *emu, uint64_t sleep_ns)
     emu_control_events(emu, &fds[at], count - at);
 }
 
+/*
+ * Between two looks. Whoever asked may wait for this processor. A nap gets it back as soon as it
+ * ends; where all processors are busy, sched_yield() gets it back after milliseconds. But a nap is
+ * long compared to the pause between two admin commands.
+ */
+static void wait_short(uint64_t idle, int admin)
+{
+    static const struct timespec nap = {0, NAP_NS};
+
+    if (idle < YIELD_NS) {
+        __builtin_ia32_pause();
+    } else if (admin) {
+        sched_yield();
+    } else {
+        nanosleep(&nap, NULL);
+    }
+}
+
 static void loop(emu_t *emu)
 {
     uint64_t last = 0, outside = 0, sleep_ns = 0, idle;
@@ -266,12 +289,12 @@ static void loop(emu_t *emu)
             sleep_ns = 0;
         }
         idle = emu->now - last;
-        if (idle < SPIN_NS) {
+        if (idle < SPIN_NS || emu->now - emu->admin_at < ADMIN_SPIN_NS) {
             if (emu->now - outside > 1000000) { /* however busy it is */
                 outside = emu->now;
                 look_outside(emu, 0);
             }
-            __builtin_ia32_pause();
+            wait_short(idle, emu->now - emu->admin_at < ADMIN_SPIN_NS);
             continue;
         }
         if (idle > REST_AFTER_NS && emu->num_pes == 0) {

@@ -118,17 +118,20 @@ static void registers_fill(emu_node_t *node)
     struct angara_hw_control *control = node->control;
 
     memset(node->bar, 0, node->bar_size);
-    control->version         = ANGARA_HW_VERSION;
-    control->caps            = config->loopback ? ANGARA_HW_CAP_LOOPBACK : 0;
-    control->node            = node->id;
-    control->pe_max          = config->pe_max;
-    control->mr_max          = config->mr_max;
-    control->vectors         = config->vectors;
-    control->doorbell_offset = node->doorbell_offset;
-    control->pio_offset      = node->pio_offset;
-    control->pio_bytes       = config->pio_bytes;
-    control->marker_slots    = config->marker_slots;
-    control->link            = (uint32_t)node->link;
+    control->version          = ANGARA_HW_VERSION;
+    control->caps             = config->loopback ? ANGARA_HW_CAP_LOOPBACK : 0;
+    control->node             = node->id;
+    control->pe_max           = config->pe_max;
+    control->mr_max           = config->mr_max;
+    control->vectors          = config->vectors;
+    control->doorbell_offset  = node->doorbell_offset;
+    control->pio_offset       = node->pio_offset;
+    control->pio_bytes        = config->pio_bytes;
+    control->marker_slots     = config->marker_slots;
+    control->put_max          = emu_put_max(config);
+    control->window_pages_max = EMU_WINDOW_MAX;
+    control->offload_max      = EMU_OFFLOAD_MAX;
+    control->link             = (uint32_t)node->link;
     __atomic_store_n(&control->magic, ANGARA_HW_MAGIC, __ATOMIC_RELEASE);
 }
 

@@ -9,8 +9,16 @@
 #include <string.h>
 
 #define HEAD_SIZE  sizeof(struct angara_put)
-#define NOTIFY_MAX 64u
 #define FLAG_WIDTH 8u
+
+/* Half of the ring: what is left behind the longest pad. */
+uint32_t emu_put_max(const emu_config_t *config)
+{
+    uint32_t granules = config->pio_bytes / 2 / ANGARA_PIO_GRANULE;
+    uint32_t max      = ANGARA_PIO_INLINE + (granules - 1) * ANGARA_PIO_GRANULE;
+
+    return max < UINT16_MAX ? max : UINT16_MAX;
+}
 
 uint32_t emu_put_granules(emu_pe_t *pe, const struct angara_put *head, uint32_t slots_left)
 {
@@ -25,8 +33,9 @@ uint32_t emu_put_granules(emu_pe_t *pe, const struct angara_put *head, uint32_t 
     }
     if (head->op < ANGARA_PIO_PUT || head->op > ANGARA_PIO_PAD || head->reserved != 0 ||
         head->reserved1 != 0 || granules > slots_left ||
-        (head->op == ANGARA_PIO_NOTIFY && head->length > NOTIFY_MAX)) {
-        emu_pe_fail(pe, "a put makes no sense, or passes the end of the ring");
+        head->length > emu_put_max(&pe->node->emu->config) ||
+        (head->op == ANGARA_PIO_NOTIFY && head->length > ANGARA_NOTIFY_BYTES)) {
+        emu_pe_fail(pe, "a put makes no sense, is too long, or passes the end of the ring");
         return 0;
     }
     if (head->pair >= ANGARA_PAIRS_MAX || pe->pairs[head->pair] == NULL) {

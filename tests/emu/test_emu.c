@@ -29,6 +29,9 @@ static void test_ivshmem(void **state)
         assert_int_equal(guest.vectors, GUEST_VECTORS);
         assert_int_equal(guest.control->link, 1);
         assert_int_equal(guest.control->pe_max, 64);
+        assert_int_equal(guest.control->put_max, 16 + 511 * 64); /* half of a ring */
+        assert_int_equal(guest.control->window_pages_max, 1u << 18);
+        assert_int_equal(guest.control->offload_max, 1u << 30);
         assert_int_equal(guest.control->doorbell_offset % GUEST_PAGE, 0);
         assert_int_equal(guest.control->pio_offset % GUEST_PAGE, 0);
         assert_true(guest.control->pio_offset +
@@ -59,7 +62,8 @@ static void test_alive(void **state)
 
 static void test_admin(void **state)
 {
-    struct angara_hw_cmd cmd = {.opcode = ANGARA_HW_NOP};
+    struct angara_hw_cmd cmd    = {.opcode = ANGARA_HW_NOP};
+    struct angara_hw_cmd no_end = {.opcode = ANGARA_HW_PE_RESET, .args = {0, 1, 2}};
     fabric_t             fabric;
     guest_t              guest;
 
@@ -79,6 +83,7 @@ static void test_admin(void **state)
     assert_int_equal(guest_admin_args(&guest, ANGARA_HW_PE_RESET, 64, 1), ANGARA_HW_EINVAL);
     assert_int_equal(guest_admin_args(&guest, ANGARA_HW_PE_RESET, 1ull << 40, 1), ANGARA_HW_EINVAL);
     assert_int_equal(guest_admin_args(&guest, ANGARA_HW_PE_RESET, 0, 1), ANGARA_HW_ESTALE);
+    assert_int_equal(guest_admin(&guest, &no_end), ANGARA_HW_EINVAL);
     assert_int_equal(guest_admin_args(&guest, ANGARA_HW_WINDOW_SYNC, 0, 0), ANGARA_HW_ESTALE);
     assert_int_equal(guest_admin_args(&guest, ANGARA_HW_MR_INVALIDATE, ~0ull, 0), ANGARA_HW_OK);
     guest_disconnect(&guest);

@@ -391,7 +391,8 @@ static void test_notify(void **state)
 
 static void test_interrupts(void **state)
 {
-    net_t net;
+    net_t    net;
+    uint64_t marked;
 
     (void)state;
     net_start(&net, NULL);
@@ -409,6 +410,11 @@ static void test_interrupts(void **state)
     pe_put_flag(&net.a, FAR, 0, "x", 1, 8, 1);
     guest_irq_wait(&net.guests[1], net.b.hw.vector);
     assert_int_equal(*(uint64_t *)pe_window(&net.b, 8), 1);
+
+    pe_arm(&net.a); /* a marker, which is there by then */
+    marked = pe_mark(&net.a, ANGARA_OP_MARKER, FAR);
+    guest_irq_wait(&net.guests[0], net.a.hw.vector);
+    assert_int_equal(__atomic_load_n(&net.a.marker[0], __ATOMIC_ACQUIRE), marked);
 
     pe_arm(&net.b); /* disarmed again */
     net.b.arm = 0xffffffff;

@@ -245,6 +245,11 @@ static void test_peer_down(void **state)
     pe_expect(&net.a, ANGARA_EV_PEER_DOWN, FAR, ANGARA_ERR_PEER_DEAD);
     pe_pair(&net.a, FAR, &net.b);
     pe_flush(&net.a, FAR);
+    pe_die(&net.b);
+    pe_expect(&net.a, ANGARA_EV_PEER_DOWN, FAR, ANGARA_ERR_PEER_DEAD);
+    pe_create(&net.b, &net.guests[1], 3, DOM);
+    pe_pair(&net.a, FAR, &net.b);
+    pe_flush(&net.a, FAR);
 
     guest_disconnect(&net.guests[1]); /* a VM dies */
     pe_expect(&net.a, ANGARA_EV_PEER_DOWN, FAR, ANGARA_ERR_PEER_DEAD);

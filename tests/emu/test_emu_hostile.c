@@ -106,6 +106,7 @@ static void test_nonsense_puts(void **state)
     BAD(head.pair = 17);
     BAD(head.pair = ~0u);
     BAD(head.op = ANGARA_PIO_NOTIFY; head.length = 65);
+    BAD(head.length = (uint16_t)(net.guests[0].control->put_max + 1));
     BAD(head.length = 65535); /* beyond the end of the ring */
 #undef BAD
     net_stop(&net);

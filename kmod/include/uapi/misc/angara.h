@@ -112,7 +112,9 @@ struct angara_ioc_pe_create {
  * New memory is zeroed; what has been committed before stays as it is. Counts against
  * RLIMIT_MEMLOCK and the memory cgroup.
  *
- * Errors: ERANGE (beyond the window), EINVAL (also: length 0), ENOMEM (also: RLIMIT_MEMLOCK), EIO.
+ * Errors: ERANGE (beyond the window), EINVAL (also: length 0), ENOMEM (also: RLIMIT_MEMLOCK),
+ * EIO (the device didn't take the memory, and has failed; it may know part of it, so that the
+ * memory stays the PE's, and is counted, until the PE ends).
  */
 struct angara_ioc_window_commit {
 	__u32 size;
@@ -147,12 +149,13 @@ struct angara_ioc_window_commit {
 /**
  * struct angara_doorbell - what a PE's owner tells the device
  * @cmd_prod:	descriptors posted since the PE was made (free running)
- * @event_cons:	event records consumed (free running)
- * @arm:	non-zero: interrupt once at the next event record or flagged put; the device sets
- *		status.armed to the same value when it has taken note, and to 0 when it interrupts
+ * @event_cons:	event records consumed (free running); never goes backwards
+ * @arm:	a new value that isn't 0: interrupt once, at the next event record (or loss of one),
+ *		flagged put, or marker that lands; 0: don't. The device sets status.arm_ack to the
+ *		value when it has taken note; what came before is in the rings, or the marker's
+ *		slot, by then
  *
- * The device reads these words at any time and trusts none: a producer index more than the ring
- * ahead, or a consumer index ahead of the producer, puts the PE in error.
+ * The device reads these words at any time and trusts none.
  */
 struct angara_doorbell {
 	__u32 cmd_prod;
@@ -163,9 +166,22 @@ struct angara_doorbell {
 	__u32 reserved2[31];
 };
 
-/* struct angara_status.state */
+/*
+ * struct angara_status.state. A PE fails, for ever, by what no correct program writes:
+ *   doorbell:	cmd_prod more than the ring ahead of cmd_cons; event_cons backwards, or ahead of
+ *		event_prod
+ *   descriptor:	an unknown operation, atomic or width; a reserved field or flag that isn't
+ *		0; a pair beyond the table, or never set; a marker slot that doesn't exist; inline
+ *		data longer than ANGARA_DESC_DATA; pio_prod more than the put ring ahead of
+ *		pio_cons; a generation of more than 32 bits
+ *   put:	an unknown operation; a reserved field that isn't 0; more than put_max bytes, or
+ *		than ANGARA_NOTIFY_BYTES of a notify put; passing the end of the ring; a pair beyond
+ *		the table, or never set
+ * What was queued by then is dropped. All else that can't be done is a fault of the pair: see
+ * ANGARA_EV_FAULT.
+ */
 #define ANGARA_PE_RUNNING	0
-#define ANGARA_PE_FAILED	1	/* its owner wrote nonsense into the rings */
+#define ANGARA_PE_FAILED	1
 #define ANGARA_PE_GONE		2	/* closed, or the device has gone */
 
 /**
@@ -174,7 +190,7 @@ struct angara_doorbell {
  * @event_prod:		event records written (free running)
  * @event_lost:		records lost since the PE was made, because the ring was full
  * @pio_cons:		granules of the put ring consumed (free running)
- * @armed:		see struct angara_doorbell
+ * @armed:		struct angara_doorbell.arm until the device interrupts, then 0
  * @state:		ANGARA_PE_*
  * @link:		1 if the link is up
  * @arm_ack:		last value of doorbell.arm that the device has taken note of; stays when it
@@ -216,6 +232,16 @@ struct angara_status {
 
 /* Outcomes in events and notify_status: the values of libangara's angara_status_t. */
 #define ANGARA_ST_OK		0
+#define ANGARA_ST_NO_RESOURCE	(-3)	/* notify put: the target's event ring is full */
+#define ANGARA_ST_UNREACHABLE	(-5)	/* no such node, or its link has been down for too long */
+#define ANGARA_ST_KEY		(-6)	/* no region of that key in the PE's or target's domain */
+#define ANGARA_ST_BOUNDS	(-7)	/* outside the region or what is committed of the window;
+					 * longer than offload_max; a word that isn't aligned
+					 */
+#define ANGARA_ST_RIGHTS	(-8)
+#define ANGARA_ST_PEER_DEAD	(-9)
+#define ANGARA_ST_UNSUPPORTED	(-11)	/* reads from the own node, without loopback */
+#define ANGARA_ST_SYSTEM	(-14)	/* a page list that makes no sense: the driver's fault */
 
 /* Operations of a descriptor. */
 #define ANGARA_OP_PUT		1	/* local region -> remote region */
@@ -247,8 +273,10 @@ struct angara_status {
  * @pio_prod:	granules of the put ring written before: the operation comes after those puts
  * @data:	of ANGARA_OP_PUT_INLINE
  *
- * ANGARA_OP_PAIR also clears the error of the pair. It is performed in the order of the ring, so
- * what was posted to a failed pair before it has been dropped by then.
+ * ANGARA_OP_PAIR also clears the error of the pair. It is performed in the order of the ring, when
+ * what was posted to the entry before has been performed or dropped: with status.cmd_cons past it,
+ * it is done, and from then on puts may name the entry (the rings are read independently). A pair
+ * to a PE that doesn't exist gets PEER_DOWN at once.
  */
 struct angara_desc {
 	__u8  op;
@@ -276,6 +304,7 @@ struct angara_desc {
 
 #define ANGARA_PIO_GRANULE	64
 #define ANGARA_PIO_INLINE	16
+#define ANGARA_NOTIFY_BYTES	64
 
 /* Operations of a put. */
 #define ANGARA_PIO_PUT		1	/* @length bytes to @offset of the window */
@@ -296,7 +325,10 @@ struct angara_desc {
  * @data:	first bytes
  *
  * A put doesn't wrap: a pad fills the end of the ring. The owner may write granules up to
- * pio_bytes / 64 ahead of status.pio_cons.
+ * pio_bytes / 64 ahead of status.pio_cons. The device clears the first word of each granule that
+ * it has consumed before it moves pio_cons, so that @valid never fits by what was there before.
+ *
+ * One notify put may be outstanding: until notify_token is its token there may be no other.
  */
 struct angara_put {
 	__u32 valid;
@@ -312,7 +344,16 @@ struct angara_put {
 	__u64 reserved1;
 };
 
-/* Kinds of event records: the values of libangara's angara_event_type_t. */
+/*
+ * Kinds of event records: the values of libangara's angara_event_type_t.
+ *
+ * FAULT: an operation was refused (for KEY, BOUNDS, RIGHTS: nothing of it has moved). Its pair is
+ * in error: what is queued to it is dropped, and so are later operations of the command ring,
+ * markers included, without another event, until ANGARA_OP_PAIR sets it again (puts may still be
+ * performed). After ANGARA_ST_KEY no command of the PE is fetched for a millisecond. A notify put
+ * that is refused is told by notify_status alone.
+ * PEER_DOWN: the far end has ended. The pair is in error.
+ */
 #define ANGARA_EV_NOTIFY	1
 #define ANGARA_EV_FAULT		2
 #define ANGARA_EV_PEER_DOWN	3
@@ -324,7 +365,8 @@ struct angara_put {
  * @type:	ANGARA_EV_*
  * @node, @pe, @generation: where it comes from
  * @pair:	FAULT, PEER_DOWN: entry of the pair table; ~0: none
- * @status:	FAULT: ANGARA_ST_*; LINK: 1 up, 0 down
+ * @status:	FAULT: ANGARA_ST_*; PEER_DOWN: 0: closed by its owner, ANGARA_ST_PEER_DEAD: its
+ *		process or its node has ended; LINK: 1 up, 0 down
  * @length:	NOTIFY: bytes of @data
  * @key:	FAULT: remote key
  * @data:	NOTIFY
