@@ -15,11 +15,24 @@
 #include <stdlib.h>
 #include <string.h>
 
+/** The device that reaches the peers of the node where the first one doesn't. */
+#define UCT_ANGARA_NODE_DEVICE "soft0"
+
+static void uct_angara_md_resource_set(uct_md_resource_desc_t *resource, const char *device)
+{
+    ucs_snprintf_zero(resource->md_name, sizeof(resource->md_name), "%.*s",
+                      (int)sizeof(resource->md_name) - 1, device);
+}
+
+/*
+ * One device, the library's default; and, if that is a NIC on which the PEs of a node can't reach
+ * each other, the soft fabric for these. UCP takes for each peer the one that reaches it.
+ */
 static ucs_status_t uct_angara_query_md_resources(uct_component_t         *component,
                                                   uct_md_resource_desc_t **resources_p,
                                                   unsigned                *num_resources_p)
 {
-    uct_md_resource_desc_t *resource;
+    uct_md_resource_desc_t *resources;
     angara_attr_t           attr;
     angara_domain_h         dom;
     angara_status_t         status;
@@ -44,15 +57,18 @@ static ucs_status_t uct_angara_query_md_resources(uct_component_t         *compo
         return uct_md_query_empty_md_resource(resources_p, num_resources_p);
     }
 
-    resource = ucs_malloc(sizeof(*resource), "angara_md_resource");
-    if (resource == NULL) {
+    resources = ucs_malloc(2 * sizeof(*resources), "angara_md_resources");
+    if (resources == NULL) {
         return UCS_ERR_NO_MEMORY;
     }
 
-    ucs_snprintf_zero(resource->md_name, sizeof(resource->md_name), "%.*s",
-                      (int)sizeof(resource->md_name) - 1, attr.device);
-    *resources_p     = resource;
+    uct_angara_md_resource_set(&resources[0], attr.device);
     *num_resources_p = 1;
+    if (!(attr.caps & ANGARA_CAP_NODE_PEERS)) {
+        uct_angara_md_resource_set(&resources[1], UCT_ANGARA_NODE_DEVICE);
+        *num_resources_p = 2;
+    }
+    *resources_p = resources;
     return UCS_OK;
 }
 

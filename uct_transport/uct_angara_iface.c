@@ -251,6 +251,9 @@ int uct_angara_iface_is_reachable(const uct_iface_h tl_iface, const uct_device_a
     }
 
     memcpy(&address, iface_addr, sizeof(address));
+    if (memcmp(&address, &iface->address, sizeof(address)) == 0) {
+        return 1; /* also where the node's other PEs are out of reach */
+    }
     return angara_is_reachable(uct_angara_iface_md(iface)->dom, &address);
 }
 

@@ -103,12 +103,31 @@ static unsigned uct_angara_md_access(unsigned flags)
                ANGARA_ACCESS_ALL;
 }
 
+/*
+ * UCP asks for the rights to write what it only sends, too: memory that can't be written (a
+ * constant array, a file mapped for reading) is registered for reading, and writes to it will be
+ * refused.
+ */
+static angara_status_t uct_angara_mr_register(uct_angara_md_t *md, void *address, size_t length,
+                                              unsigned flags, angara_mr_h *mr_p,
+                                              int *is_read_only_p)
+{
+    angara_status_t status;
+
+    status = angara_mr_register(md->dom, address, length, uct_angara_md_access(flags), mr_p);
+    *is_read_only_p = (status == ANGARA_ERR_INVALID);
+    if (*is_read_only_p) {
+        status = angara_mr_register(md->dom, address, length, ANGARA_ACCESS_REMOTE_READ, mr_p);
+    }
+    return status;
+}
+
 ucs_status_t uct_angara_mem_register(uct_angara_md_t *md, void *address, size_t length,
                                      unsigned flags, uct_angara_mem_t *mem)
 {
     angara_status_t status;
 
-    status = angara_mr_register(md->dom, address, length, uct_angara_md_access(flags), &mem->mr);
+    status = uct_angara_mr_register(md, address, length, flags, &mem->mr, &mem->is_read_only);
     if (status != ANGARA_OK) {
         uct_md_log_mem_reg_error(flags, "angara: registering %p..%p failed: %s", address,
                                  UCS_PTR_BYTE_OFFSET(address, length), angara_strerror(status));
@@ -117,20 +136,73 @@ ucs_status_t uct_angara_mem_register(uct_angara_md_t *md, void *address, size_t 
 
     mem->address   = address;
     mem->length    = length;
+    mem->flags     = flags;
     mem->users     = 1;
     mem->is_shared = 0;
     mem->waiters   = NULL;
+    mem->older     = NULL;
     return UCS_OK;
 }
 
 void uct_angara_mem_deregister(uct_angara_mem_t *mem)
 {
-    angara_status_t status = angara_mr_deregister(mem->mr);
+    uct_angara_mem_t *old;
+    angara_status_t   status;
 
-    if (status != ANGARA_OK) {
-        ucs_warn("angara: deregistering %p..%p failed: %s", mem->address,
-                 UCS_PTR_BYTE_OFFSET(mem->address, mem->length), angara_strerror(status));
+    for (;;) {
+        status = angara_mr_deregister(mem->mr);
+        if (status != ANGARA_OK) {
+            ucs_warn("angara: deregistering %p..%p failed: %s", mem->address,
+                     UCS_PTR_BYTE_OFFSET(mem->address, mem->length), angara_strerror(status));
+        }
+        old = mem->older;
+        if (old == NULL) {
+            return;
+        }
+        mem->mr    = old->mr;
+        mem->older = old->older;
+        ucs_free(old);
     }
+}
+
+/*
+ * UCP keeps handles of its own (ucp_mem_map()) and drops them as it learns that memory was
+ * unmapped. What it doesn't learn of is noticed here: whoever asks for a key gets one of the memory
+ * of now. The older region stays with the handle, as its key may be in use.
+ */
+static ucs_status_t uct_angara_mem_renew(uct_angara_md_t *md, uct_angara_mem_t *mem)
+{
+    ucs_status_t      status = UCS_OK;
+    uct_angara_mem_t *old;
+    int               is_read_only;
+    angara_mr_h       mr;
+
+    old = ucs_malloc(sizeof(*old), "angara_mem_older");
+    if (old == NULL) {
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    pthread_mutex_lock(&md->reuse_lock);
+    if (angara_mr_is_stale(mem->mr)) { /* still: another thread may have been here */
+        status = uct_angara_status(
+            uct_angara_mr_register(md, mem->address, mem->length, mem->flags, &mr, &is_read_only));
+        if (status == UCS_OK) {
+            *old              = *mem;
+            mem->is_read_only = is_read_only;
+            mem->older        = old;
+            mem->mr           = mr;
+            old               = NULL;
+        }
+    }
+    pthread_mutex_unlock(&md->reuse_lock);
+    ucs_free(old);
+    if (status != UCS_OK) {
+        ucs_error("angara: %p..%p was unmapped or remapped since it was registered, and can't be "
+                  "registered again: %s",
+                  mem->address, UCS_PTR_BYTE_OFFSET(mem->address, mem->length),
+                  ucs_status_string(status));
+    }
+    return status;
 }
 
 /* Take a registration back. After this nobody can reach the memory any more. */
@@ -179,7 +251,7 @@ static ucs_status_t uct_angara_md_mem_reg(UCT_ANGARA_MEM_REG_ARGS)
     }
 
     *memh_p = mem;
-    if (is_shared) {
+    if (is_shared && !mem->is_read_only) {
         uct_angara_md_release(uct_angara_reuse_add(md, mem));
     }
     return UCS_OK;
@@ -246,11 +318,14 @@ ucs_status_t uct_angara_md_mem_alloc(uct_md_h tl_md, size_t *length_p, void **ad
         return uct_angara_status(status);
     }
 
-    mem->address = address;
-    mem->length  = length;
-    *length_p    = length;
-    *address_p   = address;
-    *memh_p      = mem;
+    mem->address      = address;
+    mem->length       = length;
+    mem->flags        = flags;
+    mem->older        = NULL;
+    mem->is_read_only = 0;
+    *length_p         = length;
+    *address_p        = address;
+    *memh_p           = mem;
     return UCS_OK;
 }
 
@@ -268,11 +343,18 @@ ucs_status_t uct_angara_md_mem_free(uct_md_h tl_md, uct_mem_h tl_memh)
 
 ucs_status_t uct_angara_md_mkey_pack(UCT_ANGARA_MKEY_PACK_ARGS)
 {
-    const uct_angara_mem_t  *mem = tl_memh;
+    uct_angara_mem_t        *mem = tl_memh;
     uct_angara_packed_rkey_t packed;
+    ucs_status_t             status;
 
-    (void)tl_md;
     (void)params;
+    if (ucs_unlikely(angara_mr_is_stale(mem->mr))) {
+        status = uct_angara_mem_renew(ucs_derived_of(tl_md, uct_angara_md_t), mem);
+        if (status != UCS_OK) {
+            return status;
+        }
+    }
+
     packed.key  = angara_mr_key(mem->mr);
     packed.base = (uintptr_t)mem->address;
     memcpy(rkey_buffer, &packed, sizeof(packed));

@@ -30,12 +30,15 @@ typedef struct uct_angara_waiter {
 
 /** Memory handle of UCT. */
 typedef struct uct_angara_mem {
-    angara_mr_h          mr;
-    void                *address;
-    size_t               length;
-    unsigned             users;     /**< of a shared registration */
-    int                  is_shared; /**< it is or was in md->reuse */
-    uct_angara_waiter_t *waiters;   /**< told when it has been taken back */
+    angara_mr_h            mr;
+    void                  *address;
+    size_t                 length;
+    unsigned               flags;        /**< UCT_MD_MEM_*, as it was registered */
+    int                    is_read_only; /**< it wasn't writable then: can only be read */
+    unsigned               users;        /**< of a shared registration */
+    int                    is_shared;    /**< it is or was in md->reuse */
+    uct_angara_waiter_t   *waiters;      /**< told when it has been taken back */
+    struct uct_angara_mem *older;        /**< only mr counts: went stale, but its key is out */
 } uct_angara_mem_t;
 
 typedef struct uct_angara_md {
@@ -93,8 +96,7 @@ ucs_status_t uct_angara_reuse_put(uct_angara_md_t *md, uct_angara_mem_t *mem,
                                   uct_completion_t *invalidate, int *is_last_p);
 void         uct_angara_reuse_cleanup(uct_angara_md_t *md);
 
-/** Make the registration cache
-and switch md->super.ops to the functions that use it. */
+/** Make the registration cache and switch md->super.ops to the functions that use it. */
 ucs_status_t uct_angara_rcache_create(uct_angara_md_t *md, const uct_angara_md_config_t *config);
 
 /** Operations of an md with a cache. */

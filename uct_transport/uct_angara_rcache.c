@@ -1,9 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Memory domain with a registration cache (UCX's): handles are parts of cached regions, which are
- * dropped when the memory is unmapped.
+ * dropped when the memory is unmapped. Of that UCX learns by hooks in the C library, which raw
+ * system calls (and what runs before the hooks are there) get past. The kernel doesn't miss any: a
+ * region that it has marked as stale isn't used again, see uct_angara_rcache_mem_reg().
  */
 #include "uct_angara_md.h"
+
+/** How often a range is registered that is stale by the time it has been. */
+#define UCT_ANGARA_RCACHE_TRIES 4
+
+/** What a registration by the cache is told, and tells. */
+typedef struct uct_angara_rcache_arg {
+    unsigned flags;  /**< UCT_MD_MEM_* */
+    int      is_new; /**< the region wasn't in the cache */
+} uct_angara_rcache_arg_t;
 
 typedef struct uct_angara_rcache_region {
     ucs_rcache_region_t super;
@@ -21,12 +32,25 @@ static ucs_status_t uct_angara_rcache_mem_reg_cb(void *context, ucs_rcache_t *rc
     uct_angara_rcache_region_t *region  = ucs_derived_of(tl_region, uct_angara_rcache_region_t);
     void                       *address = (void *)region->super.super.start;
     size_t                      length  = region->super.super.end - region->super.super.start;
+    uct_angara_rcache_arg_t    *reg     = arg;
+    unsigned                    hide    = reg->flags & UCT_MD_MEM_FLAG_HIDE_ERRORS;
+    ucs_status_t                status;
 
     (void)rcache;
-    (void)arg;
-    return uct_angara_mem_register(
-        context, address, length,
-        (flags & UCS_RCACHE_MEM_REG_HIDE_ERRORS) ? UCT_MD_MEM_FLAG_HIDE_ERRORS : 0, &region->mem);
+    if (flags & UCS_RCACHE_MEM_REG_HIDE_ERRORS) {
+        hide = UCT_MD_MEM_FLAG_HIDE_ERRORS;
+    }
+
+    status = uct_angara_mem_register(context, address, length, hide, &region->mem);
+    if ((status == UCS_OK) && region->mem.is_read_only &&
+        (flags & UCS_RCACHE_MEM_REG_HIDE_ERRORS)) {
+        /* Merged with memory that can be written: the cache tries the range by itself. */
+        uct_angara_mem_deregister(&region->mem);
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    reg->is_new = 1;
+    return status;
 }
 
 static void uct_angara_rcache_mem_dereg_cb(void *context, ucs_rcache_t *rcache,
@@ -51,19 +75,48 @@ static ucs_rcache_ops_t uct_angara_rcache_ops = {.mem_reg     = uct_angara_rcach
                                                  .mem_dereg   = uct_angara_rcache_mem_dereg_cb,
                                                  .dump_region = uct_angara_rcache_dump_region_cb};
 
+static void uct_angara_rcache_dropped(void *arg)
+{
+    (void)arg;
+}
+
+/*
+ * A stale region leaves the cache, and so does one that couldn't be written when it was made: now
+ * perhaps it can. Operations that still use it go on with the old pages, as they were meant to; the
+ * last of them takes it back.
+ */
 static ucs_status_t uct_angara_rcache_mem_reg(UCT_ANGARA_MEM_REG_ARGS)
 {
     uct_angara_md_t     *md = ucs_derived_of(tl_md, uct_angara_md_t);
     ucs_rcache_region_t *region;
+    uct_angara_mem_t    *mem;
     ucs_status_t         status;
+    unsigned             i;
 
-    status = ucs_rcache_get(md->rcache, address, length, PROT_READ | PROT_WRITE, &flags, &region);
-    if (status != UCS_OK) {
-        return status;
+    for (i = 0; i < UCT_ANGARA_RCACHE_TRIES; ++i) {
+        uct_angara_rcache_arg_t arg = {.flags = flags, .is_new = 0};
+
+        status = ucs_rcache_get(md->rcache, address, length, PROT_READ | PROT_WRITE, &arg, &region);
+        if (status != UCS_OK) {
+            return status;
+        }
+
+        mem = &ucs_derived_of(region, uct_angara_rcache_region_t)->mem;
+        if (ucs_likely(!angara_mr_is_stale(mem->mr) && (arg.is_new || !mem->is_read_only))) {
+            *memh_p = mem;
+            return UCS_OK;
+        }
+
+        ucs_debug("angara: %p..%p may not be as it was registered: registering it again",
+                  mem->address, UCS_PTR_BYTE_OFFSET(mem->address, mem->length));
+        ucs_rcache_region_invalidate(md->rcache, region, uct_angara_rcache_dropped, NULL);
+        ucs_rcache_region_put(md->rcache, region);
     }
 
-    *memh_p = &ucs_derived_of(region, uct_angara_rcache_region_t)->mem;
-    return UCS_OK;
+    uct_md_log_mem_reg_error(flags,
+                             "angara: %p..%p can't be registered: it is being unmapped or remapped",
+                             address, UCS_PTR_BYTE_OFFSET(address, length));
+    return UCS_ERR_INVALID_ADDR;
 }
 
 static void uct_angara_rcache_invalidated(void *arg)

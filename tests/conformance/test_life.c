@@ -212,6 +212,7 @@ static void closed_pe(conf_t *t)
         down = conf_event(t, &event, 0.01) && (event.type == ANGARA_EVENT_PEER_DOWN) &&
                (event.peer == t->peer[1]);
     }
+    CHECK_OK((angara_status_t)event.status); /* it said goodbye */
     angara_peer_disconnect(t->peer[1]);
     t->peer[1] = NULL;
     status     = angara_peer_connect(t->pe, &t->addr[1], &peer);

@@ -12,7 +12,12 @@ UNIT_WRAP_test_failures := malloc calloc realloc free mmap memfd_create ftruncat
 	open fcntl fstat pipe2 epoll_create1 epoll_ctl pthread_create getrandom syscall \
 	process_vm_readv process_vm_writev
 
+UNIT_WRAP_test_nic := open access close ioctl geteuid getrlimit clock_gettime ang_log_print
+
 $(B)/obj/tests/unit/%.o: CFLAGS_EXTRA += -Iuserlib -Iuserlib/provider/soft
+$(B)/obj/tests/unit/nic_fake.o $(B)/obj/tests/unit/test_nic.o: CFLAGS_EXTRA += -Ikmod/include/uapi
+
+$(B)/tests/unit/test_nic: $(B)/obj/tests/unit/nic_fake.o
 
 $(B)/tests/unit/%: $(B)/obj/tests/unit/%.o $(LIBANGARA_OBJS)
 	$(SAY) LD $@

@@ -94,6 +94,8 @@ struct angara_mr {
     uint64_t        key;
     unsigned        access;
     int             allocated; /* by mem_alloc */
+    /* Not 0 once the addresses may mean other memory; NULL: the region names addresses. */
+    const volatile uint32_t *stale;
 };
 
 struct angara_pe {

@@ -32,6 +32,7 @@ typedef struct {
     uint64_t       max;
     const char    *choices; /* ANG_VAR_ENUM: "first|second": values 0, 1, ... */
     const char    *help;
+    int            soft_only; /* a NIC ignores it; the help says what does it there */
 } ang_var_t;
 
 #define FIELD(_name) offsetof(ang_config_t, _name)
@@ -53,19 +54,28 @@ static const ang_var_t ang_vars[] = {
      "peer's helper thread moves the data."},
     {"ANGARA_CHAOS", "0", ANG_VAR_NUMBER, FIELD(chaos), 0, UINT64_MAX, NULL,
      "Seed of chaos mode, 0 for off. For tests: delays, splits and reorders whatever the NIC model "
-     "leaves unordered, and scribbles over bytes that are not delivered yet. Slow."},
+     "leaves unordered, and scribbles over bytes that are not delivered yet. Slow. On a NIC: the "
+     "option --chaos of the emulated one.",
+     1},
     {"ANGARA_CHAOS_DELAY", "50", ANG_VAR_NUMBER, FIELD(chaos_delay_us), 0, 1000000, NULL,
-     "Longest usual delay of an operation in chaos mode, microseconds, 0 to 1000000."},
+     "Longest usual delay of an operation in chaos mode, microseconds, 0 to 1000000. On a NIC: the "
+     "option --chaos-delay of the emulated one.",
+     1},
     {"ANGARA_WINDOW_SIZE", "64M", ANG_VAR_SIZE, FIELD(window_size), 4096, 1ull << 40, NULL,
      "Put window of a PE where the program asks for none, bytes, 4K to 1T. Address space only: "
      "memory is taken when a part is committed."},
     {"ANGARA_EVENTS", "256", ANG_VAR_POWER2, FIELD(events), 16, 65536, NULL,
-     "Records of a PE's event ring, a power of two, 16 to 65536."},
+     "Records of a PE's event ring, a power of two, 16 to 65536. On a NIC: the parameter "
+     "event_entries of the module angara_nic.",
+     1},
     {"ANGARA_MR_MAX", "262144", ANG_VAR_NUMBER, FIELD(mr_max), 16, 1u << 24, NULL,
-     "Regions that a domain can have, 16 to 16777216. Table memory is taken as it fills."},
+     "Regions that a domain can have, 16 to 16777216. Table memory is taken as it fills. On a NIC: "
+     "the parameters mr_entries and mrs_per_user of the module angara_nic.",
+     1},
     {"ANGARA_PEER_CHECK", "100", ANG_VAR_NUMBER, FIELD(peer_check_ms), 1, 60000, NULL,
      "How often dead peers are looked for, milliseconds, 1 to 60000: the bound within which an "
-     "operation to a dead peer ends."},
+     "operation to a dead peer ends. On a NIC: none, it tells of dead peers itself.",
+     1},
 };
 
 #define NUM_VARS (sizeof(ang_vars) / sizeof(ang_vars[0]))
@@ -193,6 +203,15 @@ static void warn_unknown(void)
             ang_warn("%.*s is not a variable of this library and is ignored: angara_info --config "
                      "lists them",
                      (int)length, *env);
+        }
+    }
+}
+
+void ang_config_warn_nic(void)
+{
+    for (unsigned i = 0; i < NUM_VARS; ++i) {
+        if (ang_vars[i].soft_only && getenv(ang_vars[i].name) != NULL) {
+            ang_warn("%s has no effect here, on a NIC. %s", ang_vars[i].name, ang_vars[i].help);
         }
     }
 }

@@ -30,4 +30,7 @@ angara_status_t ang_config_load(void);
 /* Read it again: for tests. */
 angara_status_t ang_config_reload(void);
 
+/* Warn about variables in the environment that say nothing to a NIC. */
+void ang_config_warn_nic(void);
+
 #endif

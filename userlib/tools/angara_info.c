@@ -25,6 +25,7 @@ static const struct {
     {ANGARA_CAP_INLINE_OPS, "inline-ops", "ring operations may complete within the call"},
     {ANGARA_CAP_REG_CHEAP, "reg-cheap", "registration needs no cache"},
     {ANGARA_CAP_CHAOS, "chaos", "chaos mode is on: for tests"},
+    {ANGARA_CAP_NODE_PEERS, "node-peers", "other PEs of the own node can be reached"},
 };
 
 #define NUM_CAPS (sizeof(caps) / sizeof(caps[0]))

@@ -76,7 +76,8 @@ enum {
     ANGARA_CAP_WINDOW_DIRECT = 1u << 1, /**< windows are written by plain CPU stores */
     ANGARA_CAP_INLINE_OPS    = 1u << 2, /**< ring operations may complete within the call */
     ANGARA_CAP_REG_CHEAP     = 1u << 3, /**< registration is O(1): a cache is not worth it */
-    ANGARA_CAP_CHAOS         = 1u << 4  /**< chaos mode is on */
+    ANGARA_CAP_CHAOS         = 1u << 4, /**< chaos mode is on */
+    ANGARA_CAP_NODE_PEERS    = 1u << 5  /**< other PEs of the own node can be reached */
 };
 
 /** Attributes of a domain's provider. */
@@ -230,8 +231,9 @@ static inline angara_status_t angara_query(angara_domain_h dom, angara_attr_t *a
 /**
  * Register [addr, addr + length) for access by the NIC.
  * @param access  ANGARA_ACCESS_* of remote PEs.
- * @return ANGARA_OK; ANGARA_ERR_INVALID for a zero length, a range that wraps, or unknown rights;
- *         ANGARA_ERR_NO_MEMORY if the table is full.
+ * @return ANGARA_OK; ANGARA_ERR_INVALID for a zero length, a range that wraps, unknown rights, or
+ *         (where pages are pinned: the NIC) memory that isn't mapped, or not writable though rights
+ *         but ANGARA_ACCESS_REMOTE_READ are asked for; ANGARA_ERR_NO_MEMORY if the table is full.
  */
 ANGARA_API angara_status_t angara_mr_register(angara_domain_h dom, void *addr, size_t length,
                                               unsigned access, angara_mr_h *mr_p);
@@ -257,6 +259,15 @@ ANGARA_API angara_status_t angara_mem_free(angara_mr_h mr);
 
 /** 64-bit key that names the region to remote PEs. Never 0. */
 ANGARA_API uint64_t angara_mr_key(angara_mr_h mr);
+
+/**
+ * May the addresses of a region mean other memory than when it was registered? Where a region pins
+ * pages (the NIC), peers go on reaching those pages after munmap(), mremap() or
+ * madvise(MADV_DONTNEED): whoever keeps regions to use them again has to ask first, and to register
+ * anew. The answer can be yes although nothing has changed. No system call.
+ * @return non-zero if they may; 0 if not, as always where a region names addresses (soft fabric).
+ */
+ANGARA_API int angara_mr_is_stale(angara_mr_h mr);
 
 /** Start address and length of a region. */
 ANGARA_API void angara_mr_range(angara_mr_h mr, void **addr_p, size_t *length_p);
@@ -311,8 +322,8 @@ ANGARA_API angara_status_t angara_pe_event_poll(angara_pe_h pe, angara_event_t *
 ANGARA_API angara_status_t angara_pe_event_fd(angara_pe_h pe, int *fd_p);
 
 /**
- * Ask for wake-ups. Afterwards re-check rings: what arrived before is not signalled. Also tells
- * peers that write windows directly to call angara_wake().
+ * Ask for wake-ups. Afterwards re-check rings and markers: what arrived before is not signalled.
+ * Also tells peers that write windows directly to call angara_wake().
  * @return ANGARA_OK if armed; ANGARA_INPROGRESS if there are events to be polled first, or
  *         operations that need angara_pe_progress() to go on.
  */
@@ -331,7 +342,10 @@ static inline void angara_pe_counters(angara_pe_h pe, angara_counters_t *counter
 
 /* ---- peers --------------------------------------------------------------------------------- */
 
-/** @return 1 if @a address can be reached from the domain; logs why not at debug level. */
+/**
+ * @return 1 if @a address can be reached from the domain; logs why not at debug level. Each PE can
+ * reach itself, whatever this says of its node (ANGARA_CAP_NODE_PEERS).
+ */
 ANGARA_API int angara_is_reachable(angara_domain_h dom, const angara_address_t *address);
 
 /**

@@ -142,7 +142,12 @@ angara_status_t nic_device_open(const char *device, int *fd_p, struct angara_ioc
     }
     *info = (struct angara_ioc_info){.size = sizeof(*info), .version = ANGARA_UAPI_VERSION};
     error = nic_ioctl(fd, ANGARA_IOC_INFO, info);
-    if (error == EPROTO || error == ENOTTY) {
+    if (error == ENOTTY) {
+        ang_error("%s is of a driver that libangara %s doesn't know: install modules and library "
+                  "of one release",
+                  path, angara_version());
+        status = ANGARA_ERR_VERSION;
+    } else if (error == EPROTO) {
         ang_error("%s speaks version %u of the interface, libangara %s version %u: install modules "
                   "and library of one release",
                   path, info->version, angara_version(), ANGARA_UAPI_VERSION);

@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include "nic.h"
 
+#include "src/config.h"
 #include "src/log.h"
 
 #include <errno.h>
@@ -54,8 +55,9 @@ static void domain_free(nic_domain_t *dom)
 
 angara_status_t nic_domain_open(const char *device, angara_domain_h *dom_p)
 {
-    nic_domain_t   *dom = nic_calloc(1, sizeof(*dom));
-    angara_status_t status;
+    static pthread_once_t warned = PTHREAD_ONCE_INIT;
+    nic_domain_t         *dom    = nic_calloc(1, sizeof(*dom));
+    angara_status_t       status;
 
     if (dom == NULL) {
         return ANGARA_ERR_NO_MEMORY;
@@ -77,6 +79,7 @@ angara_status_t nic_domain_open(const char *device, angara_domain_h *dom_p)
         domain_free(dom);
         return status;
     }
+    pthread_once(&warned, ang_config_warn_nic);
     *dom_p = &dom->base;
     return ANGARA_OK;
 }
@@ -93,8 +96,9 @@ void nic_query(angara_domain_h base, angara_attr_t *attr)
 
     strcpy(attr->provider, "nic");
     snprintf(attr->device, sizeof(attr->device), "%s", (const char *)info->name);
-    attr->caps         = (info->caps & ANGARA_INFO_LOOPBACK) ? ANGARA_CAP_LOOPBACK : 0;
-    attr->node         = info->node;
+    attr->caps = (info->caps & ANGARA_INFO_LOOPBACK) ? ANGARA_CAP_LOOPBACK | ANGARA_CAP_NODE_PEERS :
+                                                       0;
+    attr->node = info->node;
     attr->window_max   = info->window_max - NIC_PAGE; /* the last page is ours: see pe.c */
     attr->put_max      = info->put_max;
     attr->offload_max  = info->offload_max;
@@ -132,25 +136,51 @@ static void table_remove(nic_domain_t *dom, nic_mr_t *mr)
     pthread_rwlock_unlock(&dom->lock);
 }
 
+/*
+ * A stale word that is set says that the pages may be others by now, not that they are: the kernel
+ * also sets it when it tries in vain to move them (khugepaged). In loopback mode the NIC reaches
+ * the old pages for sure. Without, there is only the CPU, which goes by the addresses, if they are
+ * mapped.
+ */
+static int is_reachable(const nic_domain_t *dom, const nic_mr_t *mr, const char *start,
+                        uint64_t length, unsigned access)
+{
+    uintptr_t first = (uintptr_t)start & ~(uintptr_t)(NIC_PAGE - 1);
+    int       reads = (access & ~(unsigned)ANGARA_ACCESS_REMOTE_READ) == 0;
+
+    if (NIC_LIKELY(nic_load(&dom->stale[mr->handle]) == 0)) {
+        return 1;
+    }
+    return !(dom->info.caps & ANGARA_INFO_LOOPBACK) &&
+           madvise((void *)first, (uintptr_t)start + length - first,
+                   reads ? MADV_POPULATE_READ : MADV_POPULATE_WRITE) == 0;
+}
+
 char *nic_mr_address(nic_domain_t *dom, uint64_t key, uint64_t offset, uint64_t length,
                      unsigned access)
 {
     nic_mr_t *mr = *bucket(dom, key);
+    char     *start;
 
     while (mr != NULL && mr->base.key != key) {
         mr = mr->next;
     }
     if (mr == NULL || offset > mr->base.length || length > mr->base.length - offset ||
-        (access & ~mr->base.access) != 0 || nic_load(&dom->stale[mr->handle]) != 0) {
+        (access & ~mr->base.access) != 0) {
         return NULL;
     }
-    return (char *)mr->base.addr + offset;
+    start = (char *)mr->base.addr + offset;
+    return is_reachable(dom, mr, start, length, access) ? start : NULL;
 }
 
 /* ---- registration ---------------------------------------------------------------------------- */
 
-static angara_status_t register_failed(int error, size_t length)
+/* Memory that can't be written is no surprise to who then asks for the rights to read it. */
+static angara_status_t register_failed(int error, size_t length, unsigned access)
 {
+    ang_log_level_t level = (access & ~(unsigned)ANGARA_ACCESS_REMOTE_READ) != 0 ? ANG_LOG_INFO :
+                                                                                   ANG_LOG_ERROR;
+
     switch (error) {
     case ENOMEM:
         return nic_no_memory("registering memory", length);
@@ -159,9 +189,10 @@ static angara_status_t register_failed(int error, size_t length)
                   "of the module angara_nic");
         return ANGARA_ERR_NO_MEMORY;
     case EFAULT:
-        ang_error("registering memory: not all of the %zu bytes is mapped, with the rights that "
-                  "the region grants",
-                  length);
+        ang_log(level,
+                "registering memory: not all of the %zu bytes is mapped, with the rights that "
+                "the region grants",
+                length);
         return ANGARA_ERR_INVALID;
     case EOPNOTSUPP:
         ang_error("registering memory: it is of a kind that can't be pinned (a writable mapping of "
@@ -196,9 +227,9 @@ angara_status_t nic_mr_register(angara_domain_h base, void *addr, size_t length,
     }
     if (error != 0) {
         free(mr);
-        return register_failed(error, length);
+        return register_failed(error, length, access);
     }
-    mr->base   = (struct angara_mr){base, addr, length, arg.key, access, 0};
+    mr->base = (struct angara_mr){base, addr, length, arg.key, access, 0, &dom->stale[arg.handle]};
     mr->handle = arg.handle;
     table_add(dom, mr);
     __atomic_add_fetch(&base->refs, 1, __ATOMIC_RELAXED);
@@ -245,6 +276,7 @@ angara_status_t nic_mem_alloc(angara_domain_h dom, size_t *length, unsigned acce
         return status;
     }
     (*mr_p)->allocated = 1;
+    (*mr_p)->stale     = NULL; /* a shared mapping has its pages for life, and it is ours */
     *addr_p            = addr;
     *length            = size;
     return ANGARA_OK;

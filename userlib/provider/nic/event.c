@@ -240,14 +240,14 @@ static int have_events(nic_pe_t *pe)
 }
 
 /*
- * A marker's arrival doesn't interrupt, so whoever has one under way must not sleep. What comes
- * after the NIC has taken note interrupts; what came before is in the rings by then.
+ * What comes after the NIC has taken note interrupts, a marker too; what came before is in the
+ * rings, or the marker's slot, by then.
  */
 angara_status_t nic_event_arm(angara_pe_h base)
 {
     nic_pe_t *pe = nic_pe(base);
 
-    if (nic_slots_active(pe) || have_events(pe)) {
+    if (have_events(pe)) {
         return ANGARA_INPROGRESS;
     }
     if (pe->dead) {

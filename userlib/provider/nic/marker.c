@@ -61,12 +61,6 @@ static void prune(nic_pe_t *pe)
     pe->num_slot_active = kept;
 }
 
-int nic_slots_active(nic_pe_t *pe)
-{
-    prune(pe);
-    return pe->num_slot_active != 0;
-}
-
 void nic_slots_settle(nic_pe_t *pe, const nic_peer_t *peer)
 {
     for (uint32_t i = 0; i < pe->num_slot_active; ++i) {

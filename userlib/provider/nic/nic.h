@@ -282,8 +282,6 @@ angara_status_t nic_pair_set(nic_pe_t *pe, uint32_t pair, const angara_address_t
 
 angara_status_t nic_slots_init(nic_pe_t *pe);
 void            nic_slots_cleanup(nic_pe_t *pe);
-/* May a marker of this PE still land? */
-int nic_slots_active(nic_pe_t *pe);
 /* No marker of this peer's can land any more. */
 void            nic_slots_settle(nic_pe_t *pe, const nic_peer_t *peer);
 angara_status_t nic_marker_slot_get(angara_pe_h pe, angara_marker_slot_t **slot_p);

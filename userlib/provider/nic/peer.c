@@ -78,10 +78,7 @@ angara_status_t nic_is_reachable(angara_domain_h dom, const angara_address_t *ad
 {
     angara_status_t status = reach(address, ANG_LOG_DEBUG);
 
-    if (status != ANGARA_OK || address->loc[LOC_PID] == (uint64_t)getpid()) {
-        return status; /* perhaps the own PE: connecting tells */
-    }
-    return reach_back(nic_domain(dom), address, ANG_LOG_DEBUG);
+    return status == ANGARA_OK ? reach_back(nic_domain(dom), address, ANG_LOG_DEBUG) : status;
 }
 
 /* ---- the pair table -------------------------------------------------------------------------- */

@@ -10,8 +10,7 @@
  */
 #include "nic.h"
 
-#include "engine/desc.h"
-#include "provider/soft/soft.h" /* soft_cpu_atomic() */
+#include "engine/atomic.h"
 
 #include <string.h>
 
@@ -89,7 +88,7 @@ static int atomic(nic_pe_t *pe, const struct angara_desc *desc)
                                 ANGARA_ACCESS_LOCAL_WRITE);
     }
     if (word == NULL || (uintptr_t)word % desc->width != 0 || (desc->lkey != 0 && result == NULL) ||
-        soft_cpu_atomic(word, &operation, &old) != ANGARA_OK) {
+        ang_cpu_atomic(word, &operation, &old) != ANGARA_OK) {
         return 0;
     }
     if (result != NULL) {

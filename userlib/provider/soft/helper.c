@@ -14,6 +14,7 @@
 #define _GNU_SOURCE
 #include "soft.h"
 
+#include "engine/atomic.h"
 #include "src/log.h"
 
 #include <errno.h>
@@ -155,7 +156,7 @@ static angara_status_t serve_atomic(const soft_request_t *request, uint64_t addr
         return ANGARA_ERR_BOUNDS;
     }
     status = check_writable(addr, request->width);
-    return status == ANGARA_OK ? soft_cpu_atomic((void *)(uintptr_t)addr, &desc, old) : status;
+    return status == ANGARA_OK ? ang_cpu_atomic((void *)(uintptr_t)addr, &desc, old) : status;
 }
 
 static angara_status_t serve_data(soft_pe_t *pe, const soft_request_t *request, uint64_t staging,

@@ -7,6 +7,7 @@
 #define _GNU_SOURCE
 #include "soft.h"
 
+#include "engine/atomic.h"
 #include "src/config.h"
 #include "src/log.h"
 
@@ -267,53 +268,13 @@ static angara_status_t backend_copy(ang_pair_t *pair, const ang_ref_t *dst, cons
                               done);
 }
 
-angara_status_t soft_cpu_atomic(void *word, const ang_desc_t *desc, uint64_t *old)
-{
-#define SOFT_ATOMIC(_type)                                                            \
-    do {                                                                              \
-        _type *target  = word;                                                        \
-        _type  operand = (_type)desc->operand;                                        \
-        _type  value   = (_type)desc->compare;                                        \
-        switch ((angara_atomic_op_t)desc->atomic) {                                   \
-        case ANGARA_ATOMIC_ADD:                                                       \
-            *old = __atomic_fetch_add(target, operand, __ATOMIC_SEQ_CST);             \
-            return ANGARA_OK;                                                         \
-        case ANGARA_ATOMIC_AND:                                                       \
-            *old = __atomic_fetch_and(target, operand, __ATOMIC_SEQ_CST);             \
-            return ANGARA_OK;                                                         \
-        case ANGARA_ATOMIC_OR:                                                        \
-            *old = __atomic_fetch_or(target, operand, __ATOMIC_SEQ_CST);              \
-            return ANGARA_OK;                                                         \
-        case ANGARA_ATOMIC_XOR:                                                       \
-            *old = __atomic_fetch_xor(target, operand, __ATOMIC_SEQ_CST);             \
-            return ANGARA_OK;                                                         \
-        case ANGARA_ATOMIC_SWAP:                                                      \
-            *old = __atomic_exchange_n(target, operand, __ATOMIC_SEQ_CST);            \
-            return ANGARA_OK;                                                         \
-        case ANGARA_ATOMIC_CSWAP:                                                     \
-            __atomic_compare_exchange_n(target, &value, operand, 0, __ATOMIC_SEQ_CST, \
-                                        __ATOMIC_SEQ_CST);                            \
-            *old = value; /* what was there, whether it matched or not */             \
-            return ANGARA_OK;                                                         \
-        default:                                                                      \
-            return ANGARA_ERR_INVALID;                                                \
-        }                                                                             \
-    } while (0)
-
-    if (desc->width == 8) {
-        SOFT_ATOMIC(uint64_t);
-    }
-    SOFT_ATOMIC(uint32_t);
-#undef SOFT_ATOMIC
-}
-
 static angara_status_t backend_atomic(ang_pair_t *pair, const ang_ref_t *ref,
                                       const ang_desc_t *desc, uint64_t *old)
 {
     if (ref->kind == REF_AGENT) {
         return soft_agent_atomic(soft_pair_peer(pair), ref->key, ref->offset, desc, old);
     }
-    return soft_cpu_atomic((void *)(uintptr_t)ref->addr, desc, old);
+    return ang_cpu_atomic((void *)(uintptr_t)ref->addr, desc, old);
 }
 
 /*

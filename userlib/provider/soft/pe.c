@@ -302,7 +302,8 @@ static void soft_query(angara_domain_h dom, angara_attr_t *attr)
 
     strcpy(attr->provider, "soft");
     strcpy(attr->device, "soft0");
-    attr->caps = ANGARA_CAP_REG_CHEAP | (ang_config.loopback ? ANGARA_CAP_LOOPBACK : 0) |
+    attr->caps = ANGARA_CAP_REG_CHEAP | ANGARA_CAP_NODE_PEERS |
+                 (ang_config.loopback ? ANGARA_CAP_LOOPBACK : 0) |
                  (chaos ? ANGARA_CAP_CHAOS : ANGARA_CAP_WINDOW_DIRECT | ANGARA_CAP_INLINE_OPS);
     attr->node         = (uint32_t)ang_config.node;
     attr->window_max   = (size_t)1 << 40;

@@ -507,7 +507,4 @@ angara_status_t soft_atomic(angara_peer_h peer, angara_atomic_op_t op, unsigned 
                             uint64_t operand, uint64_t compare, uint64_t rkey, uint64_t roffset,
                             angara_mr_h lmr, void *result);
 
-/* CPU atomics on a word of this process. */
-angara_status_t soft_cpu_atomic(void *word, const ang_desc_t *desc, uint64_t *old);
-
 #endif
