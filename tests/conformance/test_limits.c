@@ -97,7 +97,8 @@ static void valid_setting(conf_t *t)
         angara_open((strcmp(setting->name, "ANGARA_DEVICE") == 0) ? NULL : conf_device(), &dom));
     CHECK_OK(angara_close(dom));
     text = capture_end();
-    if (text[0] != '\0') {
+    /* A NIC whose driver or device decides such a thing says so. */
+    if (text[0] != '\0' && strstr(text, "has no effect here") == NULL) {
         conf_fail(__FILE__, __LINE__, "%s=\"%s\" is valid but says: %s", setting->name,
                   setting->value, text);
     }
