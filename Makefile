@@ -121,7 +121,8 @@ $(B)/obj/%.o: %.c $(B)/.flags | build/ucx/VERSION
 JOBS = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(shell nproc))
 SUB  = $(MAKE) $(JOBS)
 
-.PHONY: setup flavor-asan flavor-mutants check check-fast check-vm check-in-tree modules demo bench
+.PHONY: setup flavor-asan flavor-mutants check check-fast check-vm check-vm-long check-debug-kernel \
+        check-in-tree modules demo bench bench-vm
 setup: ## install what is missing (apt) and get the headers of the installed UCX
 	@scripts/setup
 
@@ -141,15 +142,24 @@ check: ## set up, build, and run every test layer; the last line counts
 check-fast: ## as check, but only the layers that take seconds
 	@scripts/setup
 	@$(SUB) FLAVOR= tests
-	@scripts/run_tests -l style -l unit -l conformance -l uct
+	@scripts/run_tests -l style -l unit -l conformance -l uct -l kmod
 
+MAKE_KMOD = $(MAKE) -C kmod B='$(abspath $(B))/kmod' DESTDIR='$(DESTDIR)' $(if $(KDIR),KDIR='$(KDIR)')
 modules: ## build the kernel modules (KDIR=kernel build folder; the running kernel's by default)
-	@$(MAKE) -C kmod $(if $(KDIR),KDIR='$(KDIR)')
+	@$(MAKE_KMOD) all
 
 check-vm: ## set up, build, and run the kernel modules' tests in virtual machines
 	@scripts/setup --vm
 	@$(SUB) FLAVOR= tests
 	@tests/vm/run_vm_tests
+
+check-vm-long: check-vm ## as check-vm, then the tests in virtual machines that take minutes each
+	@tests/vm/run_vm_tests --list-file tests/vm/list.long
+
+check-debug-kernel: ## run check-vm's tests in a kernel that finds errors; builds it first: half an hour, 4 GB
+	@scripts/setup --debug-kernel
+	@$(SUB) FLAVOR= tests
+	@kernel=$$(tests/vm/vm_debug_kernel) && tests/vm/run_vm_tests --kernel "$$kernel" --slow 5 --memory 2048
 
 check-in-tree: all ## build the transport inside a UCX tree (UCX_SOURCE=unpacked source); slow
 	@scripts/check_in_tree '$(UCX_SOURCE)'
@@ -164,9 +174,14 @@ bench: ## set up, build, compare with UCX's and Open MPI's own transports
 	@$(SUB) FLAVOR= all
 	@scripts/bench
 
+bench-vm: ## set up, build, compare with soft-RoCE in virtual machines
+	@scripts/setup --bench-vm
+	@$(SUB) FLAVOR= tests
+	@scripts/bench_vm
+
 # --- install, distribute, clean ------------------------------------------------------------------
 
-.PHONY: install uninstall dist style format clean help
+.PHONY: install install-modules install-dkms uninstall dist style format clean help
 # What the installation's component is linked with: where the transport will be.
 INSTALL_LIBDIR    := $(or $(LIBDIR),$(PREFIX)/lib)
 INSTALL_COMPONENT := $(B)/install/mca_hook_angara.so
@@ -185,6 +200,12 @@ install: all $(INSTALL_COMPONENT)
 	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' BINDIR='$(BINDIR)' LIBDIR='$(LIBDIR)' \
 		INCLUDEDIR='$(INCLUDEDIR)' MANDIR='$(MANDIR)' OMPI_COMPONENT='$(OMPI_COMPONENT)' \
 		scripts/install --version '$(VERSION)' --build '$(B)'
+
+install-modules: ## install the kernel modules (KDIR=...), udev rule and settings, below DESTDIR
+	@$(MAKE_KMOD) install
+
+install-dkms: ## install the kernel modules' source for DKMS, udev rule and settings, below DESTDIR
+	@$(MAKE_KMOD) install-dkms
 
 uninstall: ## remove what install put there
 	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' scripts/install --uninstall

@@ -18,6 +18,8 @@ int angara_buf_alloc(struct angara_device *adev, struct angara_buf *buf, size_t 
 	if (!buf->page)
 		return -ENOMEM;
 	buf->size = size;
+	/* It can't fail here, but dma-debug complains of mappings that weren't asked about. */
+	WARN_ON_ONCE(dma_mapping_error(dev, buf->dma));
 	if (dma_need_sync(dev, buf->dma)) {
 		dev_err_once(dev, "DMA isn't coherent here: not supported\n");
 		angara_buf_free(adev, buf);

@@ -37,6 +37,7 @@ class Run:
         self.options = values["OPTIONS"]
         self.launch = values["LAUNCH"]
         self.ranks = values["RANKS"]
+        self.mpirun = values["MPIRUN"].split()
         self.env = values["ENV"]
         self.contenders = contenders
         self.against = values["AGAINST"].split()
@@ -107,10 +108,11 @@ RUN_KEYS = {
     "OPTIONS": (str, None),
     "LAUNCH": (LAUNCHES, "mpirun"),
     "RANKS": (parse_positive, 2),
+    "MPIRUN": (str, ""),
     "ENV": (parse_environment, {}),
     "CONTENDERS": (parse_text, REQUIRED),
     "AGAINST": (str, ""),
-    "UNIT": (parse_choice("us", "ns", "MB/s", "msg/s"), REQUIRED),
+    "UNIT": (parse_choice("us", "ns", "MB/s", "msg/s", "instructions", "calls"), REQUIRED),
     "BETTER": (parse_choice("lower", "higher"), REQUIRED),
     "COLUMN": (parse_text, None),
     "COMPARE": (parse_choice("ratio", "difference"), "ratio"),

@@ -11,8 +11,11 @@ import re
 import statistics
 import subprocess
 
-DOC_BEGIN = "<!-- bench:begin (written by scripts/bench --write-doc; edits here are lost) -->"
-DOC_END = "<!-- bench:end -->"
+
+def doc_markers(program):
+    """The lines between which the program writes into a document."""
+    return ("<!-- %s:begin (written by scripts/%s --write-doc; edits here are lost) -->"
+            % (program, program), "<!-- %s:end -->" % program)
 
 
 class ReportError(Exception):
@@ -280,8 +283,25 @@ def write_json(path, items, machine, repeats):
         file.write("\n")
 
 
-def doc_block(items, machine, repeats):
-    lines = [DOC_BEGIN, "", "Machine:", ""]
+def read_json(path, runs):
+    """The measurements that write_json() has written, of these runs."""
+    with open(path, encoding="utf-8") as file:
+        data = json.load(file)
+    written = {item["name"]: item for item in data["runs"]}
+    items = []
+    for run in runs:
+        item = Measurement(run)
+        saved = written[run.name]
+        item.samples = {name: {int(size): values for size, values in by_size.items()}
+                        for name, by_size in saved["samples"].items()}
+        item.errors, item.counters = saved["errors"], saved["counters"]
+        items.append(item)
+    return items, data["machine"], data["repeats"]
+
+
+def doc_block(items, machine, repeats, program="bench"):
+    begin, end = doc_markers(program)
+    lines = [begin, "", "Machine:", ""]
     lines += ["- %s: %s" % item for item in machine.items()]
     lines += ["", "Medians of %d interleaved repeats. A ratio is angara over the other: below 1 is "
               "better for times," % repeats, "above 1 for bandwidths and rates. Over several sizes: "
@@ -298,24 +318,25 @@ def doc_block(items, machine, repeats):
         lines += markdown(detail_rows(item)) + [""]
     while lines[-1] == "":
         lines.pop()
-    return "\n".join(lines + ["", DOC_END])
+    return "\n".join(lines + ["", end])
 
 
-def write_doc(path, block):
+def write_doc(path, block, program="bench"):
     """Replaces the block between the markers; a file without markers gets it at the end."""
+    doc_begin, doc_end = doc_markers(program)
     try:
         text = "# Performance\n\n"
         if os.path.exists(path):
             with open(path, encoding="utf-8") as file:
                 text = file.read()
-        begin, end = text.find(DOC_BEGIN), text.find(DOC_END)
+        begin, end = text.find(doc_begin), text.find(doc_end)
         if begin < 0 and end < 0:
             text = text.rstrip("\n") + "\n\n" + block + "\n"
         elif 0 <= begin < end:
-            text = text[:begin] + block + text[end + len(DOC_END):]
+            text = text[:begin] + block + text[end + len(doc_end):]
         else:
             raise ReportError("%s: the markers '%s' and '%s' must both be there, in this order"
-                              % (path, DOC_BEGIN, DOC_END))
+                              % (path, doc_begin, doc_end))
         with open(path + ".new", "w", encoding="utf-8") as file:
             file.write(text)
         os.replace(path + ".new", path)

@@ -78,7 +78,7 @@ class Launcher:
             for folder, _, files in sorted(os.walk(self.osu_home)):
                 if name in files and os.access(os.path.join(folder, name), os.X_OK):
                     return os.path.join(folder, name)
-        for folder in ("bench", "bin"):
+        for folder in ("bench", "bin", "tests/vm"):
             path = os.path.join(self.build, folder, name)
             if os.access(path, os.X_OK):
                 return path
@@ -127,7 +127,7 @@ class Launcher:
             command += ["--bind-to", "core"]
         else:
             command += ["--oversubscribe", "--bind-to", "none"]
-        command += contender.mpirun
+        command += run.mpirun + contender.mpirun
         names = list(run.env) + list(contender.env)
         if contender.angara:
             names += list(self.extra_env) + ["LD_LIBRARY_PATH"]
@@ -345,7 +345,7 @@ def wait_for_listener(process, port):
 def parse_output(run, program, output, result):
     if program == "ucx_perftest":
         parse_perftest(run, output, result)
-    elif program.startswith("osu_"):
+    elif program.startswith("osu_") or output.startswith("# Size"):
         parse_osu(run, output, result)
     else:
         parse_plain(run, program, output, result)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Put rings. See emu.h. The ring is in the BAR, its owner's at any time: a put is copied once, then
- * checked and performed. The first word of each granule that was taken is cleared, so that data of
- * an earlier lap is never mistaken for the head of a put that isn't written yet.
+ * checked and performed. Each granule that was taken is marked with its own number, so that data of
+ * an earlier lap is never mistaken for the head of a put that isn't written yet. Not with 0: that
+ * is the number that a head has when the count comes round.
  */
 #include "emu.h"
 
@@ -199,11 +200,11 @@ static void copy_data(emu_pe_t *pe, const struct angara_put *head, const char *f
     }
 }
 
-static void clear(char *ring, uint32_t granules)
+static void mark_consumed(char *from, uint32_t granules, uint32_t number)
 {
     for (uint32_t i = 0; i < granules; ++i) {
-        __atomic_store_n((uint32_t *)(void *)(ring + (size_t)i * ANGARA_PIO_GRANULE), 0,
-                         __ATOMIC_RELAXED);
+        __atomic_store_n((uint32_t *)(void *)(from + (size_t)i * ANGARA_PIO_GRANULE),
+                         number + i + 1, __ATOMIC_RELAXED);
     }
     __atomic_thread_fence(__ATOMIC_RELEASE);
 }
@@ -238,7 +239,7 @@ unsigned emu_put_turn(emu_pe_t *pe)
             break;
         }
         emu_log(pe->node, 'U', (int)pe->index, pe->put, copied_size(&head), "%u", slots - slot);
-        clear(from, granules);
+        mark_consumed(from, granules, (uint32_t)pe->pio_cons);
         pe->pio_cons += granules;
         pe->dirty = 1;
         count++;

@@ -14,9 +14,10 @@ source "$here/common.sh"
 usage()
 {
     cat <<'END'
-Usage: run_mpi.sh [-n RANKS] [-v VARIATION] [-e COUNTER]... [-spz] PROGRAM [ARGUMENT...]
+Usage: run_mpi.sh [-n RANKS] [-H HOSTS] [-v VARIATION] [-e COUNTER]... [-spz] PROGRAM [ARGUMENT...]
 
   -n RANKS      default 2
+  -H HOSTS      in virtual machines: these, such as vm0,vm1, instead of here alone
   -v VARIATION  default      as a user gets it
                 get_zcopy    rendezvous reads (UCX_RNDV_SCHEME)
                 put_zcopy    rendezvous writes
@@ -27,6 +28,7 @@ Usage: run_mpi.sh [-n RANKS] [-v VARIATION] [-e COUNTER]... [-spz] PROGRAM [ARGU
                 chaos        the soft fabric delays and reorders what the model leaves open
                 noloop       the own node can't be read: requests to the peer instead
                 nocma        process_vm_readv and process_vm_writev are forbidden
+                nic          the NIC, not the soft fabric
                 several may be joined by '+'
   -e COUNTER    this counter of the transport must not be 0
   -s            an OpenSHMEM program: oshrun
@@ -55,19 +57,22 @@ variation_apply()
     chaos) variables+=(ANGARA_CHAOS="${ANGARA_TEST_SEED:-20251121}") ;;
     noloop) variables+=(ANGARA_SOFT_LOOPBACK=n) ;;
     nocma) variables+=(ANGARA_SOFT_CMA=n) ;;
+    nic) variables+=(ANGARA_DEVICE=nic) ;;
     *) die "unknown variation $1" ;;
     esac
 }
 
 ranks=2
+hosts=()
 variation=default
 launcher=mpirun
 plain=no
 carries=yes
 counters=()
-while getopts n:v:e:spzh option; do
+while getopts n:H:v:e:spzh option; do
     case $option in
     n) ranks=$OPTARG ;;
+    H) IFS=, read -r -a hosts <<<"$OPTARG" ;;
     v) variation=$OPTARG ;;
     e) counters+=("$OPTARG") ;;
     s) launcher=oshrun ;;
@@ -105,9 +110,26 @@ no_error_logged()
     ! grep -qE "$error_lines" "$work/out" "$work/err"
 }
 
+placement=(--oversubscribe)
+others=()
+if ((${#hosts[@]} > 0)); then
+    placement+=(--host "$(IFS=, && echo "${hosts[*]}")")
+    mapfile -t others < <(printf '%s\n' "${hosts[@]}" | grep -Fvx "$(uname -n)")
+fi
+# Each VM has files of its own.
+for host in "${others[@]}"; do
+    vm_rsh "$host" "mkdir -p $work"
+done
+
 echo "# $launcher -np $ranks ${variables[*]} $*"
-"$launcher" --oversubscribe --bind-to none -np "$ranks" "${exports[@]}" "$@" \
+"$launcher" "${placement[@]}" --bind-to none -np "$ranks" "${exports[@]}" "$@" \
     >"$work/out" 2>"$work/err" </dev/null || rc=$?
+for host in "${others[@]}"; do
+    for file in $(vm_rsh "$host" "ls $work"); do
+        vm_rsh "$host" "cat $work/$file" >"$work/$file.$host"
+    done
+    vm_rsh "$host" "rm -r $work"
+done
 
 if [[ $plain == yes ]]; then
     as_comments "$work/out"

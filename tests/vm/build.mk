@@ -3,7 +3,7 @@
 # Programs that run in the VMs: users of the kernel modules without a library, and two ranks of
 # libangara in two VMs.
 
-VM_KMOD  := kmod_test kmod_op
+VM_KMOD  := kmod_test kmod_op kmod_errno kmod_fuzz kmod_regperf
 VM_GUEST := $(VM_KMOD) nic_pair
 
 TEST_PROGRAMS += $(VM_GUEST:%=$(B)/tests/vm/%)
@@ -17,7 +17,12 @@ $(VM_KMOD:%=$(B)/tests/vm/%): $(B)/tests/vm/%: $(B)/obj/tests/vm/guest/%.o \
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS_COMMON) $(LDFLAGS_COMMON) $(CFLAGS) $(LDFLAGS) -o $@ $^
 
-$(B)/tests/vm/kmod_test: $(B)/obj/tests/vm/guest/kmod_test_life.o
+$(B)/tests/vm/kmod_test: $(patsubst %,$(B)/obj/tests/vm/guest/kmod_test_%.o,access alloc life race \
+	region secret)
+
+$(B)/tests/vm/kmod_fuzz: $(patsubst %,$(B)/obj/tests/vm/guest/kmod_fuzz_%.o,calls rings)
+
+$(B)/tests/vm/kmod_regperf: $(B)/obj/tests/vm/guest/regperf.o
 
 $(B)/tests/vm/nic_pair: $(B)/obj/tests/vm/guest/nic_pair.o $(B)/obj/tests/conformance/conf.o \
 		$(LIBANGARA)
@@ -25,3 +30,31 @@ $(B)/tests/vm/nic_pair: $(B)/obj/tests/vm/guest/nic_pair.o $(B)/obj/tests/confor
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS_COMMON) $(LDFLAGS_COMMON) $(CFLAGS) $(LDFLAGS) -o $@ \
 		$(filter %.o,$^) -L$(B)/lib -langara -lcmocka
+
+# A 32-bit caller, without a C library: a 64-bit compiler is enough.
+ifeq ($(shell uname -m),x86_64)
+TEST_PROGRAMS += $(B)/tests/vm/kmod_user32
+endif
+
+KMOD_USER32_FLAGS := -std=gnu11 -m32 -O2 -g -Wall -Wextra -Wno-missing-field-initializers -Werror \
+	-ffreestanding -fno-pic -fno-stack-protector -nostdlib -static -Ikmod/include/uapi \
+	-isystem /usr/include/$(shell $(CC) -print-multiarch 2>/dev/null)
+
+$(B)/tests/vm/kmod_user32: tests/vm/guest/kmod_user32.c kmod/include/uapi/misc/angara.h $(B)/.flags
+	$(SAY) LD $@
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(KMOD_USER32_FLAGS) -o $@ $<
+
+# For scripts/bench_vm: users of libangara, and of libibverbs where it is there.
+VM_BENCH := nic_opcost $(if $(wildcard /usr/include/infiniband/verbs.h),rxe_opcost rxe_regperf)
+
+TEST_PROGRAMS += $(VM_BENCH:%=$(B)/tests/vm/%)
+
+$(VM_BENCH:%=$(B)/tests/vm/%): $(B)/tests/vm/%: $(B)/obj/tests/vm/guest/%.o $(LIBANGARA)
+	$(SAY) LD $@
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS_COMMON) $(LDFLAGS_COMMON) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) \
+		$(if $(findstring rxe,$*),-libverbs,-L$(B)/lib -langara)
+
+$(B)/tests/vm/nic_opcost $(B)/tests/vm/rxe_opcost: $(B)/obj/tests/vm/guest/opcost.o
+$(B)/tests/vm/rxe_regperf: $(B)/obj/tests/vm/guest/regperf.o

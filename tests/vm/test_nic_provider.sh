@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# In VM 0 of two with NICs in loopback mode and the kernel modules: libangara's provider for them. The
-# conformance suite within a VM, then two ranks in two VMs (guest/nic_pair.c). Reports TAP.
+# In VM 0 of two with NICs in loopback mode and the kernel modules: libangara's provider for them, its
+# choice and its absence, and two ranks in two VMs (guest/nic_pair.c). Reports TAP.
 
 set -euo pipefail
 
@@ -10,8 +10,6 @@ set -euo pipefail
 source tests/common/tap.sh
 output=$(mktemp)
 shown=("$output")
-conformance=$B/tests/conformance
-export ANGARA_TEST_DEVICE=nic CMOCKA_MESSAGE_OUTPUT=TAP
 
 run()
 {
@@ -41,17 +39,6 @@ ok 'that names the reason' says 'ANGARA_DEVICE=soft'
 chmod 0666 /dev/angara0 /dev/angara_memreg
 run as_nobody "$B/bin/angara_info" --device nic
 ok 'any user can use a NIC that may be opened' [ "$rc" == 0 ]
-
-for program in basic window offload batch atomic local order fault life dereg limits; do
-    run timeout 60 "$conformance/test_$program"
-    ok "conformance: $program" [ "$rc" == 0 ]
-done
-run env ANGARA_TEST_QUICK=1 timeout 60 "$conformance/test_event"
-ok 'conformance: event' [ "$rc" == 0 ]
-# The kernel doesn't tell the device an exec from a close in good order.
-run timeout 60 "$conformance/test_fork"
-ok 'conformance: fork, but for the status of an exec' [ \
-    "$(grep '^not ok' "$output" | grep -vc test_peer_execs || true)" == 0 ]
 
 run timeout 60 "$B/bin/angara_perf" --device nic --iterations 20 --warm-up 5 \
     --check put_lat put_bw offload_put_lat offload_get_bw atomic_lat marker_lat notify_lat

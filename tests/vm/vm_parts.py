@@ -183,10 +183,12 @@ class Vm:
     def command_line(self):
         options = self.cluster.options
         append = "console=ttyS0 panic=1 oops=panic sysrq_always_enabled loglevel=7 " \
-            "log_buf_len=4M ipv6.disable=1 mitigations=off nokaslr " + options.append
+            "log_buf_len=4M ipv6.disable=1 mitigations=off nokaslr no_timer_check " + options.append
         words = [
             QEMU, "-name", self.name, "-machine", "q35,accel=tcg,memory-backend=mem",
-            "-cpu", "max", "-smp", str(options.smp), "-m", "%dM" % options.memory,
+            # With one processor at most TCG's atomic instructions aren't atomic for the emulator.
+            "-cpu", "max", "-smp", "%d,maxcpus=%d" % (options.smp, max(options.smp, 2)),
+            "-m", "%dM" % options.memory,
             "-object", "memory-backend-file,id=mem,size=%dM,mem-path=%s,share=on" % (
                 options.memory, self.path("ram")),
             "-kernel", self.cluster.kernel.image, "-initrd", self.cluster.kernel.initrd,

@@ -4,11 +4,12 @@
  * what the calls returned, as errno (0: success). Usage: kmod_op OPERATION
  *
  *   region   register and deregister memory
- *   pe       make a PE, commit a page, close
+ *   pe       make a PE, commit a page, close; prints the KiB that are counted as pinned, too
  *   read     make a PE, print "reading", read() until it returns
  *   quota    make PEs until none can be had
+ *   fill     make regions until none can be had
+ *   leak     deregister memory that a device which doesn't stop goes on writing to
  *   churn    all of it, over and over, until killed or the device has gone
- *   random   calls with random arguments, 20000 of them
  */
 #include "kmod_user.h"
 
@@ -63,7 +64,9 @@ static void op_pe(void)
     printf("create %d", ret);
     if (ret == 0) {
         printf(" commit %d", result(window_commit(create.fd, 0, PAGE)));
+        printf(" pinned %lld", value_read("/proc/self/status", "VmPin:"));
         close(create.fd);
+        printf(" closed %lld", value_read("/proc/self/status", "VmPin:"));
     }
     printf("\n");
 }
@@ -138,87 +141,65 @@ static void op_churn(void)
     printf("gone\n");
 }
 
-static uint64_t draw(void)
+static void op_fill(void)
 {
-    static const uint64_t interesting[] = {0,     1,          8,          16,   24,
-                                           32,    48,         64,         4096, 1 << 20,
-                                           ~0ull, 1ull << 63, 1ull << 32, 4095, 0xffffffff};
+    int                      domain = domain_open(), memreg = memreg_open(), ret;
+    char                    *page = pages_map(1);
+    struct angara_ioc_mr_reg reg;
+    unsigned                 count = 0;
 
-    return rand() % 3 ? interesting[rand() % 15] : (uint64_t)rand() << 32 | (uint64_t)rand();
-}
-
-static void op_random(void)
-{
-    static const unsigned calls[] = {ANGARA_IOC_INFO, ANGARA_IOC_PE_CREATE,
-                                     ANGARA_IOC_WINDOW_COMMIT, ANGARA_IOC_MR_REG,
-                                     ANGARA_IOC_MR_DEREG};
-    static const size_t   sizes[] = {
-          sizeof(struct angara_ioc_info), sizeof(struct angara_ioc_pe_create),
-          sizeof(struct angara_ioc_window_commit), sizeof(struct angara_ioc_mr_reg),
-          sizeof(struct angara_ioc_mr_dereg)};
-    int                         domain = domain_open(), memreg = memreg_open(), fds[3];
-    char                       *pages = pages_map(64);
-    struct angara_ioc_pe_create create;
-    unsigned                    good = 0;
-
-    MUST(pe_ioctl(domain, 1 << 20, &create) == 0);
-    fds[0] = domain;
-    fds[1] = create.fd;
-    fds[2] = memreg;
-    srand(1);
-    for (unsigned i = 0; i < 20000; ++i) {
-        union {
-            uint64_t                    words[32];
-            uint32_t                    halves[2];
-            struct angara_ioc_mr_reg    reg;
-            struct angara_ioc_pe_create create;
-        } args;
-        unsigned call = (unsigned)rand() % 5;
-
-        for (unsigned j = 0; j < 32; ++j) {
-            args.words[j] = draw();
-        }
-        if (rand() % 2) {
-            args.halves[0] = (uint32_t)sizes[call];
-            args.halves[1] = 0;
-        }
-        if (call == 3 && rand() % 2) {
-            struct angara_ioc_mr_reg *reg = &args.reg;
-
-            reg->domain_fd = domain;
-            reg->reserved = reg->type = 0;
-            reg->access &= 15;
-            reg->addr   = (uintptr_t)pages + (unsigned)rand() % (32 * PAGE);
-            reg->length = (unsigned)rand() % (32 * PAGE);
-        }
-        if (call == 1 && ioctl(fds[rand() % 3], calls[call], &args) == 0) {
-            close(args.create.fd);
-            good++;
-        } else if (call != 1) {
-            good += ioctl(fds[rand() % 3], calls[call], rand() % 50 ? &args : NULL) == 0;
-        }
+    while ((ret = result(mr_reg(memreg, domain, page, PAGE, 0, &reg))) == 0) {
+        count++;
     }
-    printf("good %d\n", good > 100);
+    printf("regions %u errno %d\n", count, ret);
 }
+
+/* One page for the near side, ten for the far one. */
+static void op_leak(void)
+{
+    enum { FAR = 10 * PAGE, FRESH = 64 << 20 };
+    int                      domains[2] = {domain_open(), domain_open()}, memreg = memreg_open();
+    char                    *near = pages_map(1), *far = pages_map(FAR / PAGE), *fresh;
+    unsigned                 reached = 0, intact = 1;
+    struct angara_ioc_mr_reg near_reg, far_reg;
+    pe_t                     a, b;
+    int                      ret;
+
+    pe_open(domains[0], PAGE, &a);
+    pe_open(domains[1], PAGE, &b);
+    pair_set(&a, 0, a.info.node, &b);
+    memset(near, 0xee, PAGE);
+    MUST(mr_reg(memreg, domains[0], near, PAGE, 0, &near_reg) == 0);
+    MUST(mr_reg(memreg, domains[1], far, FAR, ANGARA_MR_REMOTE_WRITE, &far_reg) == 0);
+    MUST(transfer(&a, ANGARA_OP_PUT, 0, near_reg.key, 0, far_reg.key, 0, PAGE));
+    munmap(far, FAR);
+    ret   = result(mr_dereg(memreg, far_reg.handle));
+    fresh = pages_map(FRESH / PAGE);
+    memset(fresh, 0x11, FRESH);
+    for (unsigned i = 0; i < FAR; i += PAGE) {
+        reached += transfer(&a, ANGARA_OP_PUT, 0, near_reg.key, 0, far_reg.key, i, PAGE) == 1;
+    }
+    for (unsigned i = 0; i < FRESH; i += 64) {
+        intact &= fresh[i] == 0x11;
+    }
+    printf("dereg %d reached %u intact %u\n", ret, reached, intact);
+}
+
+static const struct {
+    const char *name;
+    void (*run)(void);
+} operations[] = {
+    {"region", op_region}, {"pe", op_pe},     {"read", op_read}, {"quota", op_quota},
+    {"churn", op_churn},   {"fill", op_fill}, {"leak", op_leak},
+};
 
 int main(int argc, char **argv)
 {
-    const char *op = argc > 1 ? argv[1] : "";
-
-    if (strcmp(op, "region") == 0) {
-        op_region();
-    } else if (strcmp(op, "pe") == 0) {
-        op_pe();
-    } else if (strcmp(op, "read") == 0) {
-        op_read();
-    } else if (strcmp(op, "quota") == 0) {
-        op_quota();
-    } else if (strcmp(op, "churn") == 0) {
-        op_churn();
-    } else if (strcmp(op, "random") == 0) {
-        op_random();
-    } else {
-        return 2;
+    for (size_t i = 0; argc == 2 && i < sizeof(operations) / sizeof(operations[0]); ++i) {
+        if (strcmp(argv[1], operations[i].name) == 0) {
+            operations[i].run();
+            return 0;
+        }
     }
-    return 0;
+    return 2;
 }

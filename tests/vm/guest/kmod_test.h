@@ -19,6 +19,35 @@ int   memreg_open(void);
 /* Map a part of a PE. */
 void *part(int fd, unsigned number, size_t length, int prot, int flags);
 
+/* Failing allocations and delays of kmod/hooks; the modules must be loaded. */
+void hooks_load(void);
+void hooks_unload(void);
+
+/* kmod_test_region.c */
+void test_sizes(void);
+void test_huge(void);
+void test_kinds(void);
+void test_ext4(void);
+void test_holes(void);
+void test_overlap(void);
+void test_many(void);
+void test_remap(void);
+/* kmod_test_access.c */
+void test_access(void);
+void test_window_access(void);
+/* kmod_test_race.c */
+void test_kill_register(void);
+void test_kill_transfer(void);
+void test_unpin(void);
+void test_threads(void);
+void test_cycles(void);
+/* kmod_test_alloc.c */
+void test_alloc(void);
+/* kmod_test_secret.c */
+void test_nodes(void);
+void test_secrets(void);
+void test_unload(void);
+/* kmod_test_life.c */
 void test_fork(void);
 void test_hold(void);
 void test_order(void);

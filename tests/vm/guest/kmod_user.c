@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -143,7 +144,7 @@ int mr_dereg(int memreg, uint32_t handle)
     return ioctl(memreg, ANGARA_IOC_MR_DEREG, &dereg);
 }
 
-static double now(void)
+double now(void)
 {
     struct timespec ts;
 
@@ -196,6 +197,53 @@ void pair_set(pe_t *pe, uint32_t pair, uint32_t node, const pe_t *to)
     desc_post(pe, &desc);
 }
 
+int event_take(pe_t *pe, struct angara_event_record *event)
+{
+    volatile struct angara_event_record *next = &pe->event[pe->event_cons % pe->info.event_entries];
+
+    if (__atomic_load_n(&next->valid, __ATOMIC_ACQUIRE) != pe->event_cons + 1) {
+        return 0;
+    }
+    *event = *next;
+    pe->event_cons++;
+    __atomic_store_n(&pe->doorbell->event_cons, pe->event_cons, __ATOMIC_RELEASE);
+    return 1;
+}
+
+int op_perform(pe_t *pe, const struct angara_desc *desc, struct angara_event_record *event)
+{
+    struct angara_desc marker = {
+        .op = ANGARA_OP_MARKER, .pair = desc->pair, .operand = ++pe->marker_value};
+    struct angara_event_record unwanted;
+    double                     end = now() + HANG_S;
+
+    desc_post(pe, desc);
+    desc_post(pe, &marker);
+    do {
+        if (event_take(pe, event != NULL ? event : &unwanted)) {
+            return 0;
+        }
+        MUST(now() < end);
+    } while (__atomic_load_n(&pe->marker[0], __ATOMIC_ACQUIRE) != pe->marker_value);
+    return 1;
+}
+
+int transfer(pe_t *pe, uint8_t op, uint32_t pair, uint64_t lkey, uint64_t loffset, uint64_t rkey,
+             uint64_t roffset, uint64_t length)
+{
+    struct angara_desc desc = {
+        .op      = op,
+        .pair    = pair,
+        .lkey    = lkey,
+        .loffset = loffset,
+        .rkey    = rkey,
+        .roffset = roffset,
+        .length  = length,
+    };
+
+    return op_perform(pe, &desc, NULL);
+}
+
 void put(pe_t *pe, uint32_t pair, uint64_t offset, const void *data, unsigned length,
          uint64_t flag_offset, uint64_t flag)
 {
@@ -230,7 +278,7 @@ long long value_read(const char *path, const char *name)
             value = atoll(line);
             break;
         }
-        if (strncmp(line, name, strlen(name)) == 0 && line[strlen(name)] == ' ') {
+        if (strncmp(line, name, strlen(name)) == 0 && strchr(" \t", line[strlen(name)]) != NULL) {
             value = atoll(line + strlen(name));
             break;
         }
@@ -266,4 +314,18 @@ long long pinned_pages(void)
     file_write("/proc/sys/vm/stat_refresh", "1");
     return value_read("/proc/vmstat", "nr_foll_pin_acquired") -
            value_read("/proc/vmstat", "nr_foll_pin_released");
+}
+
+int run(const char *format, ...)
+{
+    char    line[500];
+    va_list args;
+    int     length;
+
+    va_start(args, format);
+    length = vsnprintf(line, sizeof(line), format, args);
+    va_end(args);
+    MUST(length > 0 && length < (int)sizeof(line));
+    fflush(stdout);
+    return system(line) == 0;
 }

@@ -9,6 +9,7 @@
 #include <misc/angara.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #define PAGE 4096u
 
@@ -19,7 +20,14 @@ void tap_ok(int condition, const char *file, int line, const char *text);
 void tap_skip(const char *text, const char *why);
 /* Print the plan. @return exit status */
 int tap_finish(void);
-#define OK(condition)     tap_ok(!!(condition), __FILE__, __LINE__, #condition)
+#define OK(condition) tap_ok(!!(condition), __FILE__, __LINE__, #condition)
+#define OK_SAY(condition, ...)                            \
+    do {                                                  \
+        char text_[200];                                  \
+                                                          \
+        snprintf(text_, sizeof(text_), __VA_ARGS__);      \
+        tap_ok(!!(condition), __FILE__, __LINE__, text_); \
+    } while (0)
 #define OK_ERRNO(call, e) OK((call) == -1 && errno == (e))
 /* Setting up; the test can't go on without. */
 #define MUST(condition) must(!!(condition), __FILE__, __LINE__, #condition)
@@ -40,6 +48,7 @@ typedef struct {
     char                            *window;
     uint64_t                         window_size;
     uint32_t                         cmd_prod, pio_prod, event_cons;
+    uint64_t                         marker_value; /* of the last marker posted to slot 0 */
 } pe_t;
 
 int  domain_open(void);
@@ -59,6 +68,16 @@ void pair_set(pe_t *pe, uint32_t pair, uint32_t node, const pe_t *to);
 /* Put at most 16 bytes into the pair's window, then a flag if flag_offset isn't ~0. */
 void put(pe_t *pe, uint32_t pair, uint64_t offset, const void *data, unsigned length,
          uint64_t flag_offset, uint64_t flag);
+/* Take the next event, if there is one by now. */
+int event_take(pe_t *pe, struct angara_event_record *event);
+/*
+ * Post an operation and a marker (slot 0) behind it. @return 1 when the marker has come, 0 when an
+ * event has come instead, which is in *event then (NULL: not wanted).
+ */
+int op_perform(pe_t *pe, const struct angara_desc *desc, struct angara_event_record *event);
+/* The same for an ANGARA_OP_PUT or GET. */
+int transfer(pe_t *pe, uint8_t op, uint32_t pair, uint64_t lkey, uint64_t loffset, uint64_t rkey,
+             uint64_t roffset, uint64_t length);
 /* Wait for *word == value. @return 1, or 0 after some seconds */
 int word_wait(const volatile uint64_t *word, uint64_t value);
 int word32_wait(const volatile uint32_t *word, uint32_t value);
@@ -73,5 +92,8 @@ int value_wait(const char *path, long long value);
 /* Pages pinned by FOLL_PIN in the whole system. */
 long long pinned_pages(void);
 void      file_write(const char *path, const char *text);
+/* Run a command line of the shell. @return 1 if it succeeded. */
+int    run(const char *format, ...) __attribute__((format(printf, 1, 2)));
+double now(void);
 
 #endif

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Two ranks in two VMs talk through their NICs: nic_pair RANK ADDRESS, where ADDRESS is rank 0's.
- * What the conformance suite can't do, as its ranks share a host: another node, its end, the link,
- * and the loss of the device. Rank 0 prints TAP. Uses the suite's helpers over a TCP connection.
+ * Two ranks in two VMs talk through their NICs: nic_pair RANK ADDRESS [surprise], where ADDRESS is
+ * rank 0's. What the conformance suite can't do, as its ranks share a host: another node, its end,
+ * the link, and the loss of the device, in good order or by surprise. Rank 0 prints TAP. Uses the
+ * suite's helpers over a TCP connection.
  */
 #include "conf.h"
 
@@ -233,7 +234,101 @@ static void device_goes(conf_t *t, regions_t *r)
     CHECK_STATUS(angara_open("nic", &dom), ANGARA_ERR_NO_DEVICE);
 }
 
+/* ---- the device is lost by surprise ---------------------------------------------------------- */
+
+/* One of all kinds of operations. @return what the first that failed said. */
+static angara_status_t one_of_each(conf_t *t, regions_t *r, unsigned n)
+{
+    unsigned        other = 1 - t->rank;
+    angara_peer_h   peer  = t->peer[other];
+    char           *buf   = r->buf.addr;
+    angara_status_t status[6];
+
+    status[0] = angara_put_flag(peer, 64, buf, 200, 0, n);
+    status[1] = angara_offload_put(peer, r->buf.mr, buf, r->keys[other], 0, 5000);
+    status[2] = angara_offload_get(peer, r->buf.mr, buf + 8192, r->keys[other], 0, 5000);
+    status[3] = angara_atomic(peer, ANGARA_ATOMIC_ADD, 8, 1, 0, r->keys[other], 8192, NULL, NULL);
+    status[4] = n % 64 ? ANGARA_OK : angara_notify(peer, &n, sizeof(n));
+    status[5] = angara_marker(peer, t->slot, ++t->value);
+    for (unsigned i = 0; i < 6; ++i) {
+        if (status[i] != ANGARA_OK && status[i] != ANGARA_ERR_NO_RESOURCE) {
+            return status[i];
+        }
+    }
+    return ANGARA_OK;
+}
+
+/* Both are at it when the NIC of rank 0 is pulled out: each learns that the other is gone. */
+static void pulled_out(conf_t *t, regions_t *r)
+{
+    unsigned       expected = t->rank == 0 ? 2 : 1; /* rank 0 loses its own PE as well */
+    unsigned       other = 1 - t->rank, n = 0, down = 0;
+    conf_timer_t   timer = conf_timer();
+    angara_event_t event;
+
+    conf_barrier(t);
+    while (one_of_each(t, r, ++n) == ANGARA_OK) {
+        if (n == 300 && t->rank == 0) {
+            CHECK(system("vm_host emu remove 0 &") == 0); /* it comes while we go on */
+        }
+        while (angara_pe_event_poll(t->pe, &event) == ANGARA_OK) {
+            down += event.type == ANGARA_EVENT_PEER_DOWN;
+        }
+        conf_relax(t, &timer, __FILE__, __LINE__, "the NIC is gone");
+    }
+    CONF_WAIT(t, angara_peer_status(t->peer[other]) == ANGARA_ERR_PEER_DEAD);
+    CHECK_STATUS(one_of_each(t, r, 0), ANGARA_ERR_PEER_DEAD);
+    CHECK_STATUS(angara_peer_reset(t->peer[other]), ANGARA_ERR_PEER_DEAD);
+    while (conf_event(t, &event, down < expected ? CONF_TIMEOUT : 0)) {
+        down += event.type == ANGARA_EVENT_PEER_DOWN;
+    }
+    CHECK_EQ(down, expected);
+    if (t->rank == 0) {
+        CHECK_STATUS(angara_marker_self(t->pe, t->slot, ++t->value), ANGARA_ERR_PEER_DEAD);
+    } else {
+        conf_marker(t, 1);
+    }
+    conf_barrier(t);
+}
+
+/*
+ * Sleepers are told, at the latest when the driver wants something of the device: here, another
+ * PE. Rank 1 isn't affected.
+ */
+static void pulled_out_asleep(conf_t *t, regions_t *r)
+{
+    struct pollfd pfd = {.events = POLLIN};
+    angara_pe_h   pe;
+
+    (void)r;
+    CHECK_OK(angara_pe_event_fd(t->pe, &pfd.fd));
+    if (t->rank == 0) {
+        CHECK_OK(angara_pe_event_arm(t->pe));
+        CHECK(angara_pe_create(t->dom, NULL, &pe) < 0);
+        CHECK_EQ(poll(&pfd, 1, CONF_TIMEOUT * 1000), 1);
+        CHECK(pfd.revents & (POLLERR | POLLHUP));
+    } else {
+        CHECK_OK(angara_pe_event_arm(t->pe));
+        CHECK_EQ(poll(&pfd, 1, 0), 0);
+        angara_pe_event_disarm(t->pe);
+    }
+    conf_barrier(t);
+}
+
+/* Nothing that is left keeps anybody from leaving. */
+static void leave(conf_t *t, regions_t *r)
+{
+    conf_mem_cleanup(&r->buf);
+    conf_mem_cleanup(&r->mem);
+    conf_close_alone(t);
+}
+
 /* ---- program --------------------------------------------------------------------------------- */
+
+typedef struct {
+    const char *what;
+    void (*func)(conf_t *t, regions_t *r);
+} chapter_t;
 
 static int meet(unsigned rank, const char *address)
 {
@@ -264,10 +359,7 @@ static int meet(unsigned rank, const char *address)
 
 int main(int argc, char **argv)
 {
-    static const struct {
-        const char *what;
-        void (*func)(conf_t *t, regions_t *r);
-    } chapters[] = {
+    static const chapter_t usual[] = {
         {"window puts of all sizes, both ways", windows},
         {"offload puts, gets and batches", offload},
         {"atomics of both nodes on one word", atomics},
@@ -276,13 +368,20 @@ int main(int argc, char **argv)
         {"the link is cut and comes back", link_cut},
         {"the peer is killed", peer_dies},
         {"the device goes", device_goes},
+        {NULL, NULL},
     };
-    unsigned  n;
-    regions_t r;
-    conf_t    t = {.nranks = 2};
+    static const chapter_t surprise[] = {
+        {"the device is pulled out under traffic", pulled_out},
+        {"its file says so to sleepers", pulled_out_asleep},
+        {"all can be closed", leave},
+        {NULL, NULL},
+    };
+    const chapter_t *chapter;
+    regions_t        r;
+    conf_t           t = {.nranks = 2};
 
-    if (argc != 3) {
-        fprintf(stderr, "Usage: nic_pair RANK ADDRESS-OF-RANK-0\n");
+    if (argc < 3 || argc > 4 || (argc == 4 && strcmp(argv[3], "surprise") != 0)) {
+        fprintf(stderr, "Usage: nic_pair RANK ADDRESS-OF-RANK-0 [surprise]\n");
         return 2;
     }
     setenv("ANGARA_TEST_DEVICE", "nic", 0);
@@ -293,9 +392,9 @@ int main(int argc, char **argv)
     conf_mem_init(&t, &r.mem, 0, REGION, ANGARA_ACCESS_ALL);
     conf_mem_init(&t, &r.buf, 1, REGION, ANGARA_ACCESS_LOCAL_WRITE);
     conf_mem_exchange(&t, &r.mem, r.keys);
-    for (n = 0; n < sizeof(chapters) / sizeof(chapters[0]); ++n) {
-        chapters[n].func(&t, &r);
-        passed(&t, chapters[n].what);
+    for (chapter = argc == 4 ? surprise : usual; chapter->what != NULL; ++chapter) {
+        chapter->func(&t, &r);
+        passed(&t, chapter->what);
     }
     printf("1..%u\n", tap_number);
     return 0;

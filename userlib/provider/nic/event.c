@@ -35,12 +35,17 @@ static nic_peer_t *pair_of(const nic_pe_t *pe, uint32_t index)
                NULL;
 }
 
-/* Markers of the pair have landed by now, or never will. */
-static void set_error(nic_pe_t *pe, nic_peer_t *peer, angara_status_t error)
+static void set_error(nic_peer_t *peer, angara_status_t error)
 {
     if (peer->error != ANGARA_ERR_PEER_DEAD) {
         peer->error = error;
     }
+}
+
+/* The NIC says so: markers of the pair have landed by now, or never will. */
+static void pair_failed(nic_pe_t *pe, nic_peer_t *peer, angara_status_t error)
+{
+    set_error(peer, error);
     nic_slots_settle(pe, peer);
 }
 
@@ -59,17 +64,21 @@ static void look_at(nic_pe_t *pe, uint32_t index)
     if (record->type == ANGARA_EV_FAULT) {
         ang_info("an operation to %s faulted: %s (key %#llx)", peer->base.name,
                  angara_strerror((angara_status_t)record->status), (unsigned long long)record->key);
-        set_error(pe, peer,
-                  record->status == ANGARA_ERR_PEER_DEAD ? ANGARA_ERR_PEER_DEAD : ANGARA_ERR_PAIR);
+        pair_failed(pe, peer,
+                    record->status == ANGARA_ERR_PEER_DEAD ? ANGARA_ERR_PEER_DEAD :
+                                                             ANGARA_ERR_PAIR);
     } else {
         ang_info("%s %s", peer->base.name,
                  record->status == ANGARA_OK ? "closed its PE" : "is gone");
         peer->down_told = 1;
-        set_error(pe, peer, ANGARA_ERR_PEER_DEAD);
+        pair_failed(pe, peer, ANGARA_ERR_PEER_DEAD);
     }
 }
 
-/* Events were lost: nobody knows whether some pair has faulted, so each is taken to have. */
+/*
+ * Events were lost: nobody knows whether some pair has faulted, so each is taken to have. Markers
+ * of those that haven't will still land: their slots are taken until the reset.
+ */
 static void look_lost(nic_pe_t *pe, uint32_t lost)
 {
     if (pe->lost_told == pe->lost_seen) { /* told once, until the user takes note */
@@ -78,7 +87,7 @@ static void look_lost(nic_pe_t *pe, uint32_t lost)
     }
     pe->lost_seen = lost;
     for (nic_peer_t *peer = pe->peers; peer != NULL; peer = peer->next) {
-        set_error(pe, peer, ANGARA_ERR_PAIR);
+        set_error(peer, ANGARA_ERR_PAIR);
     }
 }
 

@@ -325,8 +325,9 @@ struct angara_desc {
  * @data:	first bytes
  *
  * A put doesn't wrap: a pad fills the end of the ring. The owner may write granules up to
- * pio_bytes / 64 ahead of status.pio_cons. The device clears the first word of each granule that
- * it has consumed before it moves pio_cons, so that @valid never fits by what was there before.
+ * pio_bytes / 64 ahead of status.pio_cons. Before it moves pio_cons the device writes the number of
+ * each granule that it has consumed, plus one, into its first word: what was there before never
+ * fits as @valid of the next lap.
  *
  * One notify put may be outstanding: until notify_token is its token there may be no other.
  */

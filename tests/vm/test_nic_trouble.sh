@@ -1,0 +1,56 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# In VM 0 of two with NICs in loopback mode and the kernel modules: what goes wrong for users of the
+# provider and of the transport over it, and how they are told. Reports TAP.
+
+set -euo pipefail
+
+# shellcheck source=../common/tap.sh
+source tests/common/tap.sh
+output=$(mktemp)
+shown=("$output")
+export ANGARA_DEVICE=nic ANGARA_TEST_DEVICE=nic
+
+run()
+{
+    rc=0
+    "$@" >"$output" 2>&1 || rc=$?
+}
+
+says() { grep -q -- "$1" "$output"; }
+
+as_nobody() { setpriv --reuid 65534 --regid 65534 --clear-groups "$@"; }
+
+# Memory that is remapped by raw system calls: the registration cache notices.
+run env CMOCKA_MESSAGE_OUTPUT=TAP timeout 120 "$B/tests/uct/test_stale"
+ok 'registrations of remapped memory are not used again' [ "$rc" == 0 ]
+
+run env CMOCKA_MESSAGE_OUTPUT=TAP timeout 120 "$B/tests/uct/test_readonly"
+ok 'memory that cannot be written can be sent' [ "$rc" == 0 ]
+
+# A user with a small limit on locked memory.
+chmod 0666 /dev/angara0 /dev/angara_memreg
+run as_nobody bash -c "ulimit -l 64; exec timeout 60 $B/bin/angara_perf --device nic put_lat"
+ok 'a limit on locked memory is an error' [ "$rc" != 0 ]
+ok 'that names the limit' says 'RLIMIT_MEMLOCK is 64 KiB'
+ok 'and what to do' says 'ulimit -l'
+
+# The device is pulled out under traffic.
+vm_rsh vm1 "timeout 90 $B/tests/vm/nic_pair 1 10.0.0.1 surprise" >/tmp/vm1.out 2>&1 &
+run timeout 90 "$B/tests/vm/nic_pair" 0 10.0.0.1 surprise
+other=0
+wait $! || other=$?
+shown=("$output" /tmp/vm1.out)
+ok 'the device is pulled out: its user' [ "$rc" == 0 ]
+ok 'its peer' [ "$other" == 0 ]
+ok 'all chapters of it' says '^1\.\.3'
+run "$B/bin/angara_info"
+ok 'a device that is gone is an error' [ "$rc" != 0 ]
+echo 1 >/sys/class/angara/angara0/device/remove || true
+vm_host emu replug 0
+echo 1 >/sys/bus/pci/rescan
+run "$B/bin/angara_info"
+ok 'it is back' [ "$rc" == 0 ]
+rm -f "$output" /tmp/vm1.out
+finish
