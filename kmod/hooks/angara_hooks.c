@@ -5,7 +5,8 @@
  * /sys/module/angara_hooks/parameters:
  *
  *   fail	write N: the N-th allocation that the writing task makes inside an entry point of
- *		the modules fails; 0: none. Read: how many have failed (0, 1), how many were seen
+ *		the modules, and that may sleep, fails; 0: none. Read: how many have failed (0,
+ *		1), how many were seen
  *   delay	write "FUNCTION MICROSECONDS": tasks of users spin for so long before they enter the
  *		function (one of any module's or the kernel's; several may be given). An empty
  *		line: no more delays. Read: how often tasks were delayed
@@ -75,7 +76,9 @@ static int allocator_enter(struct kprobe *probe, struct pt_regs *regs)
 	const struct allocator *allocator = container_of(probe, struct allocator, probe);
 	gfp_t gfp = (__force gfp_t)regs_get_kernel_argument(regs, allocator->gfp);
 
-	if (READ_ONCE(fail.task) != current || !in_task() || !fail.depth || gfp & __GFP_NOFAIL)
+	/* The modules' own may all sleep; others are of the kernel's debugging aids. */
+	if (READ_ONCE(fail.task) != current || !in_task() || !fail.depth || gfp & __GFP_NOFAIL ||
+	    !(gfp & __GFP_DIRECT_RECLAIM))
 		return 0;
 	if (++fail.seen != fail.at)
 		return 0;

@@ -150,11 +150,21 @@ static bool admin_done(struct angara_device *adev, const struct admin_wait *w)
 	return smp_load_acquire(&w->done);
 }
 
-/* Wait for the response until the deadline. Returns false if there is none. */
-static bool admin_wait_done(struct angara_device *adev, struct admin_wait *w, unsigned long end)
+static unsigned long admin_deadline(void)
+{
+	return jiffies + msecs_to_jiffies(angara_admin_timeout_ms) + 1;
+}
+
+/*
+ * Wait for the response. Returns false if there is none in time: the time begins again with each
+ * answer to those that may have been before it, so that many callers don't make the device late.
+ */
+static bool admin_wait_done(struct angara_device *adev, struct admin_wait *w)
 {
 	struct angara_admin *admin = &adev->admin;
 	u64 spin_end = ktime_get_ns() + SPIN_NS;
+	unsigned long end = admin_deadline();
+	u32 first = READ_ONCE(admin->seen), seen = first, now;
 	bool late;
 
 	while (ktime_get_ns() < spin_end) {
@@ -163,6 +173,10 @@ static bool admin_wait_done(struct angara_device *adev, struct admin_wait *w, un
 		cpu_relax();
 	}
 	do {
+		now = READ_ONCE(admin->seen);
+		if (now != seen && now - first <= ANGARA_ADMIN_ENTRIES)
+			end = admin_deadline();
+		seen = now;
 		late = time_after(jiffies, end) || READ_ONCE(adev->failed) || angara_hw_gone(adev);
 		if (wait_event_timeout(admin->wait, admin_done(adev, w) || READ_ONCE(adev->failed),
 				       msecs_to_jiffies(LOOK_MS) + 1) && w->done)
@@ -179,22 +193,27 @@ static bool admin_wait_done(struct angara_device *adev, struct admin_wait *w, un
 
 int angara_admin_exec(struct angara_device *adev, struct angara_hw_cmd *cmd, u32 generation)
 {
-	unsigned long end = jiffies + msecs_to_jiffies(angara_admin_timeout_ms) + 1;
+	struct angara_admin *admin = &adev->admin;
 	struct admin_wait w = {
 		.opcode = le32_to_cpu(cmd->opcode),
 		.generation = generation,
 	};
 	u64 start = ktime_get_ns();
 	bool posted = false;
+	u32 seen;
 
 	might_sleep();
-	wait_event_timeout(adev->admin.wait,
-			   READ_ONCE(adev->failed) || (posted = admin_post(adev, cmd, &w)),
-			   msecs_to_jiffies(angara_admin_timeout_ms) + 1);
+	/* As long as the device answers, there will be room. */
+	do {
+		seen = READ_ONCE(admin->seen);
+		wait_event_timeout(admin->wait,
+				   READ_ONCE(adev->failed) || (posted = admin_post(adev, cmd, &w)),
+				   msecs_to_jiffies(angara_admin_timeout_ms) + 1);
+	} while (!posted && !READ_ONCE(adev->failed) && READ_ONCE(admin->seen) != seen);
 	if (!posted && READ_ONCE(adev->failed))
 		return -ENODEV;
 	angara_count(adev, admin_commands, 1);
-	if (!posted || !admin_wait_done(adev, &w, end)) {
+	if (!posted || !admin_wait_done(adev, &w)) {
 		if (READ_ONCE(adev->failed))
 			return -ENODEV;
 		angara_count(adev, admin_timeouts, 1);

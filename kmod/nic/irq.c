@@ -16,7 +16,8 @@ bool angara_link_check(struct angara_device *adev)
 	if (xchg(&adev->link, link) == link)
 		return link;
 	angara_count(adev, link_changes, 1);
-	dev_info(&adev->pdev->dev, "%s: link %s\n", dev_name(&adev->dev), link ? "up" : "down");
+	dev_info_ratelimited(&adev->pdev->dev, "%s: link %s\n", dev_name(&adev->dev),
+			     link ? "up" : "down");
 	return link;
 }
 

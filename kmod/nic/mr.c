@@ -76,19 +76,22 @@ int angara_device_check_dma(struct angara_device *adev)
 EXPORT_SYMBOL_GPL(angara_device_check_dma);
 
 /*
- * The device must see what users write from now on, without being told. Where not all memory needs
- * bounce buffers (see angara_device_check_dma()), what isn't whole pages may: the first segment or
- * the last. Asking for each would take as long as mapping them.
+ * The device must see what users write from now on, without being told. Each segment is asked about:
+ * a hypervisor may bounce any that isn't contiguous for the machine.
  */
 static int mr_check_coherent(const struct angara_mr *mr)
 {
 	struct angara_device *adev = mr->dom->adev;
+	struct scatterlist *sg;
+	unsigned int i;
 
-	if (!dma_need_sync(&adev->pdev->dev, sg_dma_address(mr->sgt->sgl)) &&
-	    !dma_need_sync(&adev->pdev->dev, mr->list.last))
-		return 0;
-	angara_count(adev, bounce_refused, 1);
-	return -EOPNOTSUPP;
+	for_each_sgtable_dma_sg(mr->sgt, sg, i) {
+		if (dma_need_sync(&adev->pdev->dev, sg_dma_address(sg))) {
+			angara_count(adev, bounce_refused, 1);
+			return -EOPNOTSUPP;
+		}
+	}
+	return 0;
 }
 
 static int mr_map(struct angara_mr *mr)

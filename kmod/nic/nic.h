@@ -433,7 +433,6 @@ struct angara_pagelist_node {
  * struct angara_pagelist - what the device reads to find the pages of a region
  * @root:	for struct angara_hw_mr.list
  * @first:	offset of the first byte in the first page
- * @last:	bus address of the last byte
  * @npages, @page_shift, @levels: see struct angara_hw_mr
  * @nodes:	DMA memory, one page each, leaves first
  * @num_nodes:	of them
@@ -441,7 +440,6 @@ struct angara_pagelist_node {
 struct angara_pagelist {
 	u64 root;
 	u64 first;
-	u64 last;
 	u64 npages;
 	u8 page_shift;
 	u8 levels;

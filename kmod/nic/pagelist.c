@@ -25,7 +25,7 @@ static unsigned int count_nodes(unsigned int entries)
  * Largest page size of the segments: every boundary inside the region must be one of a page,
  * unless the segments are adjacent. Returns false if all are one run, of any page size.
  */
-static bool common_shift(const struct sg_table *sgt, u64 length, u8 *shift, u64 *last)
+static bool common_shift(const struct sg_table *sgt, u64 length, u8 *shift)
 {
 	u64 mask = 0, end = 0, start = sg_dma_address(sgt->sgl);
 	struct scatterlist *sg;
@@ -39,7 +39,6 @@ static bool common_shift(const struct sg_table *sgt, u64 length, u8 *shift, u64 
 		}
 		end = sg_dma_address(sg) + sg_dma_len(sg);
 	}
-	*last = end - 1;
 	/* Not larger than the region: that would say nothing. */
 	length = ALIGN(start + length, ANGARA_HW_PAGE) - ALIGN_DOWN(start, ANGARA_HW_PAGE);
 	*shift = clamp_t(unsigned int, ilog2(length), SHIFT_MIN, SHIFT_MAX);
@@ -115,7 +114,7 @@ int angara_pagelist_build(struct angara_device *adev, struct angara_pagelist *li
 	int ret;
 
 	memset(list, 0, sizeof(*list));
-	scattered = common_shift(sgt, length, &list->page_shift, &list->last);
+	scattered = common_shift(sgt, length, &list->page_shift);
 	list->first = start & (BIT_ULL(list->page_shift) - 1);
 	list->npages = (list->first + length - 1 + BIT_ULL(list->page_shift)) >> list->page_shift;
 	if (!scattered) {
@@ -149,6 +148,7 @@ void angara_pagelist_free(struct angara_device *adev, struct angara_pagelist *li
 		node = &list->nodes[--list->num_nodes];
 		dma_free_coherent(&adev->pdev->dev, FANOUT * sizeof(__le64), node->entries,
 				  node->dma);
+		cond_resched();
 	}
 	kvfree(list->nodes);
 	list->nodes = NULL;

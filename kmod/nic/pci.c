@@ -135,7 +135,10 @@ static int pci_setup(struct pci_dev *pdev, struct angara_hw_control __iomem **ct
 	int ret;
 
 	if (!pci_resource_len(pdev, BAR_MSIX) || !pdev->msix_cap ||
-	    pci_resource_len(pdev, BAR_NIC) < ANGARA_HW_PAGE)
+	    !(pci_resource_flags(pdev, BAR_NIC) & IORESOURCE_MEM) ||
+	    pci_resource_len(pdev, BAR_NIC) < ANGARA_HW_PAGE ||
+	    !(pci_resource_flags(pdev, BAR_BELL) & IORESOURCE_MEM) ||
+	    pci_resource_len(pdev, BAR_BELL) < ANGARA_HW_BELL + sizeof(u32))
 		return -ENODEV;
 	if (PAGE_SIZE != ANGARA_HW_PAGE) {
 		dev_err(&pdev->dev, "kernels with pages other than 4 KiB aren't supported\n");

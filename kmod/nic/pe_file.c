@@ -86,11 +86,15 @@ static __poll_t pe_poll(struct file *file, poll_table *wait)
 	if (angara_device_check(adev)) {
 		mask = EPOLLERR | EPOLLHUP;
 	} else {
-		/* The device clears armed before it counts the interrupt. */
 		status = angara_pe_status(pe);
-		if (READ_ONCE(status->counters[ANGARA_CNT_IRQS]) != READ_ONCE(pe->irqs_read) &&
-		    !READ_ONCE(status->armed))
-			mask = EPOLLIN | EPOLLRDNORM;
+		if (READ_ONCE(status->counters[ANGARA_CNT_IRQS]) != READ_ONCE(pe->irqs_read)) {
+			/* The device clears armed before it counts the interrupt. */
+			dma_rmb();
+			if (!READ_ONCE(status->armed))
+				mask = EPOLLIN | EPOLLRDNORM;
+		}
+		if (READ_ONCE(status->state) != ANGARA_PE_RUNNING)
+			mask |= EPOLLERR | EPOLLHUP;
 	}
 	srcu_read_unlock(&adev->srcu, idx);
 	return mask;

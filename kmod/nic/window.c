@@ -37,8 +37,10 @@ void angara_window_cleanup(struct angara_pe *pe)
 	if (window->table)
 		dma_free_coherent(&adev->pdev->dev, window->npages * sizeof(__le64), window->table,
 				  window->table_dma);
-	for (i = 0; i < window->npages && window->committed; i++)
+	for (i = 0; i < window->npages && window->committed; i++) {
 		angara_buf_free(adev, &window->bufs[i]);
+		cond_resched();
+	}
 	kvfree(window->bufs);
 	window->bufs = NULL;
 	angara_count(adev, window_pages, -(s64)window->committed);
@@ -103,6 +105,8 @@ static void window_publish(struct angara_pe *pe, u32 first, u32 last, const stru
 	struct angara_window *window = &pe->window;
 	u32 i;
 
+	/* The device may read an entry before it is told: the pages are zero by then. */
+	dma_wmb();
 	for (i = first; i < last; i++) {
 		if (window->bufs[i].page)
 			continue;

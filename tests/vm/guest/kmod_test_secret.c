@@ -205,8 +205,10 @@ static unsigned file_scan(const frames_t *frames, const char *path, unsigned *fi
 {
     static char text[1 << 20];
     int         fd     = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    int         is_log = strcmp(path, "/dev/kmsg") == 0;
     size_t      length = 0;
     ssize_t     count;
+    char       *head_end;
 
     if (fd < 0) {
         return 0;
@@ -214,6 +216,10 @@ static unsigned file_scan(const frames_t *frames, const char *path, unsigned *fi
     /* The kernel's log is read by records. */
     while (length < sizeof(text) - 9000 &&
            ((count = read(fd, text + length, 8192)) > 0 || (count < 0 && errno == EPIPE))) {
+        if (count > 0 && is_log && (head_end = memchr(text + length, ';', (size_t)count))) {
+            /* Microseconds look like an address. */
+            memset(text + length, ' ', (size_t)(head_end - text) - length);
+        }
         length += count > 0 ? (size_t)count : 0;
     }
     text[length] = '\0';
@@ -366,7 +372,7 @@ void test_secrets(void)
     OK_SAY(words_scan(&frames, &reg[0], sizeof(reg[0]), 0) == 0, "nor the answer to MR_REG");
     OK_SAY(told_scan(&frames, told, TOLD - TOLD_ROOT, 1, &files) == 0, "nor what a user can read");
     OK_SAY(files >= 12, "which are files like those of sysfs");
-    MUST(run("dmesg | grep angara >" MESSAGES));
+    MUST(run("dmesg --notime | grep angara >" MESSAGES));
     OK_SAY(told_scan(&frames, told + TOLD - TOLD_ROOT, TOLD_ROOT, 0, &files) == 0,
            "nor debugfs, the trace and the messages");
     OK_SAY(files >= 5, "which root can read");

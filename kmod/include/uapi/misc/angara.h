@@ -142,8 +142,8 @@ struct angara_ioc_window_commit {
 
 /*
  * poll() on the PE file: EPOLLIN after an interrupt of an armed PE until the next arm or read();
- * EPOLLERR | EPOLLHUP when the device has gone. read() of 8 bytes gives the number of interrupts
- * since the last read (EAGAIN if 0 and O_NONBLOCK), as an eventfd does.
+ * EPOLLERR | EPOLLHUP when the device or the PE has gone or failed. read() of 8 bytes gives the
+ * number of interrupts since the last read (EAGAIN if 0 and O_NONBLOCK), as an eventfd does.
  */
 
 /**
