@@ -78,6 +78,7 @@ class Cluster:
         self.printed = 0
         self.selector = None
         self.began = self.deadline = 0.0
+        self.stop_seconds = STOP_SECONDS
         self.build = build_folder()
         pid = os.getpid()
         # A multicast group of its own for each run: nobody else has this process's number.
@@ -230,7 +231,7 @@ class Cluster:
             self.output_pass()
         for vm in self.vms[1:]:
             vm.tell("stop")
-        self.deadline = time.monotonic() + (0 if self.timed_out else STOP_SECONDS)
+        self.deadline = time.monotonic() + (0 if self.timed_out else self.stop_seconds)
         for vm in self.vms[1:]:
             self.wait_vm(vm)
         if self.timed_out:
