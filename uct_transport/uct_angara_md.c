@@ -165,44 +165,58 @@ void uct_angara_mem_deregister(uct_angara_mem_t *mem)
     }
 }
 
-/*
- * UCP keeps handles of its own (ucp_mem_map()) and drops them as it learns that memory was
- * unmapped. What it doesn't learn of is noticed here: whoever asks for a key gets one of the memory
- * of now. The older region stays with the handle, as its key may be in use.
- */
-static ucs_status_t uct_angara_mem_renew(uct_angara_md_t *md, uct_angara_mem_t *mem)
+/* The older region stays with the handle, as its key may be in use. */
+static angara_status_t uct_angara_mem_replace(uct_angara_md_t *md, uct_angara_mem_t *mem,
+                                              int is_written)
 {
-    ucs_status_t      status = UCS_OK;
     uct_angara_mem_t *old;
+    angara_status_t   status;
     int               is_read_only;
     angara_mr_h       mr;
 
     old = ucs_malloc(sizeof(*old), "angara_mem_older");
     if (old == NULL) {
-        return UCS_ERR_NO_MEMORY;
+        return ANGARA_ERR_NO_MEMORY;
     }
 
+    status = uct_angara_mr_register(md, mem->address, mem->length, mem->flags, &mr, &is_read_only);
+    if ((status == ANGARA_OK) && is_read_only && is_written) {
+        angara_mr_deregister(mr);
+        status = ANGARA_ERR_RIGHTS;
+    }
+    if (status != ANGARA_OK) {
+        ucs_free(old);
+        return status;
+    }
+
+    *old              = *mem;
+    mem->is_read_only = is_read_only;
+    mem->older        = old;
+    mem->mr           = mr;
+    return ANGARA_OK;
+}
+
+/*
+ * UCP and users keep handles and drop them as they learn that memory was unmapped. What they don't
+ * learn of is noticed here: whoever asks for a key, or posts an operation, gets the memory of now.
+ */
+ucs_status_t uct_angara_mem_renew(uct_angara_md_t *md, uct_angara_mem_t *mem, int is_written)
+{
+    angara_status_t status = ANGARA_OK;
+
     pthread_mutex_lock(&md->reuse_lock);
-    if (angara_mr_is_stale(mem->mr)) { /* still: another thread may have been here */
-        status = uct_angara_status(
-            uct_angara_mr_register(md, mem->address, mem->length, mem->flags, &mr, &is_read_only));
-        if (status == UCS_OK) {
-            *old              = *mem;
-            mem->is_read_only = is_read_only;
-            mem->older        = old;
-            mem->mr           = mr;
-            old               = NULL;
-        }
+    /* still: another thread may have been here */
+    if (!uct_angara_mem_is_good(mem, is_written)) {
+        status = uct_angara_mem_replace(md, mem, is_written);
     }
     pthread_mutex_unlock(&md->reuse_lock);
-    ucs_free(old);
-    if (status != UCS_OK) {
-        ucs_error("angara: %p..%p was unmapped or remapped since it was registered, and can't be "
+    if (status != ANGARA_OK) {
+        ucs_error("angara: %p..%p is not the memory any more that was registered%s, and can't be "
                   "registered again: %s",
                   mem->address, UCS_PTR_BYTE_OFFSET(mem->address, mem->length),
-                  ucs_status_string(status));
+                  is_written ? ", or not writable" : "", angara_strerror(status));
     }
-    return status;
+    return uct_angara_status(status);
 }
 
 /* Take a registration back. After this nobody can reach the memory any more. */
@@ -348,8 +362,8 @@ ucs_status_t uct_angara_md_mkey_pack(UCT_ANGARA_MKEY_PACK_ARGS)
     ucs_status_t             status;
 
     (void)params;
-    if (ucs_unlikely(angara_mr_is_stale(mem->mr))) {
-        status = uct_angara_mem_renew(ucs_derived_of(tl_md, uct_angara_md_t), mem);
+    if (ucs_unlikely(!uct_angara_mem_is_good(mem, 0))) {
+        status = uct_angara_mem_renew(ucs_derived_of(tl_md, uct_angara_md_t), mem, 0);
         if (status != UCS_OK) {
             return status;
         }

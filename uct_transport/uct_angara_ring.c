@@ -422,6 +422,7 @@ static int uct_angara_rx_segments_here(const uct_angara_rx_t *rx, uint32_t slots
         }
     }
 
+    angara_fence_landed();
     return 1;
 }
 
@@ -490,6 +491,7 @@ unsigned uct_angara_rx_drain(uct_angara_iface_t *iface, uct_angara_rx_t *rx, uns
             break;
         }
 
+        angara_fence_landed();
         length = (hdr >> UCT_ANGARA_HDR_LEN_SHIFT) & UCT_ANGARA_HDR_LEN_MASK;
         if (ucs_likely((length <= rx->eager_max) && !(hdr & UCT_ANGARA_HDR_KIND))) {
             data = (char *)rx->next + sizeof(uint64_t);

@@ -119,6 +119,27 @@ static ucs_status_t uct_angara_zcopy_post(uct_angara_peer_t *peer, angara_batch_
     return uct_angara_rma_posted(peer, status, (op == ANGARA_BATCH_GET) ? "get" : "put");
 }
 
+/* The local ends are what they were registered as, or are registered again: nothing is posted yet.
+ */
+static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_zcopy_check(uct_angara_peer_t *peer,
+                                                               angara_batch_op_t  op,
+                                                               const uct_iov_t *iov, size_t iovcnt)
+{
+    int               is_written = (op == ANGARA_BATCH_GET);
+    ucs_status_t      status     = UCS_OK;
+    uct_angara_mem_t *mem;
+    size_t            i;
+
+    for (i = 0; (i < iovcnt) && (status == UCS_OK); ++i) {
+        mem = iov[i].memh;
+        if (ucs_unlikely((uct_iov_get_length(&iov[i]) > 0) &&
+                         !uct_angara_mem_is_good(mem, is_written))) {
+            status = uct_angara_mem_renew(uct_angara_iface_md(peer->iface), mem, is_written);
+        }
+    }
+    return status;
+}
+
 /*
  * Post the pieces, or leave a short transfer to the batch. Before the first one "no resource" means
  * that nothing was started; after it the others must follow, so they wait for room here.
@@ -174,6 +195,11 @@ static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_zcopy(uct_ep_h tl_ep, angara_
     int                is_batched;
 
     status = uct_angara_peer_check_rma(peer);
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
+    }
+
+    status = uct_angara_zcopy_check(peer, dir, iov, iovcnt);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }

@@ -58,6 +58,8 @@ static const struct angara_ioctl memreg_ioctls[] = {
 	  memreg_reg_ioctl },
 	{ ANGARA_IOC_MR_DEREG, sizeof(struct angara_ioc_mr_dereg),
 	  sizeof(struct angara_ioc_mr_dereg), 0, memreg_dereg_ioctl },
+	{ ANGARA_IOC_MR_CHECK, sizeof(struct angara_ioc_mr_check),
+	  sizeof(struct angara_ioc_mr_check), 0, memreg_check_ioctl },
 };
 
 static long memreg_ioctl(struct file *file, unsigned int cmd, unsigned long arg)

@@ -10,15 +10,17 @@
  *
  * A region ends once, by whoever claims it: takes it out of its file's xarray, leaving the handle
  * reserved. Four want to: the deregistration call, the end of the file, the end of the mm, the
- * removal of the device. Its handle becomes free when its mmu notifier is gone: a late
- * invalidation can't mark the next region of that handle stale.
+ * removal of the device. A fifth, the check of a stale region, claims it and puts it back. Its
+ * handle becomes free when its mmu notifier is gone: a late invalidation can't mark the next region
+ * of that handle stale.
  *
  * Order of the end: claimed, angara_mr_destroy() (the device acknowledges, unmapped), notifier
  * removed, unpinned, out of the device's list, handle free, file told.
  *
  * Stale words: set by the mmu notifier without a lock, read by the owner through a read-only
- * mapping. 0 to 1 when the addresses of a region may mean other memory than was pinned; back to 0
- * at the next registration of the handle.
+ * mapping. MEMREG_STALE when the addresses of a region may mean other memory than was pinned; 0
+ * again at the next registration of the handle, or when a check finds that nothing has changed. The
+ * word is MEMREG_CHECKED meanwhile: if the notifier doesn't overwrite that, nothing came between.
  *
  * Locks, outermost first. Neither is held across pinning, user copies or a wait for the device.
  *
@@ -46,6 +48,10 @@
 #define MEMREG_STALE_WORDS	(PAGE_SIZE / sizeof(u32))
 #define MEMREG_STALE_PAGES	DIV_ROUND_UP(ANGARA_MR_HANDLES_MAX, MEMREG_STALE_WORDS)
 
+/* Values of a stale word that aren't 0. */
+#define MEMREG_STALE		1
+#define MEMREG_CHECKED		2
+
 /* Rights with which the device writes to the region. */
 #define MEMREG_ACCESS_WRITE \
 	(ANGARA_MR_REMOTE_WRITE | ANGARA_MR_REMOTE_ATOMIC | ANGARA_MR_LOCAL_WRITE)
@@ -57,6 +63,7 @@
 	X(pinned_pages)		/* now */					\
 	X(leaked_pages)		/* pinned for ever: see ANGARA_IOC_MR_DEREG */	\
 	X(stale)		/* regions that became stale */			\
+	X(stale_cleared)	/* and turned out to be as they were */		\
 	X(pin_repeated)		/* the mapping changed while it was pinned */	\
 	X(calls_refused)
 
@@ -148,6 +155,7 @@ void memreg_users_wait(struct memreg_users *users);
 
 int memreg_reg_ioctl(struct angara_call *call);
 int memreg_dereg_ioctl(struct angara_call *call);
+int memreg_check_ioctl(struct angara_call *call);
 /* Become the one who ends the region, if it (still) has that handle. */
 bool memreg_region_claim(struct memreg_file *file, u32 handle, struct memreg_region *region);
 int memreg_region_destroy(struct memreg_region *region);
@@ -158,12 +166,16 @@ void memreg_file_drain(struct memreg_file *file);
 
 int memreg_pin(struct memreg_region *region);
 void memreg_unpin(struct memreg_region *region);
+/* Are the pinned pages what is mapped at the addresses now? Of a region of the current mm. */
+bool memreg_pages_same(struct memreg_region *region);
 
 /* ---- stale.c --------------------------------------------------------------------------------- */
 
 /* The word of a handle, or NULL: no memory. */
 u32 *memreg_stale_word(struct memreg_file *file, u32 handle);
 void memreg_stale_free(struct memreg_file *file);
+/* The region is stale: is it really? Its word is 0 again if not. The caller has claimed it. */
+bool memreg_stale_check(struct memreg_region *region);
 int memreg_mmap(struct file *file, struct vm_area_struct *vma);
 extern const struct mmu_interval_notifier_ops memreg_notifier_ops;
 

@@ -174,6 +174,41 @@ unpin:
 	return ret;
 }
 
+/* Compare a chunk with what the iterator comes to. Nothing is faulted in. */
+static bool chunk_is_same(struct sg_page_iter *iter, struct page **pages, unsigned long addr,
+			  int count)
+{
+	bool same = true;
+	int got, i;
+
+	got = get_user_pages_fast_only(addr, count, 0, pages);
+	for (i = 0; i < got; i++) {
+		same = same && __sg_page_iter_next(iter) && sg_page_iter_page(iter) == pages[i];
+		put_page(pages[i]);
+	}
+	return same && got == count;
+}
+
+bool memreg_pages_same(struct memreg_region *region)
+{
+	unsigned long addr = region->addr & PAGE_MASK, done = 0, count;
+	struct sg_page_iter iter;
+	struct page **pages;
+	bool same = true;
+
+	pages = (struct page **)__get_free_page(GFP_KERNEL_ACCOUNT);
+	if (!pages)
+		return false;
+	__sg_page_iter_start(&iter, region->sgt.sgt.sgl, region->sgt.sgt.orig_nents, 0);
+	for (; same && done < region->npages; done += count) {
+		count = min_t(unsigned long, CHUNK, region->npages - done);
+		same = chunk_is_same(&iter, pages, addr + (done << PAGE_SHIFT), count);
+		cond_resched();
+	}
+	free_page((unsigned long)pages);
+	return same;
+}
+
 void memreg_unpin(struct memreg_region *region)
 {
 	unpin_all(region);

@@ -202,6 +202,26 @@ put_domain:
 
 /* ---- end ------------------------------------------------------------------------------------- */
 
+/* Give a claimed region back. -ENODEV: the device is being removed, and the region has ended. */
+static int region_unclaim(struct memreg_region *region)
+{
+	struct memreg_device *mdev = region->mdev;
+	struct memreg_file *file = region->file;
+	bool dying;
+
+	mutex_lock(&mdev->lock);
+	dying = mdev->dying;
+	if (!dying)
+		/* Can't fail: the slot is there. */
+		xa_store(&file->regions, region->handle, region, GFP_KERNEL);
+	mutex_unlock(&mdev->lock);
+	if (!dying)
+		return 0;
+	/* The removal has passed it by, and waits. */
+	memreg_region_destroy(region);
+	return -ENODEV;
+}
+
 bool memreg_region_claim(struct memreg_file *file, u32 handle, struct memreg_region *region)
 {
 	/* The handle stays reserved. No allocation: the slot is there. */
@@ -253,4 +273,22 @@ int memreg_dereg_ioctl(struct angara_call *call)
 	if (!region || !memreg_region_claim(file, arg->handle, region))
 		return -ENOENT;
 	return memreg_region_destroy(region);
+}
+
+int memreg_check_ioctl(struct angara_call *call)
+{
+	struct memreg_file *file = call->file->private_data;
+	struct angara_ioc_mr_check *arg = call->arg;
+	struct memreg_region *region;
+	int ret;
+
+	if (arg->stale)
+		return -EINVAL;
+	/* What was loaded is only compared until it is claimed. */
+	region = xa_load(&file->regions, arg->handle);
+	if (!region || !memreg_region_claim(file, arg->handle, region))
+		return -ENOENT;
+	arg->stale = READ_ONCE(*region->stale) ? memreg_stale_check(region) : 0;
+	ret = region_unclaim(region);
+	return ret ? ret : angara_call_reply(call);
 }

@@ -64,7 +64,7 @@ static bool memreg_invalidate(struct mmu_interval_notifier *notifier,
 	mmu_interval_set_seq(notifier, seq);
 	/* Pairs with the one in region_pin(). */
 	smp_mb();
-	if (!xchg(region->stale, 1))
+	if (!xchg(region->stale, MEMREG_STALE))
 		memreg_count(stale, 1);
 	return true;
 }
@@ -72,6 +72,26 @@ static bool memreg_invalidate(struct mmu_interval_notifier *notifier,
 const struct mmu_interval_notifier_ops memreg_notifier_ops = {
 	.invalidate = memreg_invalidate,
 };
+
+/*
+ * An invalidation that began before the word was changed is waited for, a later one changes it
+ * back. The owner sees a word that isn't 0 until it is known that nothing has changed.
+ */
+bool memreg_stale_check(struct memreg_region *region)
+{
+	if (cmpxchg(region->stale, MEMREG_STALE, MEMREG_CHECKED) != MEMREG_STALE)
+		return READ_ONCE(*region->stale);
+	/* The cmpxchg() pairs with the barrier in memreg_invalidate(). */
+	mmu_interval_read_begin(&region->notifier);
+	if (!memreg_pages_same(region)) {
+		cmpxchg(region->stale, MEMREG_CHECKED, MEMREG_STALE);
+		return true;
+	}
+	if (cmpxchg(region->stale, MEMREG_CHECKED, 0) != MEMREG_CHECKED)
+		return true;
+	memreg_count(stale_cleared, 1);
+	return false;
+}
 
 /* ---- the owner's mapping --------------------------------------------------------------------- */
 

@@ -76,8 +76,8 @@ int angara_device_check_dma(struct angara_device *adev)
 EXPORT_SYMBOL_GPL(angara_device_check_dma);
 
 /*
- * The device must see what users write from now on, without being told. Each segment is asked about:
- * a hypervisor may bounce any that isn't contiguous for the machine.
+ * The device must see what users write from now on, without being told. Each segment is asked
+ * about: a hypervisor may bounce any that isn't contiguous for the machine.
  */
 static int mr_check_coherent(const struct angara_mr *mr)
 {

@@ -129,6 +129,7 @@ void emu_pe_fail(emu_pe_t *pe, const char *why)
         emu_log(pe->node, 'X', (int)pe->index, NULL, 0, "%s", why);
         pe->state = ANGARA_PE_FAILED;
         pe->dirty = 1;
+        emu_event_wake(pe);
     }
 }
 

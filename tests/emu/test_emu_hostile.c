@@ -36,9 +36,17 @@ static void renew(net_t *net)
     pe_flush(&net->a, FAR);
 }
 
+/* Its owner sleeps: it is woken, as nothing else will come. */
 static void bad_desc(net_t *net, struct angara_desc desc)
 {
-    pe_post(&net->a, &desc);
+    pe_t    *pe = &net->a;
+    uint64_t irqs;
+
+    pe_arm(pe);
+    irqs = *(const volatile __u64 *)&pe->status->counters[ANGARA_CNT_IRQS];
+    pe_post(pe, &desc);
+    wait_failed(pe);
+    WAIT_FOR(*(const volatile __u64 *)&pe->status->counters[ANGARA_CNT_IRQS] == irqs + 1);
     renew(net);
 }
 

@@ -91,6 +91,7 @@ CONSTANT(ANGARA_MR_LOCAL_WRITE, 8);
 CONSTANT(ANGARA_MR_HOST, 0);
 CONSTANT(ANGARA_IOC_MR_REG, 0xa640);
 CONSTANT(ANGARA_IOC_MR_DEREG, 0xa641);
+CONSTANT(ANGARA_IOC_MR_CHECK, 0xa642);
 CONSTANT(ANGARA_MR_HANDLES_MAX, 262144);
 
 STRUCT(angara_ioc_info, 96);
@@ -213,6 +214,11 @@ FIELD(angara_ioc_mr_dereg, size, 0, 4);
 FIELD(angara_ioc_mr_dereg, flags, 4, 4);
 FIELD(angara_ioc_mr_dereg, handle, 8, 4);
 FIELD(angara_ioc_mr_dereg, reserved, 12, 4);
+STRUCT(angara_ioc_mr_check, 16);
+FIELD(angara_ioc_mr_check, size, 0, 4);
+FIELD(angara_ioc_mr_check, flags, 4, 4);
+FIELD(angara_ioc_mr_check, handle, 8, 4);
+FIELD(angara_ioc_mr_check, stale, 12, 4);
 
 /* ---- angara_hw.h ----------------------------------------------------------------------------- */
 

@@ -160,6 +160,49 @@ static void read_only(ut_t *t)
 }
 
 /*
+ * What can't be written isn't the destination of a get: that is refused, with no harm to others.
+ * Once it can be, the same handle will do.
+ */
+static void destination(ut_t *t)
+{
+    uct_iov_t   iov = {.length = RO_SIZE, .count = 1};
+    ut_remote_t remotes[UT_MAX_RANKS];
+    ut_comp_t   comp;
+    ut_mem_t    mem;
+    unsigned    i;
+
+    setenv("UCX_ANGARA_RCACHE", t->arg, 1);
+    ut_open(t);
+    ut_mem_init(t, &mem, UT_MEM_PRIVATE, RO_SIZE);
+    ut_fill(mem.addr, RO_SIZE, 7 + (unsigned)t->rank);
+    ut_mem_exchange(t, &mem, remotes);
+    if (t->rank == 1) {
+        iov.buffer = ro_map(RO_SIZE);
+        ut_fill(iov.buffer, RO_SIZE, 99);
+        ro_protect(iov.buffer, 0);
+        CHECK_OK(uct_md_mem_reg(t->md, iov.buffer, RO_SIZE, UCT_MD_MEM_ACCESS_RMA, &iov.memh));
+        for (i = 0; i < 3; ++i) {
+            ut_comp_init(&comp, 1);
+            CHECK_STATUS(uct_ep_get_zcopy(t->ep[0], &iov, 1, remotes[0].addr, remotes[0].key.rkey,
+                                          &comp.super),
+                         UCS_ERR_INVALID_ADDR);
+        }
+        CHECK_DATA(iov.buffer, RO_SIZE, 99);
+        ro_protect(iov.buffer, 1);
+        COMPLETE_OK(
+            t, &comp,
+            uct_ep_get_zcopy(t->ep[0], &iov, 1, remotes[0].addr, remotes[0].key.rkey, &comp.super));
+        CHECK_DATA(iov.buffer, RO_SIZE, 7);
+        CHECK_OK(uct_md_mem_dereg(t->md, iov.memh));
+        munmap(iov.buffer, RO_SIZE);
+    }
+    ut_barrier(t);
+    ut_remotes_release(t, remotes);
+    ut_mem_cleanup(t, &mem);
+    ut_close(t);
+}
+
+/*
  * The cache merges ranges that overlap: that one part can't be written takes nothing from the
  * other.
  */
@@ -196,6 +239,13 @@ static void neighbours(ut_t *t)
     ut_close(t);
 }
 
+static void test_destination(void **state)
+{
+    (void)state;
+    ut_run(2, destination, "n");
+    ut_run(2, destination, "y");
+}
+
 static void test_read_only(void **state)
 {
     (void)state;
@@ -217,6 +267,7 @@ static void test_neighbours(void **state)
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_destination),
         cmocka_unit_test(test_read_only),
         cmocka_unit_test(test_read_only_cached),
         cmocka_unit_test(test_neighbours),

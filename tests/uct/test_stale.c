@@ -240,6 +240,55 @@ static void local(ut_t *t)
     ut_close(t);
 }
 
+/* The same with a handle that is kept, in both directions, in several pieces. */
+static void kept_local(ut_t *t)
+{
+    unsigned    rounds = ut_rounds(12), i;
+    uct_iov_t   iov[2] = {{.buffer = stale_map(), .length = STALE_SIZE, .count = 1},
+                          {.length = STALE_SIZE, .count = 1}};
+    ut_remote_t remotes[UT_MAX_RANKS];
+    ut_comp_t   comp;
+    uint64_t    key;
+    ut_mem_t    mem, still;
+
+    setenv("UCX_ANGARA_RCACHE", t->arg, 1);
+    ut_open(t);
+    ut_mem_init(t, &mem, UT_MEM_PRIVATE, 2 * STALE_SIZE);
+    ut_mem_init(t, &still, UT_MEM_PRIVATE, STALE_SIZE);
+    ut_mem_exchange(t, &mem, remotes);
+    CHECK_OK(uct_md_mem_reg(t->md, iov[0].buffer, STALE_SIZE, UCT_MD_MEM_ACCESS_ALL, &iov[0].memh));
+    iov[1].buffer = still.addr;
+    iov[1].memh   = still.memh;
+    for (i = 1; i <= rounds; ++i) {
+        if (t->rank == 1) {
+            key = stale_key(iov[0].memh);
+            stale_replace(iov[0].buffer, (stale_way_t)(i % STALE_WAYS), key);
+            ut_fill(iov[0].buffer, STALE_SIZE, i);
+            ut_fill(still.addr, STALE_SIZE, i + 100);
+            COMPLETE_OK(t, &comp,
+                        uct_ep_put_zcopy(t->ep[0], iov, 1 + i % 2, remotes[0].addr,
+                                         remotes[0].key.rkey, &comp.super));
+            CHECK(stale_key(iov[0].memh) != key);
+            stale_replace(iov[0].buffer, (stale_way_t)(i % STALE_WAYS), stale_key(iov[0].memh));
+            COMPLETE_OK(t, &comp,
+                        uct_ep_get_zcopy(t->ep[0], iov, 1, remotes[0].addr, remotes[0].key.rkey,
+                                         &comp.super));
+            CHECK_DATA(iov[0].buffer, STALE_SIZE, i);
+        }
+        ut_barrier(t);
+        if (t->rank == 0) {
+            CHECK_DATA(mem.addr, STALE_SIZE, i);
+            CHECK((i % 2 == 0) || ut_matches((char *)mem.addr + STALE_SIZE, STALE_SIZE, i + 100));
+        }
+        ut_barrier(t);
+    }
+    CHECK_OK(uct_md_mem_dereg(t->md, iov[0].memh));
+    ut_remotes_release(t, remotes);
+    ut_mem_cleanup(t, &still);
+    ut_mem_cleanup(t, &mem);
+    ut_close(t);
+}
+
 /* Somebody still uses the stale registration: it is his, and nobody else's any more. */
 static void in_use(ut_t *t)
 {
@@ -326,6 +375,13 @@ static void test_local(void **state)
     ut_run(2, local, NULL);
 }
 
+static void test_kept_local(void **state)
+{
+    (void)state;
+    ut_run(2, kept_local, "y");
+    ut_run(2, kept_local, "n");
+}
+
 static void test_in_use(void **state)
 {
     (void)state;
@@ -348,9 +404,9 @@ static void test_never_still(void **state)
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cached),      cmocka_unit_test(test_local),
-        cmocka_unit_test(test_in_use),      cmocka_unit_test(test_kept),
-        cmocka_unit_test(test_never_still),
+        cmocka_unit_test(test_cached),     cmocka_unit_test(test_local),
+        cmocka_unit_test(test_kept_local), cmocka_unit_test(test_in_use),
+        cmocka_unit_test(test_kept),       cmocka_unit_test(test_never_still),
     };
 
     return ut_main(argc, argv, "stale", tests, sizeof(tests) / sizeof(tests[0]));

@@ -200,10 +200,12 @@ static int driver(unsigned long request, void *arg)
         {ANGARA_IOC_WINDOW_COMMIT, NIC_FAKE_COMMIT},
         {ANGARA_IOC_MR_REG, NIC_FAKE_REG},
         {ANGARA_IOC_MR_DEREG, NIC_FAKE_DEREG},
+        {ANGARA_IOC_MR_CHECK, NIC_FAKE_CHECK},
     };
-    struct angara_ioc_mr_reg *reg = arg;
-    uint32_t                  version;
-    unsigned                  i = 0;
+    struct angara_ioc_mr_reg   *reg = arg;
+    struct angara_ioc_mr_check *check;
+    uint32_t                    version;
+    unsigned                    i = 0;
 
     while (calls[i].request != request) {
         i++;
@@ -224,6 +226,13 @@ static int driver(unsigned long request, void *arg)
     case NIC_FAKE_REG:
         reg->handle = memreg.handles;
         reg->key    = 0x123456000000ull + ++memreg.handles;
+        break;
+    case NIC_FAKE_CHECK:
+        check        = arg;
+        check->stale = !nic_fake.same;
+        if (nic_fake.same) {
+            memreg.stale[check->handle] = 0;
+        }
         break;
     default:
         break;

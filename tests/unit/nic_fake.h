@@ -23,6 +23,7 @@ typedef enum {
     NIC_FAKE_COMMIT,
     NIC_FAKE_REG,
     NIC_FAKE_DEREG,
+    NIC_FAKE_CHECK,
     NIC_FAKE_CALLS
 } nic_fake_call_t;
 
@@ -36,6 +37,7 @@ typedef struct {
     int                    stuck;         /* the device does nothing any more */
     uint32_t               fail_at;       /* so many descriptors fetched: it fails at the next */
     int32_t                notify_status; /* outcome of notify puts */
+    int                    same;          /* stale regions turn out to be as they were */
     /* read by it */
     char     log[4096]; /* what was logged */
     unsigned pair_sets; /* ANGARA_OP_PAIR performed */

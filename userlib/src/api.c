@@ -190,8 +190,9 @@ uint64_t angara_mr_key(angara_mr_h mr)
 /* A forked child has no mapping of the word, and no use for the region. */
 int angara_mr_is_stale(angara_mr_h mr)
 {
-    return mr->stale != NULL && (check_domain(mr->dom) != ANGARA_OK ||
-                                 __atomic_load_n(mr->stale, __ATOMIC_ACQUIRE) != 0);
+    return mr->stale != NULL &&
+           (check_domain(mr->dom) != ANGARA_OK ||
+            (__atomic_load_n(mr->stale, __ATOMIC_ACQUIRE) != 0 && mr->dom->ops->mr_is_stale(mr)));
 }
 
 void angara_mr_range(angara_mr_h mr, void **addr_p, size_t *length_p)

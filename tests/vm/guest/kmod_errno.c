@@ -281,6 +281,25 @@ static void test_mr_dereg(int domain, int memreg)
     REFUSED(MR_DEREG, ENOENT, "twice", mr_dereg(memreg, reg.handle));
 }
 
+static void test_mr_check(int domain, int memreg)
+{
+    static char                memory[8];
+    struct angara_ioc_mr_reg   reg;
+    struct angara_ioc_mr_check check = {.size = sizeof(check)}, bad;
+
+    MUST(mr_reg(memreg, domain, memory, sizeof(memory), 0, &reg) == 0);
+    check.handle = reg.handle;
+    common_refused("MR_CHECK", memreg, ANGARA_IOC_MR_CHECK, &check, sizeof(check));
+    bad       = check;
+    bad.stale = 1;
+    REFUSED(MR_CHECK, EINVAL, "a result that isn't 0", ioctl(memreg, ANGARA_IOC_MR_CHECK, &bad));
+    REFUSED(MR_CHECK, ENOENT, "never given", mr_check(memreg, reg.handle + 1));
+    REFUSED(MR_CHECK, ENOENT, "no handle at all", mr_check(memreg, ~0u));
+    MUST(mr_check(memreg, reg.handle) == 0);
+    MUST(mr_dereg(memreg, reg.handle) == 0);
+    REFUSED(MR_CHECK, ENOENT, "not any more", mr_check(memreg, reg.handle));
+}
+
 /* Where the modules were loaded with a small table. */
 static void test_mr_full(int domain, int memreg)
 {
@@ -320,6 +339,7 @@ int main(void)
     test_window_commit(pe.fd);
     test_mr_reg(domain, memreg);
     test_mr_dereg(domain, memreg);
+    test_mr_check(domain, memreg);
     test_mr_full(domain, memreg);
     return tap_finish();
 }

@@ -41,6 +41,7 @@ static const struct {
      "MR_REG",
      {ENOMEM, EDQUOT, ENOSPC, EOPNOTSUPP}},
     {ANGARA_IOC_MR_DEREG, MEMREG, sizeof(struct angara_ioc_mr_dereg), "MR_DEREG", {ENOENT}},
+    {ANGARA_IOC_MR_CHECK, MEMREG, sizeof(struct angara_ioc_mr_check), "MR_CHECK", {ENOENT}},
 };
 #define CALLS (sizeof(calls) / sizeof(calls[0]))
 

@@ -390,11 +390,15 @@ static void dereg_twice(int domain)
     munmap(at, 4 * PAGE);
 }
 
+/* ---- remapping ------------------------------------------------------------------------------- */
+
 typedef struct {
     char    *at;
     unsigned pages;
     unsigned changes;
     unsigned before_us;
+    int      is_back; /* what is taken away is put back */
+    int      is_done; /* all changes have been made; atomic */
 } remapper_t;
 
 static void *remap_run(void *arg)
@@ -405,21 +409,28 @@ static void *remap_run(void *arg)
     for (unsigned i = 0; i < r->changes; ++i) {
         char *page = r->at + draw(r->pages) * PAGE;
 
-        if (i % 2 == 0) {
+        if (r->is_back) {
+            char *away = pages_map(1);
+
+            MUST(mremap(page, PAGE, PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, away) == away);
+            MUST(mremap(away, PAGE, PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, page) == page);
+            continue;
+        } else if (i % 2 == 0) {
             madvise(page, PAGE, MADV_DONTNEED);
         } else if (mmap(page, PAGE, RW, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != page) {
             _exit(1);
         }
         *(volatile unsigned *)(void *)page = i + 77;
     }
+    __atomic_store_n(&r->is_done, 1, __ATOMIC_RELEASE);
     return NULL;
 }
 
 /*
- * Memory is remapped while it is being registered. A region that isn't stale afterwards has the
- * pages that the program has.
+ * Memory is remapped while it is being registered, or while a region of it is being checked. A
+ * region that isn't stale afterwards has the pages that the program has.
  */
-static void remap_while_registering(int domain)
+static void remap_under_way(int domain, int checking)
 {
     enum { ROUNDS = 120, PAGES = 24 };
     int                      memreg = memreg_open(), far_domain = domain_open();
@@ -436,22 +447,36 @@ static void remap_while_registering(int domain)
     pair_set(&near, 0, near.info.node, &far);
     MUST(mr_reg(memreg, domain, stage, PAGES * PAGE, ANGARA_MR_LOCAL_WRITE, &stage_reg) == 0);
     for (unsigned i = 0; i < ROUNDS; ++i) {
-        remapper_t r = {pages_map(PAGES), PAGES, draw(4), draw(4000)};
+        remapper_t r = {pages_map(PAGES), PAGES, draw(4), draw(4000), checking && draw(3) != 0, 0};
         pthread_t  thread;
         unsigned   is_stale;
 
         memset(r.at, (int)i, PAGES * PAGE);
+        if (checking) {
+            MUST(mr_reg(memreg, far_domain, r.at, PAGES * PAGE, ALL, &reg) == 0);
+            r.changes += 1;
+            r.before_us /= 8;
+        }
         MUST(pthread_create(&thread, NULL, remap_run, &r) == 0);
-        MUST(mr_reg(memreg, far_domain, r.at, PAGES * PAGE, ALL, &reg) == 0);
+        if (checking) {
+            while (!__atomic_load_n(&r.is_done, __ATOMIC_ACQUIRE)) {
+                MUST(mr_check(memreg, reg.handle) >= 0);
+            }
+            MUST(draw(2) != 0 || mr_check(memreg, reg.handle) >= 0);
+        } else {
+            MUST(mr_reg(memreg, far_domain, r.at, PAGES * PAGE, ALL, &reg) == 0);
+        }
         MUST(pthread_join(thread, NULL) == 0);
-        is_stale = stale[reg.handle];
+        is_stale = stale[reg.handle] != 0;
         outcomes[is_stale]++;
         MUST(transfer(&near, ANGARA_OP_GET, 0, stage_reg.key, 0, reg.key, 0, PAGES * PAGE));
         same += !is_stale && memcmp(stage, r.at, PAGES * PAGE) == 0;
+        MUST(!r.is_back || mr_check(memreg, reg.handle) == 0);
         MUST(mr_dereg(memreg, reg.handle) == 0);
         munmap(r.at, PAGES * PAGE);
     }
-    OK_SAY(same == outcomes[0], "remapped while it is registered: not stale means the same memory");
+    OK_SAY(same == outcomes[0], "remapped while it is %s: not stale means the same memory",
+           checking ? "checked" : "registered");
     OK_SAY(outcomes[0] > 0 && outcomes[1] > 0, "both were seen");
     printf("# %u not stale, %u stale\n", outcomes[0], outcomes[1]);
     pe_close(&near);
@@ -466,14 +491,19 @@ void test_threads(void)
     int domain = domain_open();
 
     dereg_twice(domain);
-    remap_while_registering(domain);
+    remap_under_way(domain, 0);
+    remap_under_way(domain, 1);
     hooks_load();
     delay_add("angara_mr_destroy", 2000);
     dereg_twice(domain);
     delays_clear();
     delay_add("pin_user_pages_fast", 1000);
     delay_add("angara_device_max_segment", 2000); /* between pinning and the look at the word */
-    remap_while_registering(domain);
+    remap_under_way(domain, 0);
+    delays_clear();
+    delay_add("memreg_pages_same", 500);
+    delay_add("free_pages", 200); /* between the comparison and the change of the word */
+    remap_under_way(domain, 1);
     delays_clear();
     hooks_unload();
     close(domain);

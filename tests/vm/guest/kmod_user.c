@@ -144,6 +144,13 @@ int mr_dereg(int memreg, uint32_t handle)
     return ioctl(memreg, ANGARA_IOC_MR_DEREG, &dereg);
 }
 
+int mr_check(int memreg, uint32_t handle)
+{
+    struct angara_ioc_mr_check check = {sizeof(check), 0, handle, 0};
+
+    return ioctl(memreg, ANGARA_IOC_MR_CHECK, &check) == 0 ? (int)check.stale : -1;
+}
+
 double now(void)
 {
     struct timespec ts;

@@ -251,18 +251,19 @@ static void test_window(void)
 
 static void test_regions(int domain, int memreg)
 {
-    static char              from[3 * PAGE] __attribute__((aligned(4096)));
-    static char              to[3 * PAGE] __attribute__((aligned(4096)));
-    struct angara_ioc_mr_reg source  = {.size      = sizeof(source),
-                                        .domain_fd = domain,
-                                        .addr      = (uintptr_t)&from[5],
-                                        .length    = 2 * PAGE};
-    struct angara_ioc_mr_reg target  = source;
-    struct angara_ioc_mr_reg nowhere = source;
-    struct angara_desc       desc    = {.op = ANGARA_OP_PUT, .length = 2 * PAGE, .pio_prod = 1};
-    struct angara_desc       mark    = {.op = ANGARA_OP_MARKER, .operand = 77, .pio_prod = 1};
-    volatile uint32_t       *stale;
-    unsigned                 i;
+    static char                from[3 * PAGE] __attribute__((aligned(4096)));
+    static char                to[3 * PAGE] __attribute__((aligned(4096)));
+    struct angara_ioc_mr_reg   source  = {.size      = sizeof(source),
+                                          .domain_fd = domain,
+                                          .addr      = (uintptr_t)&from[5],
+                                          .length    = 2 * PAGE};
+    struct angara_ioc_mr_reg   target  = source;
+    struct angara_ioc_mr_reg   nowhere = source;
+    struct angara_desc         desc    = {.op = ANGARA_OP_PUT, .length = 2 * PAGE, .pio_prod = 1};
+    struct angara_desc         mark    = {.op = ANGARA_OP_MARKER, .operand = 77, .pio_prod = 1};
+    struct angara_ioc_mr_check check   = {.size = sizeof(check)};
+    volatile uint32_t         *stale;
+    unsigned                   i;
 
     nowhere.addr = 1ull << 32 | source.addr;
     OK(call(memreg, ANGARA_IOC_MR_REG, &nowhere) == -EFAULT);
@@ -286,8 +287,12 @@ static void test_regions(int domain, int memreg)
     OK(word_wait((volatile uint32_t *)&marker[0], 77) && marker[0] == 77);
     OK(same(&to[9], &from[5], 2 * PAGE) && to[8] == 0 && to[9 + 2 * PAGE] == 0);
 
-    stale = map(memreg, 0, PAGE, PROT_READ);
+    check.handle = source.handle;
+    stale        = map(memreg, 0, PAGE, PROT_READ);
     OK(!mapping_failed((void *)stale) && stale[source.handle] == 0);
+    OK(call(memreg, ANGARA_IOC_MR_CHECK, &check) == 0 && check.stale == 0);
+    check.handle = target.handle + 1;
+    OK(call(memreg, ANGARA_IOC_MR_CHECK, &check) == -ENOENT);
     for (i = 0; i < 2; ++i) {
         struct angara_ioc_mr_dereg dereg = {.size   = sizeof(dereg),
                                             .handle = i == 0 ? source.handle : target.handle};

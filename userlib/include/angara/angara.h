@@ -261,11 +261,12 @@ ANGARA_API angara_status_t angara_mem_free(angara_mr_h mr);
 ANGARA_API uint64_t angara_mr_key(angara_mr_h mr);
 
 /**
- * May the addresses of a region mean other memory than when it was registered? Where a region pins
+ * Do the addresses of a region mean other memory than when it was registered? Where a region pins
  * pages (the NIC), peers go on reaching those pages after munmap(), mremap() or
  * madvise(MADV_DONTNEED): whoever keeps regions to use them again has to ask first, and to register
- * anew. The answer can be yes although nothing has changed. No system call.
- * @return non-zero if they may; 0 if not, as always where a region names addresses (soft fabric).
+ * anew. The answer can be yes although nothing has changed. A system call only where the kernel has
+ * marked the region.
+ * @return non-zero if they do; 0 if not, as always where a region names addresses (soft fabric).
  */
 ANGARA_API int angara_mr_is_stale(angara_mr_h mr);
 
@@ -325,7 +326,8 @@ ANGARA_API angara_status_t angara_pe_event_fd(angara_pe_h pe, int *fd_p);
  * Ask for wake-ups. Afterwards re-check rings and markers: what arrived before is not signalled.
  * Also tells peers that write windows directly to call angara_wake().
  * @return ANGARA_OK if armed; ANGARA_INPROGRESS if there are events to be polled first, or
- *         operations that need angara_pe_progress() to go on.
+ *         operations that need angara_pe_progress() to go on; ANGARA_ERR_NO_DEVICE if the NIC has
+ *         gone or failed and all has been told: nothing will come any more.
  */
 ANGARA_API angara_status_t angara_pe_event_arm(angara_pe_h pe);
 

@@ -39,6 +39,20 @@ struct angara_peer_fast {
     uint32_t                 fence;       /**< full fence needed before *armed is read */
 };
 
+/**
+ * After a word in the own window or a marker slot has been read, and before what came in front of
+ * it is: what a NIC stored first is seen first. x86-64 loads in order; on arm64 a load-acquire
+ * orders against other CPUs, not against a device.
+ */
+static inline void angara_fence_landed(void)
+{
+#if defined(__aarch64__)
+    __asm__ volatile("dmb oshld" ::: "memory");
+#else
+    __atomic_thread_fence(__ATOMIC_ACQUIRE);
+#endif
+}
+
 static inline const struct angara_peer_fast *angara_peer_fast(angara_peer_h peer)
 {
     return (const struct angara_peer_fast *)(const void *)peer;
@@ -118,7 +132,10 @@ static inline void angara_wake_if_armed(angara_peer_h peer)
 /** @return non-zero once the marker @a value has arrived in the slot. */
 static inline int angara_marker_arrived(const angara_marker_slot_t *slot, uint64_t value)
 {
-    return (int64_t)(__atomic_load_n(slot, __ATOMIC_ACQUIRE) - value) >= 0;
+    int arrived = (int64_t)(__atomic_load_n(slot, __ATOMIC_ACQUIRE) - value) >= 0;
+
+    angara_fence_landed();
+    return arrived;
 }
 
 #ifdef __cplusplus

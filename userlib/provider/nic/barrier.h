@@ -17,6 +17,7 @@
 #ifndef NIC_BARRIER_H
 #define NIC_BARRIER_H
 
+#include <angara/angara_fast.h>
 #include <stdint.h>
 
 /* Stores to memory that the NIC reads, before a store to the doorbell page. */
@@ -48,9 +49,7 @@ static inline uint32_t nic_load(const volatile uint32_t *word)
 {
     uint32_t value = __atomic_load_n(word, __ATOMIC_ACQUIRE);
 
-#if defined(__aarch64__)
-    __asm__ volatile("dmb oshld" ::: "memory");
-#endif
+    angara_fence_landed();
     return value;
 }
 

@@ -137,18 +137,16 @@ static void table_remove(nic_domain_t *dom, nic_mr_t *mr)
 }
 
 /*
- * A stale word that is set says that the pages may be others by now, not that they are: the kernel
- * also sets it when it tries in vain to move them (khugepaged). In loopback mode the NIC reaches
- * the old pages for sure. Without, there is only the CPU, which goes by the addresses, if they are
- * mapped.
+ * Of a region that is stale, the NIC in loopback mode reaches the old pages. Without, there is only
+ * the CPU, which goes by the addresses, if they are mapped.
  */
-static int is_reachable(const nic_domain_t *dom, const nic_mr_t *mr, const char *start,
-                        uint64_t length, unsigned access)
+static int is_reachable(const nic_domain_t *dom, nic_mr_t *mr, const char *start, uint64_t length,
+                        unsigned access)
 {
     uintptr_t first = (uintptr_t)start & ~(uintptr_t)(NIC_PAGE - 1);
     int       reads = (access & ~(unsigned)ANGARA_ACCESS_REMOTE_READ) == 0;
 
-    if (NIC_LIKELY(nic_load(&dom->stale[mr->handle]) == 0)) {
+    if (NIC_LIKELY(nic_load(&dom->stale[mr->handle]) == 0) || !nic_mr_is_stale(&mr->base)) {
         return 1;
     }
     return !(dom->info.caps & ANGARA_INFO_LOOPBACK) &&
@@ -254,6 +252,15 @@ angara_status_t nic_mr_deregister(angara_mr_h base)
     __atomic_sub_fetch(&dom->base.refs, 1, __ATOMIC_RELEASE);
     free(mr);
     return status;
+}
+
+/* The kernel compares the pages; what it can't tell counts as changed. */
+int nic_mr_is_stale(angara_mr_h mr)
+{
+    struct angara_ioc_mr_check arg = {.size = sizeof(arg), .handle = ((nic_mr_t *)mr)->handle};
+
+    return nic_ioctl(nic_domain(mr->dom)->memreg_fd, ANGARA_IOC_MR_CHECK, &arg) != 0 ||
+           arg.stale != 0;
 }
 
 /* ---- registered memory ----------------------------------------------------------------------- */

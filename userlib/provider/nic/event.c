@@ -260,7 +260,7 @@ angara_status_t nic_event_arm(angara_pe_h base)
         return ANGARA_INPROGRESS;
     }
     if (pe->dead) {
-        return ANGARA_OK; /* the file says so to whoever sleeps on it */
+        return ANGARA_ERR_NO_DEVICE; /* nothing will wake who sleeps now */
     }
     drain_interrupts(pe);
     if (++pe->arm == 0) {
@@ -269,7 +269,7 @@ angara_status_t nic_event_arm(angara_pe_h base)
     if (set_armed(pe, pe->arm) != ANGARA_OK || have_events(pe)) {
         return ANGARA_INPROGRESS;
     }
-    return ANGARA_OK;
+    return pe->dead ? ANGARA_ERR_NO_DEVICE : ANGARA_OK;
 }
 
 void nic_event_disarm(angara_pe_h base)

@@ -325,6 +325,7 @@ const ang_provider_ops_t ang_nic_provider = {
     .query              = nic_query,
     .mr_register        = nic_mr_register,
     .mr_deregister      = nic_mr_deregister,
+    .mr_is_stale        = nic_mr_is_stale,
     .mem_alloc          = nic_mem_alloc,
     .mem_free           = nic_mem_free,
     .pe_create          = nic_pe_create,

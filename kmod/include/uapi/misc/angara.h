@@ -151,9 +151,9 @@ struct angara_ioc_window_commit {
  * @cmd_prod:	descriptors posted since the PE was made (free running)
  * @event_cons:	event records consumed (free running); never goes backwards
  * @arm:	a new value that isn't 0: interrupt once, at the next event record (or loss of one),
- *		flagged put, or marker that lands; 0: don't. The device sets status.arm_ack to the
- *		value when it has taken note; what came before is in the rings, or the marker's
- *		slot, by then
+ *		flagged put, or marker that lands, or when the PE fails; 0: don't. The device sets
+ *		status.arm_ack to the value when it has taken note; what came before is in the
+ *		rings, or the marker's slot, by then
  *
  * The device reads these words at any time and trusts none.
  */
@@ -453,12 +453,35 @@ struct angara_ioc_mr_dereg {
 	__u32 reserved;
 };
 
+/**
+ * struct angara_ioc_mr_check - ANGARA_IOC_MR_CHECK: do a region's addresses still mean its pages?
+ * @size:	in: sizeof(struct angara_ioc_mr_check)
+ * @flags:	in: 0
+ * @handle:	in: of ANGARA_IOC_MR_REG
+ * @stale:	out: 0: they do, and the stale word is 0 again; 1: other pages are mapped there now,
+ *		or some aren't mapped at the moment, or it can't be told
+ *
+ * For an owner who finds the stale word set: the kernel sets it for what may change the pages, also
+ * when it then doesn't (it tries in vain to move them, say). Nothing is mapped or faulted in.
+ *
+ * Errors: ENOENT (no such region, or another call about it is under way), ENODEV (the device is
+ * being removed, and the region has ended).
+ */
+struct angara_ioc_mr_check {
+	__u32 size;
+	__u32 flags;
+	__u32 handle;
+	__u32 stale;
+};
+
 #define ANGARA_IOC_MR_REG	_IO(ANGARA_IOC_TYPE, 0x40)
 #define ANGARA_IOC_MR_DEREG	_IO(ANGARA_IOC_TYPE, 0x41)
+#define ANGARA_IOC_MR_CHECK	_IO(ANGARA_IOC_TYPE, 0x42)
 
 /*
  * mmap() of /dev/angara_memreg at offset 0, read only: __u32 stale[], by handle. Non-zero: the
- * addresses of the region have been unmapped or remapped since it was registered.
+ * addresses of the region have been unmapped or remapped since it was registered, or may have been:
+ * see ANGARA_IOC_MR_CHECK.
  */
 #define ANGARA_MR_HANDLES_MAX	262144
 
