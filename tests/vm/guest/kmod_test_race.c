@@ -397,7 +397,8 @@ typedef struct {
     unsigned pages;
     unsigned changes;
     unsigned before_us;
-    int      is_back; /* what is taken away is put back */
+    unsigned between_us;
+    unsigned back;    /* so many changes at first are undone: the page is moved away and back */
     int      is_done; /* all changes have been made; atomic */
 } remapper_t;
 
@@ -409,7 +410,8 @@ static void *remap_run(void *arg)
     for (unsigned i = 0; i < r->changes; ++i) {
         char *page = r->at + draw(r->pages) * PAGE;
 
-        if (r->is_back) {
+        usleep(r->between_us);
+        if (i < r->back) {
             char *away = pages_map(1);
 
             MUST(mremap(page, PAGE, PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, away) == away);
@@ -447,15 +449,17 @@ static void remap_under_way(int domain, int checking)
     pair_set(&near, 0, near.info.node, &far);
     MUST(mr_reg(memreg, domain, stage, PAGES * PAGE, ANGARA_MR_LOCAL_WRITE, &stage_reg) == 0);
     for (unsigned i = 0; i < ROUNDS; ++i) {
-        remapper_t r = {pages_map(PAGES), PAGES, draw(4), draw(4000), checking && draw(3) != 0, 0};
+        remapper_t r = {pages_map(PAGES), PAGES, draw(4), draw(4000), 0, 0, 0};
         pthread_t  thread;
         unsigned   is_stale;
 
         memset(r.at, (int)i, PAGES * PAGE);
         if (checking) {
             MUST(mr_reg(memreg, far_domain, r.at, PAGES * PAGE, ALL, &reg) == 0);
-            r.changes += 1;
+            r.changes += 2;
+            r.back = draw(3) != 0 ? r.changes - 1 : r.changes; /* at last another page, or none */
             r.before_us /= 8;
+            r.between_us = draw(1000);
         }
         MUST(pthread_create(&thread, NULL, remap_run, &r) == 0);
         if (checking) {
@@ -471,7 +475,7 @@ static void remap_under_way(int domain, int checking)
         outcomes[is_stale]++;
         MUST(transfer(&near, ANGARA_OP_GET, 0, stage_reg.key, 0, reg.key, 0, PAGES * PAGE));
         same += !is_stale && memcmp(stage, r.at, PAGES * PAGE) == 0;
-        MUST(!r.is_back || mr_check(memreg, reg.handle) == 0);
+        MUST(r.back < r.changes || !checking || mr_check(memreg, reg.handle) == 0);
         MUST(mr_dereg(memreg, reg.handle) == 0);
         munmap(r.at, PAGES * PAGE);
     }
