@@ -19,7 +19,9 @@
 #include <linux/module.h>
 #include <linux/moduleparam.h>
 #include <linux/preempt.h>
+#include <linux/rcupdate.h>
 #include <linux/sched.h>
+#include <linux/sched/task.h>
 #include <linux/string.h>
 
 #if !IS_ENABLED(CONFIG_KPROBES_ON_FTRACE)
@@ -28,9 +30,9 @@
 
 /* ---- failing allocations --------------------------------------------------------------------- */
 
-/* @task is only compared. Nobody but @task changes the others while it is set. */
+/* Nobody but @task changes the others while it is set. */
 static struct {
-	struct task_struct *task;
+	struct task_struct *task;	/* a reference, so that no other task has its address */
 	unsigned int depth;	/* of entry points */
 	unsigned int at;	/* the one to fail */
 	unsigned int seen;
@@ -116,6 +118,14 @@ static int entry_return(struct kretprobe_instance *instance, struct pt_regs *reg
 	return 0;
 }
 
+static void fail_clear(void)
+{
+	struct task_struct *task = xchg(&fail.task, NULL);
+
+	if (task)
+		put_task_struct(task);
+}
+
 static int fail_set(const char *text, const struct kernel_param *param)
 {
 	unsigned int at;
@@ -123,14 +133,14 @@ static int fail_set(const char *text, const struct kernel_param *param)
 
 	if (ret)
 		return ret;
-	WRITE_ONCE(fail.task, NULL);
+	fail_clear();
 	if (!at)
 		return 0;
 	fail.at = at;
 	fail.depth = 0;
 	fail.seen = 0;
 	fail.failed = 0;
-	WRITE_ONCE(fail.task, current);
+	WRITE_ONCE(fail.task, get_task_struct(current));
 	return 0;
 }
 
@@ -288,6 +298,9 @@ static void __exit angara_hooks_exit(void)
 	delays_clear();
 	entries_unregister(ARRAY_SIZE(entries));
 	allocators_unregister();
+	/* Somebody may have been preempted in allocator_return(). */
+	synchronize_rcu_tasks();
+	fail_clear();
 }
 
 module_init(angara_hooks_init);

@@ -216,9 +216,12 @@ int angara_admin_exec(struct angara_device *adev, struct angara_hw_cmd *cmd, u32
 	if (!posted || !admin_wait_done(adev, &w)) {
 		if (READ_ONCE(adev->failed))
 			return -ENODEV;
+		if (angara_hw_gone(adev)) {
+			angara_device_fail(adev, "it was pulled out");
+			return -ENODEV;
+		}
 		angara_count(adev, admin_timeouts, 1);
-		angara_device_fail(adev, angara_hw_gone(adev) ? "it was pulled out" :
-				   "an admin command was not answered in time");
+		angara_device_fail(adev, "an admin command was not answered in time");
 		return -ETIMEDOUT;
 	}
 	trace_angara_admin_done(adev, w.opcode, w.status, ktime_get_ns() - start);

@@ -11,10 +11,34 @@
 #include "nic.h"
 #include "trace.h"
 
+#define WATCH_MS	500
+
 /* The function has been pulled out: nothing is there that could do DMA. */
 bool angara_hw_gone(struct angara_device *adev)
 {
 	return readq(&adev->ctl->magic) == ANGARA_HW_GONE;
+}
+
+/*
+ * Nobody may have a command for it, and hotplug may not tell: users who sleep, or poll memory, learn
+ * about it from here.
+ */
+static void hw_watch(struct work_struct *work)
+{
+	struct angara_device *adev = container_of(work, struct angara_device, watch.work);
+
+	if (READ_ONCE(adev->failed))
+		return;
+	if (angara_hw_gone(adev))
+		angara_device_fail(adev, "it was pulled out");
+	else
+		queue_delayed_work(angara_wq, &adev->watch, msecs_to_jiffies(WATCH_MS));
+}
+
+void angara_hw_init(struct angara_device *adev)
+{
+	mutex_init(&adev->fail_lock);
+	INIT_DELAYED_WORK(&adev->watch, hw_watch);
 }
 
 /* Wait until an acknowledge word has the requested value. */
@@ -100,6 +124,7 @@ int angara_hw_start(struct angara_device *adev)
 	ret = hw_setup(adev);
 	if (ret)
 		goto fail;
+	queue_delayed_work(angara_wq, &adev->watch, msecs_to_jiffies(WATCH_MS));
 	return 0;
 
 fail:
@@ -111,6 +136,7 @@ int angara_hw_stop(struct angara_device *adev)
 {
 	int ret = 0;
 
+	cancel_delayed_work_sync(&adev->watch);
 	mutex_lock(&adev->fail_lock);
 	if (!adev->failed) {
 		ret = hw_dma_off(adev);
@@ -125,6 +151,7 @@ int angara_hw_stop(struct angara_device *adev)
 
 void angara_hw_shutdown(struct angara_device *adev)
 {
+	cancel_delayed_work_sync(&adev->watch);
 	mutex_lock(&adev->fail_lock);
 	if (!adev->failed) {
 		WRITE_ONCE(adev->failed, true);

@@ -153,7 +153,7 @@ struct angara_device *angara_device_alloc(struct pci_dev *pdev)
 	}
 
 	adev->pdev = pdev;
-	mutex_init(&adev->fail_lock);
+	angara_hw_init(adev);
 	spin_lock_init(&adev->pe_lock);
 	spin_lock_init(&adev->admin.lock);
 	INIT_LIST_HEAD(&adev->admin.pending);
@@ -184,6 +184,19 @@ free_adev:
 	return ERR_PTR(ret);
 }
 
+/* Nobody can open the file any more: keep those who have from the device. */
+static void users_end(struct angara_device *adev)
+{
+	WRITE_ONCE(adev->removed, true);
+	/* After this no call is under way, and every later fault maps a dummy page. */
+	synchronize_srcu(&adev->srcu);
+	angara_wake_all(adev);
+	unmap_mapping_range(adev->inode->i_mapping, 0, 0, 1);
+	angara_clients_remove(adev);
+	angara_debugfs_del(adev);
+	angara_pes_remove(adev);
+}
+
 int angara_device_add(struct angara_device *adev)
 {
 	int ret;
@@ -192,23 +205,16 @@ int angara_device_add(struct angara_device *adev)
 	angara_debugfs_add(adev);
 	angara_clients_add(adev);
 	ret = cdev_device_add(&adev->cdev, &adev->dev);
-	if (ret) {
-		angara_clients_remove(adev);
-		angara_debugfs_del(adev);
-	}
+	/* The file was there before the rest failed. */
+	if (ret)
+		users_end(adev);
 	return ret;
 }
 
 void angara_device_del(struct angara_device *adev)
 {
 	cdev_device_del(&adev->cdev, &adev->dev);
-	WRITE_ONCE(adev->removed, true);
-	/* After this no call is under way, and every later fault maps a dummy page. */
-	synchronize_srcu(&adev->srcu);
-	angara_wake_all(adev);
-	unmap_mapping_range(adev->inode->i_mapping, 0, 0, 1);
-	angara_clients_remove(adev);
-	angara_debugfs_del(adev);
+	users_end(adev);
 }
 
 /* ---- module ---------------------------------------------------------------------------------- */

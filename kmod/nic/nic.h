@@ -166,6 +166,7 @@ struct angara_vector {
  * @quiesced:	failed, but DMA is known to be off; set once
  * @link:	last link state seen
  * @known:	the device has been told where our memory is
+ * @watch:	looks whether the function is still there, between start and stop
  * @num_vectors: MSI-X vectors in use
  * @vectors:	[num_vectors]
  * @version, @caps, @node, @pe_max, @marker_slots, @pio_bytes, @put_max, @offload_max: as the device
@@ -199,6 +200,7 @@ struct angara_device {
 	bool failed;
 	bool quiesced;
 	bool known;
+	struct delayed_work watch;
 	u32 link;
 	unsigned int num_vectors;
 	struct angara_vector *vectors;
@@ -286,6 +288,7 @@ struct angara_window {
 /* angara_pe.flags */
 #define ANGARA_PE_BIT_RUNNING	0	/* the device knows it (domain->lock) */
 #define ANGARA_PE_BIT_FREED	1	/* memory and number given back; set by who does it */
+#define ANGARA_PE_BIT_CLOSED	2	/* its owner has closed the file: no death */
 
 /**
  * struct angara_pe - processing element
@@ -342,6 +345,7 @@ static inline void angara_hw_ring(struct angara_device *adev)
 }
 
 /* Reset, hand over the queues, DMA on, SETUP. */
+void angara_hw_init(struct angara_device *adev);
 int angara_hw_start(struct angara_device *adev);
 /* DMA off. 0: nothing is in flight or will start. */
 int angara_hw_stop(struct angara_device *adev);

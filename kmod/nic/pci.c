@@ -256,7 +256,6 @@ static void angara_pci_remove(struct pci_dev *pdev)
 	struct angara_device *adev = pci_get_drvdata(pdev);
 
 	angara_device_del(adev);
-	angara_pes_remove(adev);
 	angara_hw_stop(adev);
 	angara_irq_cleanup(adev);
 	angara_mr_table_free(adev);

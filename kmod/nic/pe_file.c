@@ -13,12 +13,24 @@
 
 #include "nic.h"
 
+/*
+ * The owner closes the file; others, to whom it was passed on, may still have it. A process that
+ * ends has no mm any more.
+ */
+static int pe_flush(struct file *file, fl_owner_t id)
+{
+	struct angara_pe *pe = file->private_data;
+
+	if (angara_owned_is_current(&pe->dom->owned))
+		set_bit(ANGARA_PE_BIT_CLOSED, &pe->flags);
+	return 0;
+}
+
 static int pe_close(struct inode *inode, struct file *file)
 {
 	struct angara_pe *pe = file->private_data;
 	struct angara_device *adev = pe->adev;
-	/* Not so in a process that ends: it has no mm any more. */
-	u32 how = angara_owned_is_current(&pe->dom->owned) ? ANGARA_HW_CLOSED : ANGARA_HW_DIED;
+	u32 how = test_bit(ANGARA_PE_BIT_CLOSED, &pe->flags) ? ANGARA_HW_CLOSED : ANGARA_HW_DIED;
 	int idx;
 
 	/* If the PE is still running, remove() hasn't come to it: the hardware is there. */
@@ -124,6 +136,7 @@ static long pe_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 
 const struct file_operations angara_pe_fops = {
 	.owner = THIS_MODULE,
+	.flush = pe_flush,
 	.release = pe_close,
 	.read = pe_read,
 	.poll = pe_poll,

@@ -97,7 +97,7 @@ static int window_sync(struct angara_pe *pe)
 
 	if (ret == -EIO)
 		angara_device_fail(pe->adev, "it refused window memory");
-	return ret ? -EIO : 0;
+	return ret && ret != -ENODEV ? -EIO : ret;
 }
 
 static void window_publish(struct angara_pe *pe, u32 first, u32 last, const struct angara_buf *bufs)

@@ -140,11 +140,43 @@ static void hold_case(const char *how)
     close(socks[1]);
 }
 
+/* The owner closes its PE while a child still has the file: not a death, whoever ends it at last.
+ */
+static void closed_while_held(void)
+{
+    int                        near_domain = domain_open(), far_domain = domain_open();
+    struct angara_event_record event = {0};
+    pe_t                       near, far;
+    pid_t                      pid;
+
+    pe_open(near_domain, PAGE, &near);
+    pe_open(far_domain, PAGE, &far);
+    pair_set(&near, 0, near.info.node, &far);
+    pid = fork();
+    if (pid == 0) {
+        pause();
+        _exit(0);
+    }
+    pe_close(&far);
+    OK(SYSFS("pe_used") == 2 && !event_take(&near, &event));
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    for (unsigned i = 0; i < 5000 && !event_take(&near, &event); ++i) {
+        usleep(1000);
+    }
+    OK(event.type == ANGARA_EV_PEER_DOWN && event.status == ANGARA_ST_OK);
+    pe_close(&near);
+    close(near_domain);
+    close(far_domain);
+    OK(value_wait("/sys/class/angara/angara0/pe_used", 0));
+}
+
 void test_hold(void)
 {
     hold_case("kill");
     hold_case("exec");
     hold_case("exit");
+    closed_while_held();
 }
 
 /* Closing in any order; the region outlives its domain's file. */

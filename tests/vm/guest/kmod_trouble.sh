@@ -192,9 +192,16 @@ ok 'nothing is pinned' [ "$(pinned)" == "$base" ]
 reader=$!
 until says reading; do sleep 0.05; done
 vm_host emu remove 0
-kill "$reader"
+# Nobody asks the device for anything.
+for round in {1..100}; do
+    [[ $(sysfs state) != failed ]] || break
+    sleep 0.1
+done
 wait "$reader" 2>/dev/null || true
-ok 'pulled out: the end of a PE fails the device' sysfs_is state failed
+ok 'pulled out: the driver notices' sysfs_is state failed
+ok 'and who sleeps is told' says 'read 19 state 2'
+run_op pe
+ok 'what is new is refused: ENODEV' says 'errno 19'
 echo "$slot" >"$driver/unbind"
 echo "$slot" >"$driver/bind" 2>/dev/null || true
 ok 'what reads all ones is no NIC' [ ! -e /dev/angara0 ]
