@@ -33,7 +33,7 @@
  * does without: constants that read as zero, capability bits, commands that are refused as unknown.
  * Any other change is a new major number, which a driver of the old one refuses.
  */
-#define ANGARA_HW_VERSION	0x00020000U
+#define ANGARA_HW_VERSION	0x00020001U
 
 #define ANGARA_HW_CONTROL	0
 #define ANGARA_HW_BELL		0x0c
@@ -77,6 +77,10 @@
  * @admin_entries: of both admin rings, a power of two up to 4096
  * @admin_cmd: bus address of struct angara_hw_cmd[admin_entries], 128-byte aligned
  * @admin_resp: bus address of struct angara_hw_resp[admin_entries], 16-byte aligned, zeroed
+ * @admin_quiet: 1: no interrupts for responses, as the driver looks for them itself. Read by the
+ *               device after it has written a response: who has written 0, waited until that has
+ *               arrived and then finds no response is interrupted by it (since 2.1; 2.0 always
+ *               interrupts)
  *
  * @admin_entries, @admin_cmd and @admin_resp are read at the first command after a reset.
  */
@@ -110,7 +114,8 @@ struct angara_hw_control {
 	__le32 admin_entries;
 	__le64 admin_cmd;
 	__le64 admin_resp;
-	__le32 reserved2[8];
+	__le32 admin_quiet;
+	__le32 reserved2[7];
 };
 
 /*

@@ -3,7 +3,8 @@
  * Admin queue: commands of the kernel, and their responses in any order.
  *
  * At most ANGARA_ADMIN_ENTRIES commands are without response, so neither ring overflows.
- * Interrupts are hints: who waits also looks. A response is taken only by the command with its id
+ * Interrupts are hints: who waits also looks. As long as everybody who waits only looks, they are
+ * off, as they cost more than most answers take. A response is taken only by the command with its id
  * that is waiting, and only if it is about the same generation of the PE; others are counted and
  * dropped.
  */
@@ -71,6 +72,7 @@ void angara_admin_restart(struct angara_device *adev)
 	admin->prod = 0;
 	admin->seen = 0;
 	admin->outstanding = 0;
+	writel(!admin->sleepers, &adev->ctl->admin_quiet);
 	spin_unlock_irq(&admin->lock);
 }
 
@@ -150,6 +152,20 @@ static bool admin_done(struct angara_device *adev, const struct admin_wait *w)
 	return smp_load_acquire(&w->done);
 }
 
+/* With the interrupts on, what has been answered before is found by looking once more. */
+static void admin_sleeper(struct angara_device *adev, bool begins)
+{
+	struct angara_admin *admin = &adev->admin;
+
+	spin_lock_irq(&admin->lock);
+	if (begins ? !admin->sleepers++ : !--admin->sleepers)
+		writel(!begins, &adev->ctl->admin_quiet);
+	spin_unlock_irq(&admin->lock);
+	/* Reading it back waits until it has arrived, and lets pass what the device wrote before. */
+	if (begins)
+		readl(&adev->ctl->admin_quiet);
+}
+
 static unsigned long admin_deadline(void)
 {
 	return jiffies + msecs_to_jiffies(angara_admin_timeout_ms) + 1;
@@ -172,16 +188,17 @@ static bool admin_wait_done(struct angara_device *adev, struct admin_wait *w)
 			return true;
 		cpu_relax();
 	}
+	admin_sleeper(adev, true);
 	do {
 		now = READ_ONCE(admin->seen);
 		if (now != seen && now - first <= ANGARA_ADMIN_ENTRIES)
 			end = admin_deadline();
 		seen = now;
 		late = time_after(jiffies, end) || READ_ONCE(adev->failed) || angara_hw_gone(adev);
-		if (wait_event_timeout(admin->wait, admin_done(adev, w) || READ_ONCE(adev->failed),
-				       msecs_to_jiffies(LOOK_MS) + 1) && w->done)
-			return true;
-	} while (!late);
+		wait_event_timeout(admin->wait, admin_done(adev, w) || READ_ONCE(adev->failed),
+				   msecs_to_jiffies(LOOK_MS) + 1);
+	} while (!late && !w->done);
+	admin_sleeper(adev, false);
 
 	/* It leaves the queue, but its place stays taken: the answer may still come. */
 	spin_lock_irq(&admin->lock);

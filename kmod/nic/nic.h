@@ -130,6 +130,7 @@ enum angara_counter { ANGARA_COUNTERS(ANGARA_COUNTER_ENUM) ANGARA_COUNTERS_NUM }
  * @outstanding: commands without response; at most ANGARA_ADMIN_ENTRIES, so that neither ring can
  *		overflow
  * @pending:	struct admin_wait
+ * @sleepers:	who needs the interrupts of responses
  * @wait:	for responses and for room
  */
 struct angara_admin {
@@ -143,6 +144,7 @@ struct angara_admin {
 	u32 next_id;
 	u32 outstanding;
 	struct list_head pending;
+	unsigned int sleepers;
 	wait_queue_head_t wait;
 };
 

@@ -141,7 +141,10 @@ static void respond(emu_node_t *node, uint32_t id, uint32_t status, uint32_t gen
     resp->status     = status;
     resp->generation = generation;
     __atomic_store_n(&resp->valid, ++node->admin_responses, __ATOMIC_RELEASE);
-    emu_irq(node, EMU_VECTOR_ADMIN);
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    if (!__atomic_load_n(&node->control->admin_quiet, __ATOMIC_RELAXED)) {
+        emu_irq(node, EMU_VECTOR_ADMIN);
+    }
 }
 
 static unsigned run_waiting(emu_node_t *node)

@@ -90,6 +90,49 @@ static void test_admin(void **state)
     fabric_stop(&fabric);
 }
 
+/* Interrupts of responses so far. */
+static uint64_t admin_irqs(guest_t *guest)
+{
+    static uint64_t total;
+    uint64_t        count;
+
+    if (read(guest->irq_fds[0], &count, sizeof(count)) == (ssize_t)sizeof(count)) {
+        total += count;
+    }
+    return total;
+}
+
+/* Interrupts come for the responses that they are wanted for, and no others. */
+static void test_admin_quiet(void **state)
+{
+    struct angara_hw_cmd cmd  = {.opcode = ANGARA_HW_NOP};
+    uint64_t             loud = 1; /* that of guest_bind() */
+    fabric_t             fabric;
+    guest_t              guest;
+
+    (void)state;
+    fabric_start(&fabric, 1, NULL);
+    guest_connect(&guest, &fabric, 0);
+    guest_bind(&guest);
+    for (unsigned i = 0; i < 200; ++i) {
+        uint32_t quiet = i / 3 % 2;
+
+        __atomic_store_n(&guest.control->admin_quiet, quiet, __ATOMIC_SEQ_CST);
+        assert_int_equal(guest_admin(&guest, &cmd), ANGARA_HW_OK);
+        loud += !quiet;
+        if (i % 7 == 0) {
+            WAIT_FOR(admin_irqs(&guest) >= loud);
+        }
+    }
+    /* Behind a quiet one no interrupt is on its way. */
+    __atomic_store_n(&guest.control->admin_quiet, 1, __ATOMIC_SEQ_CST);
+    assert_int_equal(guest_admin(&guest, &cmd), ANGARA_HW_OK);
+    WAIT_FOR(admin_irqs(&guest) >= loud);
+    assert_int_equal(admin_irqs(&guest), loud);
+    guest_disconnect(&guest);
+    fabric_stop(&fabric);
+}
+
 /* With commands answered late or in any order, each still gets one answer with its id. */
 static void test_admin_order(void **state)
 {
@@ -438,13 +481,13 @@ static void test_replay(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ivshmem),      cmocka_unit_test(test_alive),
-        cmocka_unit_test(test_admin),        cmocka_unit_test(test_admin_order),
-        cmocka_unit_test(test_pe_life),      cmocka_unit_test(test_pe_refused),
-        cmocka_unit_test(test_reset),        cmocka_unit_test(test_admin_nonsense),
-        cmocka_unit_test(test_late_answers), cmocka_unit_test(test_stuck),
-        cmocka_unit_test(test_removal),      cmocka_unit_test(test_control),
-        cmocka_unit_test(test_replay),
+        cmocka_unit_test(test_ivshmem),        cmocka_unit_test(test_alive),
+        cmocka_unit_test(test_admin),          cmocka_unit_test(test_admin_quiet),
+        cmocka_unit_test(test_admin_order),    cmocka_unit_test(test_pe_life),
+        cmocka_unit_test(test_pe_refused),     cmocka_unit_test(test_reset),
+        cmocka_unit_test(test_admin_nonsense), cmocka_unit_test(test_late_answers),
+        cmocka_unit_test(test_stuck),          cmocka_unit_test(test_removal),
+        cmocka_unit_test(test_control),        cmocka_unit_test(test_replay),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

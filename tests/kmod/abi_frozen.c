@@ -224,7 +224,7 @@ FIELD(angara_ioc_mr_check, stale, 12, 4);
 
 CONSTANT(ANGARA_HW_MAGIC, 0x30415241474e41);
 CONSTANT(ANGARA_HW_GONE, 0xffffffffffffffffULL);
-CONSTANT(ANGARA_HW_VERSION, 0x20000);
+CONSTANT(ANGARA_HW_VERSION, 0x20001);
 CONSTANT(ANGARA_HW_CONTROL, 0);
 CONSTANT(ANGARA_HW_BELL, 12);
 CONSTANT(ANGARA_HW_CAP_LOOPBACK, 1);
@@ -271,7 +271,8 @@ FIELD(angara_hw_control, admin_prod, 200, 4);
 FIELD(angara_hw_control, admin_entries, 204, 4);
 FIELD(angara_hw_control, admin_cmd, 208, 8);
 FIELD(angara_hw_control, admin_resp, 216, 8);
-FIELD(angara_hw_control, reserved2, 224, 32);
+FIELD(angara_hw_control, admin_quiet, 224, 4);
+FIELD(angara_hw_control, reserved2, 228, 28);
 
 STRUCT(angara_hw_pe, 72);
 FIELD(angara_hw_pe, index, 0, 4);
