@@ -192,7 +192,7 @@ static angara_status_t uct_angara_mem_replace(uct_angara_md_t *md, uct_angara_me
     *old              = *mem;
     mem->is_read_only = is_read_only;
     mem->older        = old;
-    mem->mr           = mr;
+    __atomic_store_n(&mem->mr, mr, __ATOMIC_RELEASE); /* others may be looking */
     return ANGARA_OK;
 }
 
@@ -200,13 +200,14 @@ static angara_status_t uct_angara_mem_replace(uct_angara_md_t *md, uct_angara_me
  * UCP and users keep handles and drop them as they learn that memory was unmapped. What they don't
  * learn of is noticed here: whoever asks for a key, or posts an operation, gets the memory of now.
  */
-ucs_status_t uct_angara_mem_renew(uct_angara_md_t *md, uct_angara_mem_t *mem, int is_written)
+ucs_status_t uct_angara_mem_renew(uct_angara_md_t *md, uct_angara_mem_t *mem, const void *address,
+                                  size_t length, int is_written)
 {
     angara_status_t status = ANGARA_OK;
 
     pthread_mutex_lock(&md->reuse_lock);
     /* still: another thread may have been here */
-    if (!uct_angara_mem_is_good(mem, is_written)) {
+    if (!uct_angara_mem_is_good(mem, address, length, is_written)) {
         status = uct_angara_mem_replace(md, mem, is_written);
     }
     pthread_mutex_unlock(&md->reuse_lock);
@@ -362,8 +363,9 @@ ucs_status_t uct_angara_md_mkey_pack(UCT_ANGARA_MKEY_PACK_ARGS)
     ucs_status_t             status;
 
     (void)params;
-    if (ucs_unlikely(!uct_angara_mem_is_good(mem, 0))) {
-        status = uct_angara_mem_renew(ucs_derived_of(tl_md, uct_angara_md_t), mem, 0);
+    if (ucs_unlikely(!uct_angara_mem_is_good(mem, mem->address, mem->length, 0))) {
+        status = uct_angara_mem_renew(ucs_derived_of(tl_md, uct_angara_md_t), mem, mem->address,
+                                      mem->length, 0);
         if (status != UCS_OK) {
             return status;
         }

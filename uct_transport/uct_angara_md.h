@@ -77,14 +77,17 @@ ucs_status_t uct_angara_mem_register(uct_angara_md_t *md, void *address, size_t 
                                      unsigned flags, uct_angara_mem_t *mem);
 void         uct_angara_mem_deregister(uct_angara_mem_t *mem);
 
-/** Is the region of the memory that is there now, with the rights that are needed? */
-static UCS_F_ALWAYS_INLINE int uct_angara_mem_is_good(const uct_angara_mem_t *mem, int is_written)
+/** Is that part of the region the memory of now, with the rights that are needed? */
+static UCS_F_ALWAYS_INLINE int uct_angara_mem_is_good(const uct_angara_mem_t *mem,
+                                                      const void *address, size_t length,
+                                                      int is_written)
 {
-    return !angara_mr_is_stale(mem->mr) && !(is_written && mem->is_read_only);
+    return !angara_mr_part_is_stale(mem->mr, address, length) && !(is_written && mem->is_read_only);
 }
 
-/** Register what isn't good again. @return an error if it isn't after that. */
-ucs_status_t uct_angara_mem_renew(uct_angara_md_t *md, uct_angara_mem_t *mem, int is_written);
+/** Register all of it again if the part isn't good. @return an error if it isn't after that. */
+ucs_status_t uct_angara_mem_renew(uct_angara_md_t *md, uct_angara_mem_t *mem, const void *address,
+                                  size_t length, int is_written);
 
 /** @return non-zero if a registration with these flags may be shared. */
 int uct_angara_reuse_allows(const uct_angara_md_t *md, unsigned flags);

@@ -128,13 +128,15 @@ static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_zcopy_check(uct_angara_peer_t
     int               is_written = (op == ANGARA_BATCH_GET);
     ucs_status_t      status     = UCS_OK;
     uct_angara_mem_t *mem;
-    size_t            i;
+    size_t            length, i;
 
     for (i = 0; (i < iovcnt) && (status == UCS_OK); ++i) {
-        mem = iov[i].memh;
-        if (ucs_unlikely((uct_iov_get_length(&iov[i]) > 0) &&
-                         !uct_angara_mem_is_good(mem, is_written))) {
-            status = uct_angara_mem_renew(uct_angara_iface_md(peer->iface), mem, is_written);
+        mem    = iov[i].memh;
+        length = uct_iov_get_length(&iov[i]);
+        if (ucs_unlikely((length > 0) &&
+                         !uct_angara_mem_is_good(mem, iov[i].buffer, length, is_written))) {
+            status = uct_angara_mem_renew(uct_angara_iface_md(peer->iface), mem, iov[i].buffer,
+                                          length, is_written);
         }
     }
     return status;

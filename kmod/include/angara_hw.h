@@ -79,8 +79,8 @@
  * @admin_resp: bus address of struct angara_hw_resp[admin_entries], 16-byte aligned, zeroed
  * @admin_quiet: 1: no interrupts for responses, as the driver looks for them itself. Read by the
  *               device after it has written a response: who has written 0, waited until that has
- *               arrived and then finds no response is interrupted by it (since 2.1; 2.0 always
- *               interrupts)
+ *               arrived and then finds no response is interrupted by it. The driver leaves 0 behind
+ *               (since 2.1; 2.0 always interrupts)
  *
  * @admin_entries, @admin_cmd and @admin_resp are read at the first command after a reset.
  */

@@ -32,6 +32,7 @@ static int memreg_open(struct inode *inode, struct file *file)
 		return -ENOMEM;
 	xa_init_flags(&mfile->regions, XA_FLAGS_ALLOC | XA_FLAGS_ACCOUNT);
 	memreg_users_init(&mfile->users);
+	mutex_init(&mfile->call_lock);
 	ret = angara_owned_add(&mfile->owned, file_release);
 	if (ret) {
 		kfree(mfile);

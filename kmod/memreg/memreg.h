@@ -22,10 +22,13 @@
  * again at the next registration of the handle, or when a check finds that nothing has changed. The
  * word is MEMREG_CHECKED meanwhile: if the notifier doesn't overwrite that, nothing came between.
  *
- * Locks, outermost first. Neither is held across pinning, user copies or a wait for the device.
+ * Locks, outermost first. None but the first two is held across a wait for the device, and none
+ * across pinning or user copies.
  *
+ *   owner->lock (angara_nic)	at the end of the mm, while its files are drained
  *   devices_lock (angara_nic)	callbacks add() and remove()
  *   memreg_devices_lock	list of devices
+ *   file->call_lock		claims of calls about a region; held while pages are compared
  *   device->lock		its list of regions, dying
  *   file->regions (xa_lock)	regions by handle; claiming
  *   users->wait.lock		a count of users
@@ -104,12 +107,14 @@ struct memreg_device {
  * @owned:	the opener's mm owns it
  * @regions:	by handle
  * @users:	its regions, claimed ones included
+ * @call_lock:	a claim by a call: another waits for it, instead of finding nothing
  * @stale:	pages of stale words; each is set once
  */
 struct memreg_file {
 	struct angara_owned owned;
 	struct xarray regions;
 	struct memreg_users users;
+	struct mutex call_lock;	/* see above */
 	struct page *stale[MEMREG_STALE_PAGES];
 };
 
@@ -166,8 +171,11 @@ void memreg_file_drain(struct memreg_file *file);
 
 int memreg_pin(struct memreg_region *region);
 void memreg_unpin(struct memreg_region *region);
-/* Are the pinned pages what is mapped at the addresses now? Of a region of the current mm. */
-bool memreg_pages_same(struct memreg_region *region);
+/*
+ * Are the pinned pages [first, first + count) what is mapped at the addresses now? Of a region of the
+ * current mm. Ends early, with false, when the process is killed.
+ */
+bool memreg_pages_same(struct memreg_region *region, unsigned long first, unsigned long count);
 
 /* ---- stale.c --------------------------------------------------------------------------------- */
 
@@ -176,6 +184,9 @@ u32 *memreg_stale_word(struct memreg_file *file, u32 handle);
 void memreg_stale_free(struct memreg_file *file);
 /* The region is stale: is it really? Its word is 0 again if not. The caller has claimed it. */
 bool memreg_stale_check(struct memreg_region *region);
+/* Are those of its pages? */
+bool memreg_stale_check_part(struct memreg_region *region, unsigned long first,
+			     unsigned long count);
 int memreg_mmap(struct file *file, struct vm_area_struct *vma);
 extern const struct mmu_interval_notifier_ops memreg_notifier_ops;
 

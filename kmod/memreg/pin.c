@@ -189,9 +189,9 @@ static bool chunk_is_same(struct sg_page_iter *iter, struct page **pages, unsign
 	return same && got == count;
 }
 
-bool memreg_pages_same(struct memreg_region *region)
+bool memreg_pages_same(struct memreg_region *region, unsigned long first, unsigned long count)
 {
-	unsigned long addr = region->addr & PAGE_MASK, done = 0, count;
+	unsigned long addr = (region->addr & PAGE_MASK) + (first << PAGE_SHIFT), done = 0, some;
 	struct sg_page_iter iter;
 	struct page **pages;
 	bool same = true;
@@ -199,10 +199,11 @@ bool memreg_pages_same(struct memreg_region *region)
 	pages = (struct page **)__get_free_page(GFP_KERNEL_ACCOUNT);
 	if (!pages)
 		return false;
-	__sg_page_iter_start(&iter, region->sgt.sgt.sgl, region->sgt.sgt.orig_nents, 0);
-	for (; same && done < region->npages; done += count) {
-		count = min_t(unsigned long, CHUNK, region->npages - done);
-		same = chunk_is_same(&iter, pages, addr + (done << PAGE_SHIFT), count);
+	__sg_page_iter_start(&iter, region->sgt.sgt.sgl, region->sgt.sgt.orig_nents, first);
+	for (; same && done < count; done += some) {
+		some = min_t(unsigned long, CHUNK, count - done);
+		same = !fatal_signal_pending(current) &&
+		       chunk_is_same(&iter, pages, addr + (done << PAGE_SHIFT), some);
 		cond_resched();
 	}
 	free_page((unsigned long)pages);

@@ -260,6 +260,14 @@ void memreg_file_drain(struct memreg_file *file)
 	memreg_users_wait(&file->users);
 }
 
+/* What was loaded is only compared until it is claimed. NULL: there is none. */
+static struct memreg_region *region_claim_handle(struct memreg_file *file, u32 handle)
+{
+	struct memreg_region *region = xa_load(&file->regions, handle);
+
+	return region && memreg_region_claim(file, handle, region) ? region : NULL;
+}
+
 int memreg_dereg_ioctl(struct angara_call *call)
 {
 	struct memreg_file *file = call->file->private_data;
@@ -268,11 +276,30 @@ int memreg_dereg_ioctl(struct angara_call *call)
 
 	if (arg->reserved)
 		return -EINVAL;
-	/* What was loaded is only compared until it is claimed. */
-	region = xa_load(&file->regions, arg->handle);
-	if (!region || !memreg_region_claim(file, arg->handle, region))
-		return -ENOENT;
-	return memreg_region_destroy(region);
+	mutex_lock(&file->call_lock);
+	region = region_claim_handle(file, arg->handle);
+	mutex_unlock(&file->call_lock);
+	return region ? memreg_region_destroy(region) : -ENOENT;
+}
+
+/* Of a claimed region. */
+static int region_check(struct memreg_region *region, struct angara_ioc_mr_check *arg)
+{
+	unsigned long first, end;
+
+	if (arg->length > region->length || arg->offset > region->length - arg->length)
+		return -ERANGE;
+	if (!READ_ONCE(*region->stale)) {
+		arg->stale = 0;
+	} else if (arg->length == region->length) {
+		arg->stale = memreg_stale_check(region);
+	} else {
+		first = offset_in_page(region->addr) + arg->offset;
+		end = PAGE_ALIGN(first + arg->length) >> PAGE_SHIFT;
+		first >>= PAGE_SHIFT;
+		arg->stale = memreg_stale_check_part(region, first, end - first);
+	}
+	return 0;
 }
 
 int memreg_check_ioctl(struct angara_call *call)
@@ -280,15 +307,22 @@ int memreg_check_ioctl(struct angara_call *call)
 	struct memreg_file *file = call->file->private_data;
 	struct angara_ioc_mr_check *arg = call->arg;
 	struct memreg_region *region;
-	int ret;
+	int ret, gone;
 
-	if (arg->stale)
+	if (arg->stale || !arg->length)
 		return -EINVAL;
-	/* What was loaded is only compared until it is claimed. */
-	region = xa_load(&file->regions, arg->handle);
-	if (!region || !memreg_region_claim(file, arg->handle, region))
+	ret = mutex_lock_killable(&file->call_lock);
+	if (ret)
+		return ret;
+	region = region_claim_handle(file, arg->handle);
+	if (!region) {
+		mutex_unlock(&file->call_lock);
 		return -ENOENT;
-	arg->stale = READ_ONCE(*region->stale) ? memreg_stale_check(region) : 0;
-	ret = region_unclaim(region);
+	}
+	ret = region_check(region, arg);
+	gone = region_unclaim(region);
+	mutex_unlock(&file->call_lock);
+	if (gone)
+		return gone;
 	return ret ? ret : angara_call_reply(call);
 }

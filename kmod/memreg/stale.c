@@ -83,7 +83,7 @@ bool memreg_stale_check(struct memreg_region *region)
 		return READ_ONCE(*region->stale);
 	/* The cmpxchg() pairs with the barrier in memreg_invalidate(). */
 	mmu_interval_read_begin(&region->notifier);
-	if (!memreg_pages_same(region)) {
+	if (!memreg_pages_same(region, 0, region->npages)) {
 		cmpxchg(region->stale, MEMREG_CHECKED, MEMREG_STALE);
 		return true;
 	}
@@ -91,6 +91,14 @@ bool memreg_stale_check(struct memreg_region *region)
 		return true;
 	memreg_count(stale_cleared, 1);
 	return false;
+}
+
+bool memreg_stale_check_part(struct memreg_region *region, unsigned long first,
+			     unsigned long count)
+{
+	/* Invalidations that have begun. */
+	mmu_interval_read_begin(&region->notifier);
+	return !memreg_pages_same(region, first, count);
 }
 
 /* ---- the owner's mapping --------------------------------------------------------------------- */

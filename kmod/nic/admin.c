@@ -76,6 +76,12 @@ void angara_admin_restart(struct angara_device *adev)
 	spin_unlock_irq(&admin->lock);
 }
 
+/* A driver that doesn't know the word finds it as it expects. */
+void angara_admin_stop(struct angara_device *adev)
+{
+	writel(0, &adev->ctl->admin_quiet);
+}
+
 static bool admin_post(struct angara_device *adev, struct angara_hw_cmd *cmd, struct admin_wait *w)
 {
 	struct angara_admin *admin = &adev->admin;

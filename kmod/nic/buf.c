@@ -4,9 +4,25 @@
  * dma_mmap_coherent() can map, which is of no use to a fault handler: so pages, on platforms
  * where DMA to pages is coherent.
  */
+#include <linux/dma-map-ops.h>
 #include <linux/dma-mapping.h>
 
 #include "nic.h"
+
+/*
+ * Device and CPUs see each other's writes to memory without being told: no cache in between and no
+ * bounce buffer. Of what dma_alloc_pages() gave, or was mapped after angara_device_check_dma().
+ * Without an IOMMU, dma_need_sync() tells of an address, or of all of them where a hypervisor maps;
+ * with one it always says yes, but there only what is untrusted is bounced.
+ */
+bool angara_dma_is_coherent(struct angara_device *adev, dma_addr_t addr)
+{
+	struct device *dev = &adev->pdev->dev;
+
+	if (!dev_is_dma_coherent(dev) || adev->pdev->untrusted)
+		return false;
+	return device_iommu_mapped(dev) || !dma_need_sync(dev, addr);
+}
 
 int angara_buf_alloc(struct angara_device *adev, struct angara_buf *buf, size_t size)
 {
@@ -20,7 +36,7 @@ int angara_buf_alloc(struct angara_device *adev, struct angara_buf *buf, size_t 
 	buf->size = size;
 	/* It can't fail here, but dma-debug complains of mappings that weren't asked about. */
 	WARN_ON_ONCE(dma_mapping_error(dev, buf->dma));
-	if (dma_need_sync(dev, buf->dma)) {
+	if (!angara_dma_is_coherent(adev, buf->dma)) {
 		dev_err_once(dev, "DMA isn't coherent here: not supported\n");
 		angara_buf_free(adev, buf);
 		return -EOPNOTSUPP;

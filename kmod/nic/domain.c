@@ -51,7 +51,7 @@ static void domain_release(struct angara_owned *owned)
 	idx = srcu_read_lock(&adev->srcu);
 	mutex_lock(&dom->lock);
 	list_for_each_entry_safe(pe, next, &dom->pes, node)
-		angara_pe_stop(pe, ANGARA_HW_DIED);
+		angara_pe_stop(pe, angara_pe_end(pe));
 	mutex_unlock(&dom->lock);
 	srcu_read_unlock(&adev->srcu, idx);
 	angara_count(adev, owners_released, 1);

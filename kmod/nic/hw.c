@@ -12,6 +12,7 @@
 #include "trace.h"
 
 #define WATCH_MS	500
+#define MISSING_LOOKS	2	/* reads may fail for a moment: a reset of the bus, say */
 
 /* The function has been pulled out: nothing is there that could do DMA. */
 bool angara_hw_gone(struct angara_device *adev)
@@ -29,7 +30,8 @@ static void hw_watch(struct work_struct *work)
 
 	if (READ_ONCE(adev->failed))
 		return;
-	if (angara_hw_gone(adev))
+	adev->missing = angara_hw_gone(adev) ? adev->missing + 1 : 0;
+	if (adev->missing >= MISSING_LOOKS)
 		angara_device_fail(adev, "it was pulled out");
 	else
 		queue_delayed_work(angara_wq, &adev->watch, msecs_to_jiffies(WATCH_MS));
@@ -139,6 +141,7 @@ int angara_hw_stop(struct angara_device *adev)
 	cancel_delayed_work_sync(&adev->watch);
 	mutex_lock(&adev->fail_lock);
 	if (!adev->failed) {
+		angara_admin_stop(adev);
 		ret = hw_dma_off(adev);
 		if (ret) {
 			dev_err(&adev->pdev->dev, "DMA off was not acknowledged\n");
@@ -155,6 +158,7 @@ void angara_hw_shutdown(struct angara_device *adev)
 	mutex_lock(&adev->fail_lock);
 	if (!adev->failed) {
 		WRITE_ONCE(adev->failed, true);
+		angara_admin_stop(adev);
 		WRITE_ONCE(adev->quiesced, !hw_dma_off(adev));
 	}
 	mutex_unlock(&adev->fail_lock);

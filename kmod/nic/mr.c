@@ -75,25 +75,6 @@ int angara_device_check_dma(struct angara_device *adev)
 }
 EXPORT_SYMBOL_GPL(angara_device_check_dma);
 
-/*
- * The device must see what users write from now on, without being told. Each segment is asked
- * about: a hypervisor may bounce any that isn't contiguous for the machine.
- */
-static int mr_check_coherent(const struct angara_mr *mr)
-{
-	struct angara_device *adev = mr->dom->adev;
-	struct scatterlist *sg;
-	unsigned int i;
-
-	for_each_sgtable_dma_sg(mr->sgt, sg, i) {
-		if (dma_need_sync(&adev->pdev->dev, sg_dma_address(sg))) {
-			angara_count(adev, bounce_refused, 1);
-			return -EOPNOTSUPP;
-		}
-	}
-	return 0;
-}
-
 static int mr_map(struct angara_mr *mr)
 {
 	struct angara_device *adev = mr->dom->adev;
@@ -105,16 +86,17 @@ static int mr_map(struct angara_mr *mr)
 		return ret;
 	if (dma_map_sgtable(dev, mr->sgt, mr->dir, MAP_ATTRS))
 		return -ENOMEM;
+	/* One stands for all: where some could be bounced the check above fails, or this. */
+	ret = -EOPNOTSUPP;
+	if (!angara_dma_is_coherent(adev, sg_dma_address(mr->sgt->sgl))) {
+		angara_count(adev, bounce_refused, 1);
+		goto unmap;
+	}
 	ret = angara_pagelist_build(adev, &mr->list, mr->sgt, mr->length);
 	if (ret)
 		goto unmap;
-	ret = mr_check_coherent(mr);
-	if (ret)
-		goto free_list;
 	return 0;
 
-free_list:
-	angara_pagelist_free(adev, &mr->list);
 unmap:
 	dma_unmap_sgtable(dev, mr->sgt, mr->dir, MAP_ATTRS);
 	return ret;

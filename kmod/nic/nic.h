@@ -169,6 +169,7 @@ struct angara_vector {
  * @link:	last link state seen
  * @known:	the device has been told where our memory is
  * @watch:	looks whether the function is still there, between start and stop
+ * @missing:	so many looks in a row have found nothing (@watch only)
  * @num_vectors: MSI-X vectors in use
  * @vectors:	[num_vectors]
  * @version, @caps, @node, @pe_max, @marker_slots, @pio_bytes, @put_max, @offload_max: as the device
@@ -203,6 +204,7 @@ struct angara_device {
 	bool quiesced;
 	bool known;
 	struct delayed_work watch;
+	unsigned int missing;
 	u32 link;
 	unsigned int num_vectors;
 	struct angara_vector *vectors;
@@ -290,7 +292,7 @@ struct angara_window {
 /* angara_pe.flags */
 #define ANGARA_PE_BIT_RUNNING	0	/* the device knows it (domain->lock) */
 #define ANGARA_PE_BIT_FREED	1	/* memory and number given back; set by who does it */
-#define ANGARA_PE_BIT_CLOSED	2	/* its owner has closed the file: no death */
+#define ANGARA_PE_BIT_CLOSED	2	/* its owner has closed the file; see angara_pe_end() */
 
 /**
  * struct angara_pe - processing element
@@ -346,8 +348,8 @@ static inline void angara_hw_ring(struct angara_device *adev)
 	writel(0, adev->bell);
 }
 
-/* Reset, hand over the queues, DMA on, SETUP. */
 void angara_hw_init(struct angara_device *adev);
+/* Reset, hand over the queues, DMA on, SETUP. */
 int angara_hw_start(struct angara_device *adev);
 /* DMA off. 0: nothing is in flight or will start. */
 int angara_hw_stop(struct angara_device *adev);
@@ -366,9 +368,12 @@ int angara_admin_alloc(struct angara_device *adev);
 void angara_admin_free(struct angara_device *adev);
 /* After a reset of the device. */
 void angara_admin_restart(struct angara_device *adev);
+/* Before the device is left alone. */
+void angara_admin_stop(struct angara_device *adev);
 /*
  * Post a command and wait for its response. @generation: of the PE concerned, or 0. -EIO: the
- * device refused; -ETIMEDOUT: it didn't answer, and is failed now; -ENODEV: it had failed before.
+ * device refused; -ETIMEDOUT: it didn't answer, and is failed now; -ENODEV: it had failed before, or
+ * has been pulled out.
  */
 int angara_admin_exec(struct angara_device *adev, struct angara_hw_cmd *cmd, u32 generation);
 /* Consume responses. Any context. */
@@ -391,6 +396,7 @@ void angara_wake_all(struct angara_device *adev);
 
 /* ---- buf.c: DMA memory that users map -------------------------------------------------------- */
 
+bool angara_dma_is_coherent(struct angara_device *adev, dma_addr_t addr);
 int angara_buf_alloc(struct angara_device *adev, struct angara_buf *buf, size_t size);
 void angara_buf_free(struct angara_device *adev, struct angara_buf *buf);
 
@@ -405,6 +411,8 @@ void angara_domain_hold(struct angara_domain *dom);
 extern const struct file_operations angara_pe_fops;
 
 struct angara_pe *angara_pe_create(struct angara_domain *dom, u64 window_size);
+/* ANGARA_HW_CLOSED if the owner has said goodbye, else ANGARA_HW_DIED. */
+u32 angara_pe_end(struct angara_pe *pe);
 /* First step of the end. @how: ANGARA_HW_CLOSED or ANGARA_HW_DIED, for its peers. */
 void angara_pe_stop(struct angara_pe *pe, u32 how);
 void angara_pe_put(struct angara_pe *pe);

@@ -153,6 +153,13 @@ static void pe_hw_reset(struct angara_pe *pe, u32 how)
 		angara_device_fail(pe->adev, "it refused to reset a PE");
 }
 
+/* A mapping that is left says that the owner went on using the PE whose file he had closed. */
+u32 angara_pe_end(struct angara_pe *pe)
+{
+	return test_bit(ANGARA_PE_BIT_CLOSED, &pe->flags) && refcount_read(&pe->mem_refs) == 1 ?
+	       ANGARA_HW_CLOSED : ANGARA_HW_DIED;
+}
+
 /* See nic.h. Idempotent. */
 void angara_pe_stop(struct angara_pe *pe, u32 how)
 {

@@ -30,13 +30,12 @@ static int pe_close(struct inode *inode, struct file *file)
 {
 	struct angara_pe *pe = file->private_data;
 	struct angara_device *adev = pe->adev;
-	u32 how = test_bit(ANGARA_PE_BIT_CLOSED, &pe->flags) ? ANGARA_HW_CLOSED : ANGARA_HW_DIED;
 	int idx;
 
 	/* If the PE is still running, remove() hasn't come to it: the hardware is there. */
 	idx = srcu_read_lock(&adev->srcu);
 	mutex_lock(&pe->dom->lock);
-	angara_pe_stop(pe, how);
+	angara_pe_stop(pe, angara_pe_end(pe));
 	mutex_unlock(&pe->dom->lock);
 	srcu_read_unlock(&adev->srcu, idx);
 	angara_pe_put(pe);
@@ -184,6 +183,7 @@ int angara_pe_create_ioctl(struct angara_call *call)
 
 put_file:
 	/* Closes the PE, when the call returns. */
+	set_bit(ANGARA_PE_BIT_CLOSED, &pe->flags);
 	fput(file);
 	put_unused_fd(fd);
 	return ret;

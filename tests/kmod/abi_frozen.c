@@ -214,11 +214,13 @@ FIELD(angara_ioc_mr_dereg, size, 0, 4);
 FIELD(angara_ioc_mr_dereg, flags, 4, 4);
 FIELD(angara_ioc_mr_dereg, handle, 8, 4);
 FIELD(angara_ioc_mr_dereg, reserved, 12, 4);
-STRUCT(angara_ioc_mr_check, 16);
+STRUCT(angara_ioc_mr_check, 32);
 FIELD(angara_ioc_mr_check, size, 0, 4);
 FIELD(angara_ioc_mr_check, flags, 4, 4);
 FIELD(angara_ioc_mr_check, handle, 8, 4);
 FIELD(angara_ioc_mr_check, stale, 12, 4);
+FIELD(angara_ioc_mr_check, offset, 16, 8);
+FIELD(angara_ioc_mr_check, length, 24, 8);
 
 /* ---- angara_hw.h ----------------------------------------------------------------------------- */
 

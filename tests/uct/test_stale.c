@@ -26,6 +26,21 @@ static struct {
     int      all; /* each is, on any */
 } stale_fake;
 
+static int stale_is_fake(angara_mr_h mr)
+{
+    return stale_fake.all || (angara_mr_key(mr) == stale_fake.key);
+}
+
+int angara_mr_part_is_stale(angara_mr_h mr, const void *address, size_t length)
+{
+    static int (*next)(angara_mr_h mr, const void *address, size_t length);
+
+    if (next == NULL) {
+        *(void **)&next = dlsym(RTLD_NEXT, "angara_mr_part_is_stale");
+    }
+    return next(mr, address, length) || stale_is_fake(mr);
+}
+
 int angara_mr_is_stale(angara_mr_h mr)
 {
     static int (*next)(angara_mr_h mr);
@@ -33,7 +48,7 @@ int angara_mr_is_stale(angara_mr_h mr)
     if (next == NULL) {
         *(void **)&next = dlsym(RTLD_NEXT, "angara_mr_is_stale");
     }
-    return next(mr) || stale_fake.all || (angara_mr_key(mr) == stale_fake.key);
+    return next(mr) || stale_is_fake(mr);
 }
 
 /* Fails if a region was left behind. */

@@ -230,7 +230,7 @@ static int driver(unsigned long request, void *arg)
     case NIC_FAKE_CHECK:
         check        = arg;
         check->stale = !nic_fake.same;
-        if (nic_fake.same) {
+        if (nic_fake.same && check->offset == 0 && nic_fake.errors[NIC_FAKE_CHECK] == 0) {
             memreg.stale[check->handle] = 0;
         }
         break;

@@ -342,6 +342,11 @@ static void test_stale(void **state)
     nic_fake.errors[NIC_FAKE_CHECK] = ENOENT; /* the kernel can't tell */
     assert_int_not_equal(angara_mr_is_stale(mr[1]), 0);
     nic_fake.errors[NIC_FAKE_CHECK] = 0;
+    assert_int_equal(angara_mr_part_is_stale(mr[1], memory[1] + 100, 50), 0);
+    assert_int_equal(angara_mr_part_is_stale(mr[1], memory[1], 0), 0);
+    nic_fake.same = 0;
+    assert_int_not_equal(angara_mr_part_is_stale(mr[1], memory[1] + 100, 50), 0);
+    nic_fake.same = 1;
     assert_int_equal(angara_mr_is_stale(mr[1]), 0);
     assert_int_equal(angara_mr_deregister(mr[0]), ANGARA_OK);
     assert_int_equal(angara_mr_deregister(mr[1]), ANGARA_OK);

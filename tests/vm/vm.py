@@ -17,12 +17,14 @@ import time
 import tty
 
 from vm_base import (BROKEN, GRACE, HERE, ROOT, SKIPPED, TIMED_OUT, VmError, VmSkip, main_run,
-                     run_folder_make, run_folders_sweep, say, signals_ignore)
+                     process_end, process_start, run_folder_make, run_folders_sweep, say,
+                     signals_ignore)
 from vm_parts import (Emulator, Kernel, Vm, build_folder, emulator_program, guest_environment,
                       machine_check)
 
 __all__ = ["BROKEN", "GRACE", "HERE", "ROOT", "SKIPPED", "TIMED_OUT", "Cluster", "VmError", "VmSkip",
-           "build_folder", "emulator_program", "main_run", "options_add", "options_parse", "say"]
+           "build_folder", "emulator_program", "main_run", "options_add", "options_parse",
+           "process_end", "process_start", "say"]
 
 STOP_SECONDS = 20  # for the other VMs to end after the first
 ESCAPE = b"\x1d"  # Ctrl-]

@@ -32,8 +32,8 @@ typedef struct ang_provider_ops {
     angara_status_t (*mr_register)(angara_domain_h dom, void *addr, size_t length, unsigned access,
                                    angara_mr_h *mr_p);
     angara_status_t (*mr_deregister)(angara_mr_h mr);
-    /* *mr->stale isn't 0: is the memory another one? NULL where no region has such a word. */
-    int (*mr_is_stale)(angara_mr_h mr);
+    /* *mr->stale isn't 0: is that part another memory? NULL where no region has such a word. */
+    int (*mr_is_stale)(angara_mr_h mr, uint64_t offset, uint64_t length);
     angara_status_t (*mem_alloc)(angara_domain_h dom, size_t *length, unsigned access,
                                  void **addr_p, angara_mr_h *mr_p);
     angara_status_t (*mem_free)(angara_mr_h mr);

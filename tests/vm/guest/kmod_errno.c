@@ -285,7 +285,7 @@ static void test_mr_check(int domain, int memreg)
 {
     static char                memory[8];
     struct angara_ioc_mr_reg   reg;
-    struct angara_ioc_mr_check check = {.size = sizeof(check)}, bad;
+    struct angara_ioc_mr_check check = {.size = sizeof(check), .length = sizeof(memory)}, bad;
 
     MUST(mr_reg(memreg, domain, memory, sizeof(memory), 0, &reg) == 0);
     check.handle = reg.handle;
@@ -293,11 +293,15 @@ static void test_mr_check(int domain, int memreg)
     bad       = check;
     bad.stale = 1;
     REFUSED(MR_CHECK, EINVAL, "a result that isn't 0", ioctl(memreg, ANGARA_IOC_MR_CHECK, &bad));
-    REFUSED(MR_CHECK, ENOENT, "never given", mr_check(memreg, reg.handle + 1));
-    REFUSED(MR_CHECK, ENOENT, "no handle at all", mr_check(memreg, ~0u));
-    MUST(mr_check(memreg, reg.handle) == 0);
+    REFUSED(MR_CHECK, EINVAL, "length 0", mr_check(memreg, reg.handle, 0, 0));
+    REFUSED(MR_CHECK, ERANGE, "too long", mr_check(memreg, reg.handle, 0, 9));
+    REFUSED(MR_CHECK, ERANGE, "beyond", mr_check(memreg, reg.handle, 8, 1));
+    REFUSED(MR_CHECK, ERANGE, "wraps", mr_check(memreg, reg.handle, ~0ull, 2));
+    REFUSED(MR_CHECK, ENOENT, "never given", mr_check(memreg, reg.handle + 1, 0, 8));
+    REFUSED(MR_CHECK, ENOENT, "no handle at all", mr_check(memreg, ~0u, 0, 8));
+    MUST(mr_check(memreg, reg.handle, 0, 8) == 0 && mr_check(memreg, reg.handle, 7, 1) == 0);
     MUST(mr_dereg(memreg, reg.handle) == 0);
-    REFUSED(MR_CHECK, ENOENT, "not any more", mr_check(memreg, reg.handle));
+    REFUSED(MR_CHECK, ENOENT, "not any more", mr_check(memreg, reg.handle, 0, 8));
 }
 
 /* Where the modules were loaded with a small table. */

@@ -41,7 +41,7 @@ static const struct {
      "MR_REG",
      {ENOMEM, EDQUOT, ENOSPC, EOPNOTSUPP}},
     {ANGARA_IOC_MR_DEREG, MEMREG, sizeof(struct angara_ioc_mr_dereg), "MR_DEREG", {ENOENT}},
-    {ANGARA_IOC_MR_CHECK, MEMREG, sizeof(struct angara_ioc_mr_check), "MR_CHECK", {ENOENT}},
+    {ANGARA_IOC_MR_CHECK, MEMREG, sizeof(struct angara_ioc_mr_check), "MR_CHECK", {ENOENT, ERANGE}},
 };
 #define CALLS (sizeof(calls) / sizeof(calls[0]))
 
@@ -51,6 +51,7 @@ typedef union {
     struct angara_ioc_window_commit commit;
     struct angara_ioc_mr_reg        reg;
     struct angara_ioc_mr_dereg      dereg;
+    struct angara_ioc_mr_check      check;
     uint64_t                        words[PAGE / 8];
     struct {
         uint32_t size, flags;
@@ -163,6 +164,11 @@ static void args_good(rng_t *rng, unsigned call, args_t *args)
         args->reg.access    = below(rng, 16);
         args->reg.addr      = (uintptr_t)field.memory + below(rng, MEMORY / 2 * PAGE);
         args->reg.length    = 1 + below(rng, MEMORY / 2 * PAGE);
+        break;
+    case ANGARA_IOC_MR_CHECK:
+        args->check.handle = below(rng, 10);
+        args->check.offset = below(rng, PAGE);
+        args->check.length = 1 + below(rng, 2 * PAGE);
         break;
     default:
         args->dereg.handle = below(rng, 10);

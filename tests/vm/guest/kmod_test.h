@@ -23,6 +23,20 @@ void *part(int fd, unsigned number, size_t length, int prot, int flags);
 void hooks_load(void);
 void hooks_unload(void);
 
+void delay_add(const char *function, unsigned us);
+void delays_clear(void);
+
+/* A thread that checks a region until that fails. */
+typedef struct {
+    int      memreg;
+    uint32_t handle;
+    uint64_t length;
+    int      error; /* errno in the end */
+} checker_t;
+void *check_run(void *checker);
+/* Take the page away and put it back, so that its region is marked stale, but isn't. */
+void page_shake(char *page);
+
 /* kmod_test_region.c */
 void test_sizes(void);
 void test_huge(void);

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
@@ -241,9 +242,11 @@ void test_remove(void)
     int                      domain = domain_open(), memreg = memreg_open();
     char                     link[256], path[300], *slot, *page = pages_map(4);
     long long                pinned = pinned_pages();
-    struct angara_ioc_mr_reg reg;
+    struct angara_ioc_mr_reg reg, other;
     struct angara_ioc_info   info;
     struct pollfd            poll_fd;
+    checker_t                checker;
+    pthread_t                thread;
     uint64_t                 count;
     ssize_t                  length;
     pe_t                     pe;
@@ -257,8 +260,20 @@ void test_remove(void)
     MUST(touch(pe.window, 1) == 0 && pe.status->state == ANGARA_PE_RUNNING);
     OK(mr_reg(memreg, domain, page, 4 * PAGE, ALL, &reg) == 0);
 
+    /* A check is under way when the removal comes to its region. */
+    MUST(mr_reg(memreg, domain, page, 4 * PAGE, ALL, &other) == 0);
+    checker = (checker_t){memreg, other.handle, 4 * PAGE, 0};
+    madvise(page, PAGE, MADV_DONTNEED);
+    hooks_load();
+    delay_add("memreg_pages_same", 5000);
+    MUST(pthread_create(&thread, NULL, check_run, &checker) == 0);
+    usleep(20000);
     snprintf(path, sizeof(path), "%sunbind", driver);
     file_write(path, slot);
+    MUST(pthread_join(thread, NULL) == 0);
+    OK_SAY(checker.error == ENODEV || checker.error == ENOENT, "checks end with the device");
+    delays_clear();
+    hooks_unload();
     OK(access("/dev/angara0", F_OK) == -1);
     OK(pinned_pages() == pinned);
     OK(info_get(domain, &info) == -1 && errno == ENODEV);

@@ -34,7 +34,7 @@ void hooks_unload(void)
 }
 
 /* Have everybody spin in front of a kernel function. */
-static void delay_add(const char *function, unsigned us)
+void delay_add(const char *function, unsigned us)
 {
     char text[100];
 
@@ -42,7 +42,7 @@ static void delay_add(const char *function, unsigned us)
     file_write(HOOKS "delay", text);
 }
 
-static void delays_clear(void)
+void delays_clear(void)
 {
     file_write(HOOKS "delay", "\n");
 }
@@ -390,6 +390,90 @@ static void dereg_twice(int domain)
     munmap(at, 4 * PAGE);
 }
 
+/* ---- checks of stale regions ----------------------------------------------------------------- */
+
+void page_shake(char *page)
+{
+    char *away = pages_map(1);
+
+    MUST(mremap(page, PAGE, PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, away) == away);
+    MUST(mremap(away, PAGE, PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, page) == page);
+}
+
+void *check_run(void *arg)
+{
+    checker_t *checker = arg;
+
+    while (mr_check(checker->memreg, checker->handle, 0, checker->length) >= 0) {
+    }
+    checker->error = errno;
+    return NULL;
+}
+
+/* Two threads check a region, which is shaken, while a third deregisters it: all calls wait. */
+static void dereg_while_checked(int domain)
+{
+    enum { ROUNDS = 40, PAGES = 16 };
+    int                      memreg = memreg_open();
+    char                    *at     = pages_map(PAGES);
+    long long                pinned = pinned_pages();
+    unsigned                 ended = 0, once = 0;
+    struct angara_ioc_mr_reg reg;
+
+    for (unsigned i = 0; i < ROUNDS; ++i) {
+        checker_t checkers[2];
+        pthread_t threads[2];
+
+        MUST(mr_reg(memreg, domain, at, PAGES * PAGE, ALL, &reg) == 0);
+        for (unsigned k = 0; k < 2; ++k) {
+            checkers[k] = (checker_t){memreg, reg.handle, PAGES * PAGE, 0};
+            MUST(pthread_create(&threads[k], NULL, check_run, &checkers[k]) == 0);
+        }
+        for (unsigned k = draw(6); k > 0; --k) {
+            page_shake(at + draw(PAGES) * PAGE);
+            usleep(draw(1000));
+        }
+        once += mr_dereg(memreg, reg.handle) == 0;
+        for (unsigned k = 0; k < 2; ++k) {
+            MUST(pthread_join(threads[k], NULL) == 0);
+            ended += checkers[k].error == ENOENT;
+        }
+    }
+    OK_SAY(once == ROUNDS, "a region is deregistered while it is being checked");
+    OK_SAY(ended == 2 * ROUNDS, "and checks succeed until then");
+    OK(pinned_pages() == pinned);
+    close(memreg);
+    munmap(at, PAGES * PAGE);
+}
+
+/* The process is killed while it checks. */
+static void kill_checker(int domain)
+{
+    enum { ROUNDS = 20, PAGES = 1024 };
+    long long pinned = pinned_pages();
+
+    (void)domain;
+    for (unsigned i = 0; i < ROUNDS; ++i) {
+        pid_t pid = fork();
+
+        if (pid == 0) {
+            int                      memreg = memreg_open();
+            char                    *at     = pages_map(PAGES);
+            struct angara_ioc_mr_reg reg;
+
+            MUST(mr_reg(memreg, domain_open(), at, PAGES * PAGE, ALL, &reg) == 0);
+            for (;;) {
+                page_shake(at);
+                MUST(mr_check(memreg, reg.handle, 0, PAGES * PAGE) == 0);
+            }
+        }
+        usleep(5000 + draw(20000));
+        kill(pid, SIGKILL);
+        MUST(waitpid(pid, NULL, 0) == pid);
+    }
+    OK_SAY(pinned_pages() == pinned, "killed while it checks, %u times", ROUNDS);
+}
+
 /* ---- remapping ------------------------------------------------------------------------------- */
 
 typedef struct {
@@ -412,10 +496,7 @@ static void *remap_run(void *arg)
 
         usleep(r->between_us);
         if (i < r->back) {
-            char *away = pages_map(1);
-
-            MUST(mremap(page, PAGE, PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, away) == away);
-            MUST(mremap(away, PAGE, PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, page) == page);
+            page_shake(page);
             continue;
         } else if (i % 2 == 0) {
             madvise(page, PAGE, MADV_DONTNEED);
@@ -464,9 +545,9 @@ static void remap_under_way(int domain, int checking)
         MUST(pthread_create(&thread, NULL, remap_run, &r) == 0);
         if (checking) {
             while (!__atomic_load_n(&r.is_done, __ATOMIC_ACQUIRE)) {
-                MUST(mr_check(memreg, reg.handle) >= 0);
+                MUST(mr_check(memreg, reg.handle, 0, PAGES * PAGE) >= 0);
             }
-            MUST(draw(2) != 0 || mr_check(memreg, reg.handle) >= 0);
+            MUST(draw(2) != 0 || mr_check(memreg, reg.handle, 0, PAGES * PAGE) >= 0);
         } else {
             MUST(mr_reg(memreg, far_domain, r.at, PAGES * PAGE, ALL, &reg) == 0);
         }
@@ -475,7 +556,7 @@ static void remap_under_way(int domain, int checking)
         outcomes[is_stale]++;
         MUST(transfer(&near, ANGARA_OP_GET, 0, stage_reg.key, 0, reg.key, 0, PAGES * PAGE));
         same += !is_stale && memcmp(stage, r.at, PAGES * PAGE) == 0;
-        MUST(r.back < r.changes || !checking || mr_check(memreg, reg.handle) == 0);
+        MUST(r.back < r.changes || !checking || mr_check(memreg, reg.handle, 0, PAGES * PAGE) == 0);
         MUST(mr_dereg(memreg, reg.handle) == 0);
         munmap(r.at, PAGES * PAGE);
     }
@@ -497,6 +578,7 @@ void test_threads(void)
     dereg_twice(domain);
     remap_under_way(domain, 0);
     remap_under_way(domain, 1);
+    dereg_while_checked(domain);
     hooks_load();
     delay_add("angara_mr_destroy", 2000);
     dereg_twice(domain);
@@ -508,6 +590,8 @@ void test_threads(void)
     delay_add("memreg_pages_same", 500);
     delay_add("free_pages", 200); /* between the comparison and the change of the word */
     remap_under_way(domain, 1);
+    dereg_while_checked(domain);
+    kill_checker(domain);
     delays_clear();
     hooks_unload();
     close(domain);

@@ -542,9 +542,15 @@ static void change_case(sides_t *s, const char *name, change_t change)
     OK_SAY(!stale[reg.handle] && !stale[other.handle], "%s: not stale before", name);
     moved = change(at + PAGE);
     OK_SAY(stale[reg.handle] && !stale[other.handle], "%s: the region is stale, no other", name);
-    OK_SAY(mr_check(s->memreg, reg.handle) == 1 && stale[reg.handle] &&
-               mr_check(s->memreg, other.handle) == 0,
+    OK_SAY(mr_check(s->memreg, reg.handle, 0, 3 * PAGE) == 1 && stale[reg.handle] &&
+               mr_check(s->memreg, other.handle, 0, PAGE) == 0,
            "%s: and so it is found to be", name);
+    OK_SAY(mr_check(s->memreg, reg.handle, 0, PAGE) == 0 &&
+               mr_check(s->memreg, reg.handle, 0, PAGE + 1) == 1 &&
+               mr_check(s->memreg, reg.handle, PAGE + 7, 9) == 1 &&
+               mr_check(s->memreg, reg.handle, 2 * PAGE - 1, 2) == 1 &&
+               mr_check(s->memreg, reg.handle, 2 * PAGE, PAGE) == 0 && stale[reg.handle],
+           "%s: that page, no other", name);
     memset(at + PAGE, 'n', PAGE);
     memset(expected, 'o', sizeof(expected));
     OK_SAY(far_reads(s, reg.key, PAGE + 100, expected, 16), "%s: the old page is read", name);
@@ -568,26 +574,32 @@ static void change_case(sides_t *s, const char *name, change_t change)
 static void change_and_back(sides_t *s, size_t pages)
 {
     size_t                   bytes = ANGARA_MR_HANDLES_MAX * 4, last = (pages - 1) * PAGE;
-    volatile uint32_t       *stale = mmap(NULL, bytes, PROT_READ, MAP_SHARED, s->memreg, 0);
-    char                    *at    = pages_map(pages), *moved;
+    size_t                   length = pages * PAGE - 5;
+    volatile uint32_t       *stale  = mmap(NULL, bytes, PROT_READ, MAP_SHARED, s->memreg, 0);
+    char                    *at     = pages_map(pages), *moved;
     struct angara_ioc_mr_reg reg;
 
     MUST(stale != MAP_FAILED);
     memset(at, 'o', pages * PAGE);
-    MUST(far_reg(s, at + 5, pages * PAGE - 5, ALL, &reg) == 0);
+    MUST(far_reg(s, at + 5, length, ALL, &reg) == 0);
     for (unsigned i = 0; i < 2; ++i) {
         moved = pages_map(1);
         MUST(mremap(at + last, PAGE, PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, moved) == moved);
-        OK_SAY(stale[reg.handle] && mr_check(s->memreg, reg.handle) == 1 && stale[reg.handle],
+        OK_SAY(stale[reg.handle] && mr_check(s->memreg, reg.handle, 0, length) == 1 &&
+                   mr_check(s->memreg, reg.handle, 0, last - 5) == 0 &&
+                   mr_check(s->memreg, reg.handle, last - 5, 1) == 1 && stale[reg.handle],
                "%zu pages: one isn't there", pages);
         MUST(mremap(moved, PAGE, PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, at + last) == at + last);
-        OK_SAY(stale[reg.handle] && mr_check(s->memreg, reg.handle) == 0 && !stale[reg.handle],
+        OK_SAY(stale[reg.handle] && mr_check(s->memreg, reg.handle, last - 5, PAGE) == 0 &&
+                   stale[reg.handle] && mr_check(s->memreg, reg.handle, 0, length) == 0 &&
+                   !stale[reg.handle],
                "%zu pages: it has come back", pages);
         OK_SAY(far_reads(s, reg.key, last, at + 5 + last, 16), "%zu pages: read", pages);
     }
     MUST(madvise(at + last, PAGE, MADV_DONTNEED) == 0);
     at[last] = 'n';
-    OK_SAY(stale[reg.handle] && mr_check(s->memreg, reg.handle) == 1 && stale[reg.handle],
+    OK_SAY(stale[reg.handle] && mr_check(s->memreg, reg.handle, 0, length) == 1 &&
+               stale[reg.handle],
            "%zu pages: the last is another one", pages);
     OK(mr_dereg(s->memreg, reg.handle) == 0);
     munmap(at, pages * PAGE);

@@ -144,9 +144,9 @@ int mr_dereg(int memreg, uint32_t handle)
     return ioctl(memreg, ANGARA_IOC_MR_DEREG, &dereg);
 }
 
-int mr_check(int memreg, uint32_t handle)
+int mr_check(int memreg, uint32_t handle, uint64_t offset, uint64_t length)
 {
-    struct angara_ioc_mr_check check = {sizeof(check), 0, handle, 0};
+    struct angara_ioc_mr_check check = {sizeof(check), 0, handle, 0, offset, length};
 
     return ioctl(memreg, ANGARA_IOC_MR_CHECK, &check) == 0 ? (int)check.stale : -1;
 }

@@ -60,8 +60,8 @@ int  window_commit(int fd, uint64_t offset, uint64_t length);
 int  mr_reg(int memreg, int domain, const void *addr, uint64_t length, uint32_t access,
             struct angara_ioc_mr_reg *out);
 int  mr_dereg(int memreg, uint32_t handle);
-/* @return 0: not stale, 1: stale, -1: errno says why not. */
-int mr_check(int memreg, uint32_t handle);
+/* Of [offset, offset + length). @return 0: not stale, 1: stale, -1: errno says why not. */
+int mr_check(int memreg, uint32_t handle, uint64_t offset, uint64_t length);
 
 /* Post a descriptor; wait until it was fetched. */
 void desc_post(pe_t *pe, const struct angara_desc *desc);

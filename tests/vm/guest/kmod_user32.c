@@ -261,7 +261,7 @@ static void test_regions(int domain, int memreg)
     struct angara_ioc_mr_reg   nowhere = source;
     struct angara_desc         desc    = {.op = ANGARA_OP_PUT, .length = 2 * PAGE, .pio_prod = 1};
     struct angara_desc         mark    = {.op = ANGARA_OP_MARKER, .operand = 77, .pio_prod = 1};
-    struct angara_ioc_mr_check check   = {.size = sizeof(check)};
+    struct angara_ioc_mr_check check   = {.size = sizeof(check), .length = 2 * PAGE};
     volatile uint32_t         *stale;
     unsigned                   i;
 

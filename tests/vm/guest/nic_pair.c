@@ -226,7 +226,7 @@ static void device_goes(conf_t *t, regions_t *r)
     CHECK_STATUS(angara_notify(t->peer[0], "x", 1), ANGARA_ERR_PEER_DEAD);
     CHECK_STATUS(angara_put_u64(t->peer[0], 0, 1), ANGARA_ERR_PEER_DEAD);
     CHECK(angara_peer_connect(t->pe, &t->addr[1], &t->peer[2]) < 0);
-    CHECK_OK(angara_pe_event_arm(t->pe));
+    CHECK_STATUS(angara_pe_event_arm(t->pe), ANGARA_ERR_NO_DEVICE);
     angara_pe_event_disarm(t->pe);
     conf_mem_cleanup(&r->buf);
     conf_mem_cleanup(&r->mem);

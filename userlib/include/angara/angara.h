@@ -270,6 +270,9 @@ ANGARA_API uint64_t angara_mr_key(angara_mr_h mr);
  */
 ANGARA_API int angara_mr_is_stale(angara_mr_h mr);
 
+/** The same of [addr, addr + length), which lies in the region. */
+ANGARA_API int angara_mr_part_is_stale(angara_mr_h mr, const void *addr, size_t length);
+
 /** Start address and length of a region. */
 ANGARA_API void angara_mr_range(angara_mr_h mr, void **addr_p, size_t *length_p);
 

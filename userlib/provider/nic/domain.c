@@ -146,7 +146,8 @@ static int is_reachable(const nic_domain_t *dom, nic_mr_t *mr, const char *start
     uintptr_t first = (uintptr_t)start & ~(uintptr_t)(NIC_PAGE - 1);
     int       reads = (access & ~(unsigned)ANGARA_ACCESS_REMOTE_READ) == 0;
 
-    if (NIC_LIKELY(nic_load(&dom->stale[mr->handle]) == 0) || !nic_mr_is_stale(&mr->base)) {
+    if (NIC_LIKELY(nic_load(&dom->stale[mr->handle]) == 0) || length == 0 ||
+        !nic_mr_is_stale(&mr->base, (uintptr_t)start - (uintptr_t)mr->base.addr, length)) {
         return 1;
     }
     return !(dom->info.caps & ANGARA_INFO_LOOPBACK) &&
@@ -255,9 +256,12 @@ angara_status_t nic_mr_deregister(angara_mr_h base)
 }
 
 /* The kernel compares the pages; what it can't tell counts as changed. */
-int nic_mr_is_stale(angara_mr_h mr)
+int nic_mr_is_stale(angara_mr_h mr, uint64_t offset, uint64_t length)
 {
-    struct angara_ioc_mr_check arg = {.size = sizeof(arg), .handle = ((nic_mr_t *)mr)->handle};
+    struct angara_ioc_mr_check arg = {.size   = sizeof(arg),
+                                      .handle = ((nic_mr_t *)mr)->handle,
+                                      .offset = offset,
+                                      .length = length};
 
     return nic_ioctl(nic_domain(mr->dom)->memreg_fd, ANGARA_IOC_MR_CHECK, &arg) != 0 ||
            arg.stale != 0;

@@ -458,20 +458,25 @@ struct angara_ioc_mr_dereg {
  * @size:	in: sizeof(struct angara_ioc_mr_check)
  * @flags:	in: 0
  * @handle:	in: of ANGARA_IOC_MR_REG
- * @stale:	out: 0: they do, and the stale word is 0 again; 1: other pages are mapped there now,
- *		or some aren't mapped at the moment, or it can't be told
+ * @stale:	in: 0; out: 0: those of the range do; 1: other pages are mapped there now, or some
+ *		aren't mapped at the moment, or it can't be told
+ * @offset:	in: first byte, in the region
+ * @length:	in: bytes, at least 1
  *
  * For an owner who finds the stale word set: the kernel sets it for what may change the pages, also
- * when it then doesn't (it tries in vain to move them, say). Nothing is mapped or faulted in.
+ * when it then doesn't (it tries in vain to move them, say). If all of the region is asked about,
+ * and is as it was, the word is 0 again. Nothing is mapped or faulted in.
  *
- * Errors: ENOENT (no such region, or another call about it is under way), ENODEV (the device is
- * being removed, and the region has ended).
+ * Errors: ENOENT (no such region, or not any more), ERANGE (beyond the region), EINVAL (also:
+ * length 0), EINTR, ENODEV (the device is being removed, and the region has ended).
  */
 struct angara_ioc_mr_check {
 	__u32 size;
 	__u32 flags;
 	__u32 handle;
 	__u32 stale;
+	__u64 offset;
+	__u64 length;
 };
 
 #define ANGARA_IOC_MR_REG	_IO(ANGARA_IOC_TYPE, 0x40)
