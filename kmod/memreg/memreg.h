@@ -172,8 +172,8 @@ void memreg_file_drain(struct memreg_file *file);
 int memreg_pin(struct memreg_region *region);
 void memreg_unpin(struct memreg_region *region);
 /*
- * Are the pinned pages [first, first + count) what is mapped at the addresses now? Of a region of the
- * current mm. Ends early, with false, when the process is killed.
+ * Are the pinned pages [first, first + count) what is mapped at the addresses now? Of a region of
+ * the current mm. Ends early, with false, when the process is killed.
  */
 bool memreg_pages_same(struct memreg_region *region, unsigned long first, unsigned long count);
 

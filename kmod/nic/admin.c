@@ -4,8 +4,8 @@
  *
  * At most ANGARA_ADMIN_ENTRIES commands are without response, so neither ring overflows.
  * Interrupts are hints: who waits also looks. As long as everybody who waits only looks, they are
- * off, as they cost more than most answers take. A response is taken only by the command with its id
- * that is waiting, and only if it is about the same generation of the PE; others are counted and
+ * off, as they cost more than most answers take. A response is taken only by the command with its
+ * id that is waiting, and only if it is about the same generation of the PE; others are counted and
  * dropped.
  */
 #include <linux/delay.h>
@@ -167,7 +167,7 @@ static void admin_sleeper(struct angara_device *adev, bool begins)
 	if (begins ? !admin->sleepers++ : !--admin->sleepers)
 		writel(!begins, &adev->ctl->admin_quiet);
 	spin_unlock_irq(&admin->lock);
-	/* Reading it back waits until it has arrived, and lets pass what the device wrote before. */
+	/* Reading it back waits until it has arrived; what the device wrote before comes first. */
 	if (begins)
 		readl(&adev->ctl->admin_quiet);
 }

@@ -21,8 +21,8 @@ bool angara_hw_gone(struct angara_device *adev)
 }
 
 /*
- * Nobody may have a command for it, and hotplug may not tell: users who sleep, or poll memory, learn
- * about it from here.
+ * Nobody may have a command for it, and hotplug may not tell: users who sleep, or poll memory,
+ * learn about it from here.
  */
 static void hw_watch(struct work_struct *work)
 {

@@ -372,8 +372,8 @@ void angara_admin_restart(struct angara_device *adev);
 void angara_admin_stop(struct angara_device *adev);
 /*
  * Post a command and wait for its response. @generation: of the PE concerned, or 0. -EIO: the
- * device refused; -ETIMEDOUT: it didn't answer, and is failed now; -ENODEV: it had failed before, or
- * has been pulled out.
+ * device refused; -ETIMEDOUT: it didn't answer, and is failed now; -ENODEV: it had failed before,
+ * or has been pulled out.
  */
 int angara_admin_exec(struct angara_device *adev, struct angara_hw_cmd *cmd, u32 generation);
 /* Consume responses. Any context. */

@@ -70,6 +70,7 @@ static void offload(conf_t *t, regions_t *r)
     CHECK_DATA(r->buf.addr + REGION / 2, REGION / 2, 7 + t->rank);
     conf_barrier(t);
     CHECK_DATA(r->mem.addr, REGION / 2, 7 + other);
+    conf_barrier(t); /* it has been looked at */
     for (n = 0; n < 8; ++n) {
         conf_fill(r->buf.addr + n * 10000, 9999, n + t->rank);
         xfers[n] = (angara_xfer_t){r->buf.mr, r->buf.addr + n * 10000, r->keys[other], n * 10000,
