@@ -20,10 +20,10 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/angara-mpi.XXXXXX")
 trap 'rm -rf -- "$work"' EXIT
 trap 'exit 143' TERM INT
 
-# stats_sum NAME...: the sum of these counters over all processes that wrote $work/stats.*
+# stats_sum NAME...: the sum of these counters over all processes that wrote stats.* below $work
 stats_sum()
 {
-    (cat "$work"/stats.* 2>/dev/null || true) |
+    find "$work" -name 'stats.*' -exec cat {} + |
         awk -v names="$*" 'index(" " names " ", " " $1 " ") { sum += $2 } END { print sum + 0 }'
 }
 

@@ -125,10 +125,8 @@ echo "# $launcher -np $ranks ${variables[*]} $*"
 "$launcher" "${placement[@]}" --bind-to none -np "$ranks" "${exports[@]}" "$@" \
     >"$work/out" 2>"$work/err" </dev/null || rc=$?
 for host in "${others[@]}"; do
-    for file in $(vm_rsh "$host" "ls $work"); do
-        vm_rsh "$host" "cat $work/$file" >"$work/$file.$host"
-    done
-    vm_rsh "$host" "rm -r $work"
+    mkdir "$work/$host"
+    vm_rsh "$host" "tar -C $work -c . | base64; rm -r $work" | base64 -d | tar -C "$work/$host" -x
 done
 
 if [[ $plain == yes ]]; then
