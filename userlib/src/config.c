@@ -211,7 +211,8 @@ void ang_config_warn_nic(void)
 {
     for (unsigned i = 0; i < NUM_VARS; ++i) {
         if (ang_vars[i].soft_only && getenv(ang_vars[i].name) != NULL) {
-            ang_warn("%s has no effect here, on a NIC. %s", ang_vars[i].name, ang_vars[i].help);
+            ang_warn("%s is about the soft fabric: a NIC ignores it. %s", ang_vars[i].name,
+                     ang_vars[i].help);
         }
     }
 }
