@@ -23,7 +23,8 @@
 #define SPIN_NS       50000ull
 #define YIELD_NS      5000ull
 #define NAP_NS        2000
-#define ADMIN_SPIN_NS 2000000ull /* a driver seldom has one admin command only */
+#define ADMIN_SPIN_NS 200000ull  /* a driver seldom has one admin command only: */
+#define ADMIN_NAP_NS  2000000ull /* no long sleep for so long */
 #define SLEEP_MIN_NS  20000ull
 #define SLEEP_MAX_NS  200000ull
 #define REST_AFTER_NS 1000000000ull /* nothing for so long, and there is no PE: */
@@ -289,7 +290,7 @@ static void loop(emu_t *emu)
             sleep_ns = 0;
         }
         idle = emu->now - last;
-        if (idle < SPIN_NS || emu->now - emu->admin_at < ADMIN_SPIN_NS) {
+        if (idle < SPIN_NS || emu->now - emu->admin_at < ADMIN_NAP_NS) {
             if (emu->now - outside > 1000000) { /* however busy it is */
                 outside = emu->now;
                 look_outside(emu, 0);
