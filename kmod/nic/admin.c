@@ -76,12 +76,6 @@ void angara_admin_restart(struct angara_device *adev)
 	spin_unlock_irq(&admin->lock);
 }
 
-/* A driver that doesn't know the word finds it as it expects. */
-void angara_admin_stop(struct angara_device *adev)
-{
-	writel(0, &adev->ctl->admin_quiet);
-}
-
 static bool admin_post(struct angara_device *adev, struct angara_hw_cmd *cmd, struct admin_wait *w)
 {
 	struct angara_admin *admin = &adev->admin;
@@ -165,7 +159,7 @@ static void admin_sleeper(struct angara_device *adev, bool begins)
 
 	spin_lock_irq(&admin->lock);
 	if (begins ? !admin->sleepers++ : !--admin->sleepers)
-		writel(!begins, &adev->ctl->admin_quiet);
+		writel(!begins && !READ_ONCE(adev->failed), &adev->ctl->admin_quiet);
 	spin_unlock_irq(&admin->lock);
 	/* Reading it back waits until it has arrived; what the device wrote before comes first. */
 	if (begins)

@@ -85,6 +85,8 @@ static int hw_dma_off(struct angara_device *adev)
 {
 	int ret = adev->known ? hw_dma(adev, false) : 0;
 
+	/* As a driver that doesn't know the word expects it. */
+	writel(0, &adev->ctl->admin_quiet);
 	trace_angara_dma_off(adev, ret);
 	pci_clear_master(adev->pdev);
 	return ret == -ENODEV ? 0 : ret;
@@ -141,7 +143,6 @@ int angara_hw_stop(struct angara_device *adev)
 	cancel_delayed_work_sync(&adev->watch);
 	mutex_lock(&adev->fail_lock);
 	if (!adev->failed) {
-		angara_admin_stop(adev);
 		ret = hw_dma_off(adev);
 		if (ret) {
 			dev_err(&adev->pdev->dev, "DMA off was not acknowledged\n");
@@ -158,7 +159,6 @@ void angara_hw_shutdown(struct angara_device *adev)
 	mutex_lock(&adev->fail_lock);
 	if (!adev->failed) {
 		WRITE_ONCE(adev->failed, true);
-		angara_admin_stop(adev);
 		WRITE_ONCE(adev->quiesced, !hw_dma_off(adev));
 	}
 	mutex_unlock(&adev->fail_lock);

@@ -368,8 +368,6 @@ int angara_admin_alloc(struct angara_device *adev);
 void angara_admin_free(struct angara_device *adev);
 /* After a reset of the device. */
 void angara_admin_restart(struct angara_device *adev);
-/* Before the device is left alone. */
-void angara_admin_stop(struct angara_device *adev);
 /*
  * Post a command and wait for its response. @generation: of the PE concerned, or 0. -EIO: the
  * device refused; -ETIMEDOUT: it didn't answer, and is failed now; -ENODEV: it had failed before,
