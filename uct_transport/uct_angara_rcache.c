@@ -82,7 +82,7 @@ static void uct_angara_rcache_dropped(void *arg)
 
 /*
  * A stale region leaves the cache, and so does one that couldn't be written when it was made: now
- * perhaps it can. Operations that still use it go on with the old pages, as they were meant to; the
+ * perhaps it can. Operations that were posted go on with the old pages, as they were meant to; the
  * last of them takes it back.
  */
 static ucs_status_t uct_angara_rcache_mem_reg(UCT_ANGARA_MEM_REG_ARGS)

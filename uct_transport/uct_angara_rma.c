@@ -119,8 +119,7 @@ static ucs_status_t uct_angara_zcopy_post(uct_angara_peer_t *peer, angara_batch_
     return uct_angara_rma_posted(peer, status, (op == ANGARA_BATCH_GET) ? "get" : "put");
 }
 
-/* The local ends are what they were registered as, or are registered again: nothing is posted yet.
- */
+/* The local ends must be what they were registered as; else they are registered again. */
 static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_zcopy_check(uct_angara_peer_t *peer,
                                                                angara_batch_op_t  op,
                                                                const uct_iov_t *iov, size_t iovcnt)

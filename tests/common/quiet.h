@@ -10,6 +10,7 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -36,6 +37,55 @@ static inline int quiet_begin(void)
 static inline void quiet_end(int status)
 {
     syscall(SYS_exit_group, status);
+}
+
+/* A check of a harness would print, and its wait give the CPU up: these end the process instead. */
+static inline void quiet_must(int condition, int which)
+{
+    if (!condition) {
+        quiet_end(which);
+    }
+}
+
+#define QUIET_TURNS 100000000u /* of a wait: too many */
+
+#define QUIET_UNTIL(_condition, _progress, _which)      \
+    do {                                                \
+        unsigned _turns = 0;                            \
+                                                        \
+        while (!(_condition)) {                         \
+            _progress;                                  \
+            quiet_must(++_turns < QUIET_TURNS, _which); \
+        }                                               \
+    } while (0)
+
+/* What a test keeps, defined by it. */
+typedef struct quiet quiet_t;
+
+typedef struct {
+    void (*func)(quiet_t *q, uint64_t n);
+    unsigned rounds;
+} quiet_kind_t;
+
+/*
+ * Rounds of one kind: `warm` of them freely (first contact, rings, pools), the others under the
+ * filter. Doesn't return unless there is none.
+ */
+static inline int quiet_run(const quiet_kind_t *kind, quiet_t *q, unsigned warm)
+{
+    uint64_t n;
+
+    for (n = 1; n <= warm; ++n) {
+        kind->func(q, n);
+    }
+    if (quiet_begin() != 0) {
+        return -1;
+    }
+    for (; n <= kind->rounds; ++n) {
+        kind->func(q, n);
+    }
+    quiet_end(0);
+    return 0;
 }
 
 #endif

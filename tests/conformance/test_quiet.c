@@ -13,41 +13,29 @@
 
 #include <cmocka.h>
 
-#define SIZE  (64u << 10)
-#define TURNS 100000000u /* of a wait: too many */
+#define SIZE (64u << 10)
 
-typedef struct {
+struct quiet {
     conf_t         *t;
     angara_pe_h     pe;     /* the target */
     angara_peer_h   peer;   /* from t->pe to it */
     volatile char  *window; /* the target's */
     conf_mem_t      mem, buf;
     angara_status_t status;
-} quiet_t;
+};
 
-/* Without conf_relax(), which gives the CPU up, and the words that CHECK() prints. */
-static void must(int condition, int which)
+static void progress(quiet_t *q)
 {
-    if (!condition) {
-        quiet_end(which);
-    }
+    angara_pe_progress(q->t->pe);
+    angara_pe_progress(q->pe);
 }
 
-#define QUIET_WAIT(_q, _condition, _which)   \
-    do {                                     \
-        unsigned _turns = 0;                 \
-                                             \
-        while (!(_condition)) {              \
-            angara_pe_progress((_q)->t->pe); \
-            angara_pe_progress((_q)->pe);    \
-            must(++_turns < TURNS, _which);  \
-        }                                    \
-    } while (0)
+#define QUIET_WAIT(_q, _condition, _which) QUIET_UNTIL(_condition, progress(_q), _which)
 
 #define QUIET_POST(_q, _call, _which)                                               \
     do {                                                                            \
         QUIET_WAIT(_q, ((_q)->status = (_call)) != ANGARA_ERR_NO_RESOURCE, _which); \
-        must((_q)->status == ANGARA_OK, _which);                                    \
+        quiet_must((_q)->status == ANGARA_OK, _which);                              \
     } while (0)
 
 static uint64_t word(const volatile void *address)
@@ -86,7 +74,7 @@ static void offload(quiet_t *q, uint64_t n)
     QUIET_POST(q, angara_offload_put_inline(q->peer, &n, q->mem.key, 8, sizeof(n)), 42);
     QUIET_POST(q, angara_offload_batch(q->peer, ANGARA_BATCH_PUT, xfers, 2, &posted), 43);
     marker(q);
-    must(to[0] == n && to[1] == n && from[1024] == n, 44);
+    quiet_must(to[0] == n && to[1] == n && from[1024] == n, 44);
 }
 
 static void atomics(quiet_t *q, uint64_t n)
@@ -100,7 +88,7 @@ static void atomics(quiet_t *q, uint64_t n)
         q, angara_atomic(q->peer, ANGARA_ATOMIC_ADD, 8, 1, 0, q->mem.key, 32768, q->buf.mr, result),
         51);
     marker(q);
-    must(*result == n && *target == n + 1, 52);
+    quiet_must(*result == n && *target == n + 1, 52);
 }
 
 static void events(quiet_t *q, uint64_t n)
@@ -108,8 +96,8 @@ static void events(quiet_t *q, uint64_t n)
     angara_event_t event;
 
     (void)n;
-    must(angara_pe_event_poll(q->pe, &event) == ANGARA_ERR_NO_RESOURCE, 60);
-    must(angara_peer_status(q->peer) == ANGARA_OK, 61);
+    quiet_must(angara_pe_event_poll(q->pe, &event) == ANGARA_ERR_NO_RESOURCE, 60);
+    quiet_must(angara_peer_status(q->peer) == ANGARA_OK, 61);
 }
 
 /* ---- set-up ---------------------------------------------------------------------------------- */
@@ -136,35 +124,21 @@ static void quiet_open(conf_t *t, quiet_t *q)
     q->mem.key = angara_mr_key(q->mem.mr);
 }
 
-typedef struct {
-    void (*func)(quiet_t *q, uint64_t n);
-    unsigned rounds;
-} kind_t;
-
 static void run(conf_t *t)
 {
-    const kind_t *kind = t->arg;
-    quiet_t       q;
-    uint64_t      n;
+    quiet_t q;
 
     quiet_open(t, &q);
-    for (n = 1; n <= 100; ++n) {
-        kind->func(&q, n);
-    }
-    CHECK(quiet_begin() == 0);
-    for (; n <= kind->rounds; ++n) {
-        kind->func(&q, n);
-    }
-    quiet_end(0);
+    CHECK(quiet_run(t->arg, &q, 100) == 0);
 }
 
-#define TEST(_name, _rounds)                         \
-    static void test_##_name(void **state)           \
-    {                                                \
-        static const kind_t kind = {_name, _rounds}; \
-                                                     \
-        (void)state;                                 \
-        conf_run(1, run, &kind);                     \
+#define TEST(_name, _rounds)                               \
+    static void test_##_name(void **state)                 \
+    {                                                      \
+        static const quiet_kind_t kind = {_name, _rounds}; \
+                                                           \
+        (void)state;                                       \
+        conf_run(1, run, &kind);                           \
     }
 
 TEST(windows, 10000)

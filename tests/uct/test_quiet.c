@@ -8,11 +8,10 @@
 
 #include "../common/quiet.h"
 
-#define QT_AM    7
-#define QT_SIZE  ((size_t)64 << 10)
-#define QT_TURNS 100000000u /* of a wait: too many */
+#define QT_AM   7
+#define QT_SIZE ((size_t)64 << 10)
 
-typedef struct {
+struct quiet {
     ut_t       *t;
     ut_iface_t  other;
     uct_ep_h    ep[2]; /* from main to other, and back */
@@ -21,25 +20,10 @@ typedef struct {
     uint64_t    received;
     ut_comp_t   comp;
     ut_pack_t   pack;
-} quiet_t;
+};
 
-/* Without ut_relax(), which gives the CPU up, and the words that CHECK() prints. */
-static void must(int condition, int which)
-{
-    if (!condition) {
-        quiet_end(which);
-    }
-}
-
-#define QUIET_WAIT(_q, _condition, _which)        \
-    do {                                          \
-        unsigned _turns = 0;                      \
-                                                  \
-        while (!(_condition)) {                   \
-            uct_worker_progress((_q)->t->worker); \
-            must(++_turns < QT_TURNS, _which);    \
-        }                                         \
-    } while (0)
+#define QUIET_WAIT(_q, _condition, _which) \
+    QUIET_UNTIL(_condition, uct_worker_progress((_q)->t->worker), _which)
 
 /* A call that returns a status or, packing, a length. */
 #define QUIET_POST(_q, _call, _which)                                                \
@@ -47,7 +31,7 @@ static void must(int condition, int which)
         ssize_t _status;                                                             \
                                                                                      \
         QUIET_WAIT(_q, (_status = (ssize_t)(_call)) != UCS_ERR_NO_RESOURCE, _which); \
-        must(_status >= 0, _which);                                                  \
+        quiet_must(_status >= 0, _which);                                            \
         (ucs_status_t) _status;                                                      \
     })
 
@@ -56,7 +40,7 @@ static void must(int condition, int which)
         ut_comp_init(&(_q)->comp, 1);                          \
         if (QUIET_POST(_q, _call, _which) == UCS_INPROGRESS) { \
             QUIET_WAIT(_q, (_q)->comp.calls == 1, _which);     \
-            must((_q)->comp.status == UCS_OK, _which);         \
+            quiet_must((_q)->comp.status == UCS_OK, _which);   \
         }                                                      \
     } while (0)
 
@@ -104,11 +88,11 @@ static void rma(quiet_t *q, uint64_t n)
     QUIET_COMPLETE(q, uct_ep_put_zcopy(q->ep[0], &iov, 1, to, q->remote.key.rkey, &q->comp.super),
                    41);
     flush(q);
-    must(words[32768 / 8] == n && words[(32768 + 16384) / 8] == n, 42);
+    quiet_must(words[32768 / 8] == n && words[(32768 + 16384) / 8] == n, 42);
     words[0] = 0;
     QUIET_COMPLETE(q, uct_ep_get_zcopy(q->ep[0], &iov, 1, to, q->remote.key.rkey, &q->comp.super),
                    43);
-    must(words[0] == n, 44);
+    quiet_must(words[0] == n, 44);
 }
 
 static void atomics(quiet_t *q, uint64_t n)
@@ -120,27 +104,20 @@ static void atomics(quiet_t *q, uint64_t n)
                    uct_ep_atomic64_fetch(q->ep[0], UCT_ATOMIC_OP_ADD, 1, &result,
                                          q->remote.addr + 8, q->remote.key.rkey, &q->comp.super),
                    50);
-    must(result == n, 51);
+    quiet_must(result == n, 51);
     QUIET_POST(q,
                uct_ep_atomic64_post(q->ep[0], UCT_ATOMIC_OP_ADD, 1, q->remote.addr + 8,
                                     q->remote.key.rkey),
                52);
     flush(q);
-    must(words[1] == n + 2, 53);
+    quiet_must(words[1] == n + 2, 53);
 }
 
 /* ---- set-up ---------------------------------------------------------------------------------- */
 
-typedef struct {
-    void (*func)(quiet_t *q, uint64_t n);
-    unsigned rounds;
-} kind_t;
-
 static void run(ut_t *t)
 {
-    const kind_t *kind = t->arg;
-    quiet_t       q    = {.t = t};
-    uint64_t      n;
+    quiet_t q = {.t = t};
 
     ut_open(t);
     ut_iface_open(t, &q.other);
@@ -151,24 +128,16 @@ static void run(ut_t *t)
     ut_mem_init(t, &q.mem, UT_MEM_ALLOC, QT_SIZE);
     memset(q.mem.addr, 0, QT_SIZE);
     ut_mem_exchange(t, &q.mem, &q.remote);
-    /* First contact, rings, pools. */
-    for (n = 1; n <= 200; ++n) {
-        kind->func(&q, n);
-    }
-    CHECK(quiet_begin() == 0);
-    for (; n <= kind->rounds; ++n) {
-        kind->func(&q, n);
-    }
-    quiet_end(0);
+    CHECK(quiet_run(t->arg, &q, 200) == 0);
 }
 
-#define TEST(_name, _rounds)                         \
-    static void test_##_name(void **state)           \
-    {                                                \
-        static const kind_t kind = {_name, _rounds}; \
-                                                     \
-        (void)state;                                 \
-        ut_run(1, run, &kind);                       \
+#define TEST(_name, _rounds)                               \
+    static void test_##_name(void **state)                 \
+    {                                                      \
+        static const quiet_kind_t kind = {_name, _rounds}; \
+                                                           \
+        (void)state;                                       \
+        ut_run(1, run, &kind);                             \
     }
 
 TEST(messages, 5000)

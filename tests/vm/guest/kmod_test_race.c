@@ -447,12 +447,11 @@ static void dereg_while_checked(int domain)
 }
 
 /* The process is killed while it checks. */
-static void kill_checker(int domain)
+static void kill_checker(void)
 {
     enum { ROUNDS = 20, PAGES = 1024 };
     long long pinned = pinned_pages();
 
-    (void)domain;
     for (unsigned i = 0; i < ROUNDS; ++i) {
         pid_t pid = fork();
 
@@ -591,7 +590,7 @@ void test_threads(void)
     delay_add("free_pages", 200); /* between the comparison and the change of the word */
     remap_under_way(domain, 1);
     dereg_while_checked(domain);
-    kill_checker(domain);
+    kill_checker();
     delays_clear();
     hooks_unload();
     close(domain);
