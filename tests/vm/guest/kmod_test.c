@@ -64,6 +64,60 @@ int memreg_open(void)
     return fd;
 }
 
+unsigned draw(unsigned below)
+{
+    static uint64_t state = 88172645463325252ull;
+
+    state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+    return (unsigned)(state >> 16) % below;
+}
+
+void sides_open(sides_t *s)
+{
+    s->near_domain = domain_open();
+    s->far_domain  = domain_open();
+    s->memreg      = memreg_open();
+    s->pinned      = pinned_pages();
+    s->stage       = pages_map(STAGE / PAGE);
+    pe_open(s->near_domain, PAGE, &s->near);
+    pe_open(s->far_domain, PAGE, &s->far);
+    pair_set(&s->near, 0, s->near.info.node, &s->far);
+    MUST(mr_reg(s->memreg, s->near_domain, s->stage, STAGE, ANGARA_MR_LOCAL_WRITE, &s->stage_reg) ==
+         0);
+}
+
+void sides_close(sides_t *s)
+{
+    MUST(mr_dereg(s->memreg, s->stage_reg.handle) == 0);
+    munmap(s->stage, STAGE);
+    pe_close(&s->near);
+    pe_close(&s->far);
+    close(s->memreg);
+    close(s->near_domain);
+    close(s->far_domain);
+    OK(pinned_pages() == s->pinned);
+    OK(SYSFS("mr_used") == 0 && SYSFS("pe_used") == 0);
+}
+
+int far_reg(sides_t *s, const void *addr, uint64_t length, uint32_t access,
+            struct angara_ioc_mr_reg *reg)
+{
+    return mr_reg(s->memreg, s->far_domain, addr, length, access, reg);
+}
+
+int far_reads(sides_t *s, uint64_t key, uint64_t offset, const void *bytes, size_t length)
+{
+    memset(s->stage, 0xa5, length);
+    return transfer(&s->near, ANGARA_OP_GET, 0, s->stage_reg.key, 0, key, offset, length) &&
+           memcmp(s->stage, bytes, length) == 0;
+}
+
+int far_write(sides_t *s, uint64_t key, uint64_t offset, const void *bytes, size_t length)
+{
+    memcpy(s->stage, bytes, length);
+    return transfer(&s->near, ANGARA_OP_PUT, 0, s->stage_reg.key, 0, key, offset, length);
+}
+
 /* ---- calls ----------------------------------------------------------------------------------- */
 
 static void test_calls(void)
@@ -335,47 +389,6 @@ static void test_bounce(void)
     close(domain);
 }
 
-/* ---- stale words ----------------------------------------------------------------------------- */
-
-static void test_stale(void)
-{
-    int                      domain = domain_open(), memreg = memreg_open();
-    size_t                   bytes = ANGARA_MR_HANDLES_MAX * 4;
-    volatile uint32_t       *stale = mmap(NULL, bytes, PROT_READ, MAP_SHARED, memreg, 0);
-    char                    *page  = pages_map(4);
-    struct angara_ioc_mr_reg reg, other;
-
-    OK(stale != MAP_FAILED);
-    OK(mmap(NULL, PAGE, RW, MAP_SHARED, memreg, 0) == MAP_FAILED && errno == EACCES);
-    OK(mmap(NULL, PAGE, PROT_READ, MAP_SHARED, memreg, PAGE) == MAP_FAILED && errno == EINVAL);
-    OK(stale[ANGARA_MR_HANDLES_MAX - 1] == 0);
-    OK_ERRNO(madvise((void *)stale, PAGE, MADV_DOFORK), EINVAL);
-    /* Read first: registering has to break the zero page, which must not make the region stale. */
-    OK(page[0] == 0);
-    OK(mr_reg(memreg, domain, page, 2 * PAGE, ALL, &reg) == 0);
-    OK(mr_reg(memreg, domain, page + 2 * PAGE, PAGE, ALL, &other) == 0);
-    OK(reg.handle != other.handle && stale[reg.handle] == 0 && stale[other.handle] == 0);
-    mprotect(page, PAGE, PROT_READ);
-    mprotect(page, PAGE, RW);
-    OK(stale[reg.handle] == 0);
-    if (fork() == 0) {
-        _exit(0);
-    }
-    wait(NULL);
-    page[0] = 1;
-    OK(stale[reg.handle] == 0);
-    madvise(page + PAGE, PAGE, MADV_DONTNEED);
-    OK(stale[reg.handle] == 1 && stale[other.handle] == 0);
-    OK(mr_dereg(memreg, reg.handle) == 0);
-    OK(mr_reg(memreg, domain, page, 2 * PAGE, ALL, &reg) == 0 && stale[reg.handle] == 0);
-    munmap(page, PAGE);
-    OK(stale[reg.handle] == 1);
-    OK(mr_dereg(memreg, reg.handle) == 0 && mr_dereg(memreg, other.handle) == 0);
-    munmap((void *)stale, bytes);
-    close(memreg);
-    close(domain);
-}
-
 /* ---- main ------------------------------------------------------------------------------------ */
 
 static const struct {
@@ -396,6 +409,7 @@ static const struct {
     {"overlap", test_overlap},
     {"many", test_many},
     {"remap", test_remap},
+    {"checks", test_checks},
     {"access", test_access},
     {"window_access", test_window_access},
     {"fork", test_fork},

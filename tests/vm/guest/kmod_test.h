@@ -10,6 +10,7 @@
 #define RW     (PROT_READ | PROT_WRITE)
 #define ALL    (ANGARA_MR_REMOTE_READ | ANGARA_MR_REMOTE_WRITE | ANGARA_MR_REMOTE_ATOMIC)
 #define NOBODY 65534
+#define STAGE  (1u << 20) /* bytes of the near region of two sides */
 
 /* @return the signal that reading (or writing) a byte raises, or 0 */
 int touch(volatile char *at, int write);
@@ -26,16 +27,28 @@ void hooks_unload(void);
 void delay_add(const char *function, unsigned us);
 void delays_clear(void);
 
-/* A thread that checks a region until that fails. */
+/* A number below; the same ones in every run. */
+unsigned draw(unsigned below);
+
+/* Two domains with a PE each: data goes through the device, between a region of the near one and
+ * regions of the far one. */
 typedef struct {
-    int      memreg;
-    uint32_t handle;
-    uint64_t length;
-    int      error; /* errno in the end */
-} checker_t;
-void *check_run(void *checker);
-/* Take the page away and put it back, so that its region is marked stale, but isn't. */
-void page_shake(char *page);
+    int                      near_domain, far_domain, memreg;
+    pe_t                     near, far;
+    char                    *stage; /* the near region */
+    struct angara_ioc_mr_reg stage_reg;
+    long long                pinned; /* before all */
+} sides_t;
+
+void sides_open(sides_t *s);
+/* Checks that nothing has been left. */
+void sides_close(sides_t *s);
+int  far_reg(sides_t *s, const void *addr, uint64_t length, uint32_t access,
+             struct angara_ioc_mr_reg *reg);
+/* @return 1 if the far region has these bytes at the offset, as the device sees it */
+int far_reads(sides_t *s, uint64_t key, uint64_t offset, const void *bytes, size_t length);
+/* @return 1 if the device says that it has written them there */
+int far_write(sides_t *s, uint64_t key, uint64_t offset, const void *bytes, size_t length);
 
 /* kmod_test_region.c */
 void test_sizes(void);
@@ -45,7 +58,18 @@ void test_ext4(void);
 void test_holes(void);
 void test_overlap(void);
 void test_many(void);
+/* kmod_test_stale.c */
+void test_stale(void);
 void test_remap(void);
+void test_checks(void);
+/* A thread that checks a region until that fails. */
+typedef struct {
+    int      memreg;
+    uint32_t handle;
+    uint64_t length;
+    int      error; /* errno in the end */
+} checker_t;
+void *check_run(void *checker);
 /* kmod_test_access.c */
 void test_access(void);
 void test_window_access(void);

@@ -5,10 +5,8 @@
  */
 #include "kmod_test.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -45,14 +43,6 @@ void delay_add(const char *function, unsigned us)
 void delays_clear(void)
 {
     file_write(HOOKS "delay", "\n");
-}
-
-static unsigned draw(unsigned below)
-{
-    static uint64_t state = 88172645463325252ull;
-
-    state ^= state << 13, state ^= state >> 7, state ^= state << 17;
-    return (unsigned)(state >> 16) % below;
 }
 
 /* ---- kill -9 --------------------------------------------------------------------------------- */
@@ -390,207 +380,14 @@ static void dereg_twice(int domain)
     munmap(at, 4 * PAGE);
 }
 
-/* ---- checks of stale regions ----------------------------------------------------------------- */
-
-void page_shake(char *page)
-{
-    char *away = pages_map(1);
-
-    MUST(mremap(page, PAGE, PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, away) == away);
-    MUST(mremap(away, PAGE, PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, page) == page);
-}
-
-void *check_run(void *arg)
-{
-    checker_t *checker = arg;
-
-    while (mr_check(checker->memreg, checker->handle, 0, checker->length) >= 0) {
-    }
-    checker->error = errno;
-    return NULL;
-}
-
-/* Two threads check a region, which is shaken, while a third deregisters it: all calls wait. */
-static void dereg_while_checked(int domain)
-{
-    enum { ROUNDS = 40, PAGES = 16 };
-    int                      memreg = memreg_open();
-    char                    *at     = pages_map(PAGES);
-    long long                pinned = pinned_pages();
-    unsigned                 ended = 0, once = 0;
-    struct angara_ioc_mr_reg reg;
-
-    for (unsigned i = 0; i < ROUNDS; ++i) {
-        checker_t checkers[2];
-        pthread_t threads[2];
-
-        MUST(mr_reg(memreg, domain, at, PAGES * PAGE, ALL, &reg) == 0);
-        for (unsigned k = 0; k < 2; ++k) {
-            checkers[k] = (checker_t){memreg, reg.handle, PAGES * PAGE, 0};
-            MUST(pthread_create(&threads[k], NULL, check_run, &checkers[k]) == 0);
-        }
-        for (unsigned k = draw(6); k > 0; --k) {
-            page_shake(at + draw(PAGES) * PAGE);
-            usleep(draw(1000));
-        }
-        once += mr_dereg(memreg, reg.handle) == 0;
-        for (unsigned k = 0; k < 2; ++k) {
-            MUST(pthread_join(threads[k], NULL) == 0);
-            ended += checkers[k].error == ENOENT;
-        }
-    }
-    OK_SAY(once == ROUNDS, "a region is deregistered while it is being checked");
-    OK_SAY(ended == 2 * ROUNDS, "and checks succeed until then");
-    OK(pinned_pages() == pinned);
-    close(memreg);
-    munmap(at, PAGES * PAGE);
-}
-
-/* The process is killed while it checks. */
-static void kill_checker(void)
-{
-    enum { ROUNDS = 20, PAGES = 1024 };
-    long long pinned = pinned_pages();
-
-    for (unsigned i = 0; i < ROUNDS; ++i) {
-        pid_t pid = fork();
-
-        if (pid == 0) {
-            int                      memreg = memreg_open();
-            char                    *at     = pages_map(PAGES);
-            struct angara_ioc_mr_reg reg;
-
-            MUST(mr_reg(memreg, domain_open(), at, PAGES * PAGE, ALL, &reg) == 0);
-            for (;;) {
-                page_shake(at);
-                MUST(mr_check(memreg, reg.handle, 0, PAGES * PAGE) == 0);
-            }
-        }
-        usleep(5000 + draw(20000));
-        kill(pid, SIGKILL);
-        MUST(waitpid(pid, NULL, 0) == pid);
-    }
-    OK_SAY(pinned_pages() == pinned, "killed while it checks, %u times", ROUNDS);
-}
-
-/* ---- remapping ------------------------------------------------------------------------------- */
-
-typedef struct {
-    char    *at;
-    unsigned pages;
-    unsigned changes;
-    unsigned before_us;
-    unsigned between_us;
-    unsigned back;    /* so many changes at first are undone: the page is moved away and back */
-    int      is_done; /* all changes have been made; atomic */
-} remapper_t;
-
-static void *remap_run(void *arg)
-{
-    remapper_t *r = arg;
-
-    usleep(r->before_us);
-    for (unsigned i = 0; i < r->changes; ++i) {
-        char *page = r->at + draw(r->pages) * PAGE;
-
-        usleep(r->between_us);
-        if (i < r->back) {
-            page_shake(page);
-            continue;
-        } else if (i % 2 == 0) {
-            madvise(page, PAGE, MADV_DONTNEED);
-        } else if (mmap(page, PAGE, RW, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != page) {
-            _exit(1);
-        }
-        *(volatile unsigned *)(void *)page = i + 77;
-    }
-    __atomic_store_n(&r->is_done, 1, __ATOMIC_RELEASE);
-    return NULL;
-}
-
-/*
- * Memory is remapped while it is being registered, or while a region of it is being checked. A
- * region that isn't stale afterwards has the pages that the program has.
- */
-static void remap_under_way(int domain, int checking)
-{
-    enum { ROUNDS = 120, PAGES = 24 };
-    int                      memreg = memreg_open(), far_domain = domain_open();
-    size_t                   bytes       = ANGARA_MR_HANDLES_MAX * 4;
-    volatile uint32_t       *stale       = mmap(NULL, bytes, PROT_READ, MAP_SHARED, memreg, 0);
-    char                    *stage       = pages_map(PAGES);
-    unsigned                 outcomes[2] = {0, 0}, same = 0;
-    struct angara_ioc_mr_reg stage_reg, reg;
-    pe_t                     near, far;
-
-    MUST(stale != MAP_FAILED);
-    pe_open(domain, PAGE, &near);
-    pe_open(far_domain, PAGE, &far);
-    pair_set(&near, 0, near.info.node, &far);
-    MUST(mr_reg(memreg, domain, stage, PAGES * PAGE, ANGARA_MR_LOCAL_WRITE, &stage_reg) == 0);
-    for (unsigned i = 0; i < ROUNDS; ++i) {
-        remapper_t r = {pages_map(PAGES), PAGES, draw(4), draw(4000), 0, 0, 0};
-        pthread_t  thread;
-        unsigned   is_stale;
-
-        memset(r.at, (int)i, PAGES * PAGE);
-        if (checking) {
-            MUST(mr_reg(memreg, far_domain, r.at, PAGES * PAGE, ALL, &reg) == 0);
-            r.changes += 2;
-            r.back = draw(3) != 0 ? r.changes - 1 : r.changes; /* at last another page, or none */
-            r.before_us /= 8;
-            r.between_us = draw(1000);
-        }
-        MUST(pthread_create(&thread, NULL, remap_run, &r) == 0);
-        if (checking) {
-            while (!__atomic_load_n(&r.is_done, __ATOMIC_ACQUIRE)) {
-                MUST(mr_check(memreg, reg.handle, 0, PAGES * PAGE) >= 0);
-            }
-            MUST(draw(2) != 0 || mr_check(memreg, reg.handle, 0, PAGES * PAGE) >= 0);
-        } else {
-            MUST(mr_reg(memreg, far_domain, r.at, PAGES * PAGE, ALL, &reg) == 0);
-        }
-        MUST(pthread_join(thread, NULL) == 0);
-        is_stale = stale[reg.handle] != 0;
-        outcomes[is_stale]++;
-        MUST(transfer(&near, ANGARA_OP_GET, 0, stage_reg.key, 0, reg.key, 0, PAGES * PAGE));
-        same += !is_stale && memcmp(stage, r.at, PAGES * PAGE) == 0;
-        MUST(r.back < r.changes || !checking || mr_check(memreg, reg.handle, 0, PAGES * PAGE) == 0);
-        MUST(mr_dereg(memreg, reg.handle) == 0);
-        munmap(r.at, PAGES * PAGE);
-    }
-    OK_SAY(same == outcomes[0], "remapped while it is %s: not stale means the same memory",
-           checking ? "checked" : "registered");
-    OK_SAY(outcomes[0] > 0 && outcomes[1] > 0, "both were seen");
-    printf("# %u not stale, %u stale\n", outcomes[0], outcomes[1]);
-    pe_close(&near);
-    pe_close(&far);
-    munmap((void *)stale, bytes);
-    close(memreg);
-    close(far_domain);
-}
-
 void test_threads(void)
 {
     int domain = domain_open();
 
     dereg_twice(domain);
-    remap_under_way(domain, 0);
-    remap_under_way(domain, 1);
-    dereg_while_checked(domain);
     hooks_load();
     delay_add("angara_mr_destroy", 2000);
     dereg_twice(domain);
-    delays_clear();
-    delay_add("pin_user_pages_fast", 1000);
-    delay_add("angara_device_max_segment", 2000); /* between pinning and the look at the word */
-    remap_under_way(domain, 0);
-    delays_clear();
-    delay_add("memreg_pages_same", 500);
-    delay_add("free_pages", 200); /* between the comparison and the change of the word */
-    remap_under_way(domain, 1);
-    dereg_while_checked(domain);
-    kill_checker();
     delays_clear();
     hooks_unload();
     close(domain);
