@@ -109,14 +109,12 @@ static unsigned uct_angara_md_access(unsigned flags)
  * refused.
  */
 static angara_status_t uct_angara_mr_register(uct_angara_md_t *md, void *address, size_t length,
-                                              unsigned flags, angara_mr_h *mr_p,
-                                              int *is_read_only_p)
+                                              unsigned flags, angara_mr_h *mr_p)
 {
     angara_status_t status;
 
     status = angara_mr_register(md->dom, address, length, uct_angara_md_access(flags), mr_p);
-    *is_read_only_p = (status == ANGARA_ERR_INVALID);
-    if (*is_read_only_p) {
+    if (status == ANGARA_ERR_INVALID) {
         status = angara_mr_register(md->dom, address, length, ANGARA_ACCESS_REMOTE_READ, mr_p);
     }
     return status;
@@ -127,7 +125,7 @@ ucs_status_t uct_angara_mem_register(uct_angara_md_t *md, void *address, size_t 
 {
     angara_status_t status;
 
-    status = uct_angara_mr_register(md, address, length, flags, &mem->mr, &mem->is_read_only);
+    status = uct_angara_mr_register(md, address, length, flags, &mem->mr);
     if (status != ANGARA_OK) {
         uct_md_log_mem_reg_error(flags, "angara: registering %p..%p failed: %s", address,
                                  UCS_PTR_BYTE_OFFSET(address, length), angara_strerror(status));
@@ -171,7 +169,6 @@ static angara_status_t uct_angara_mem_replace(uct_angara_md_t *md, uct_angara_me
 {
     uct_angara_mem_t *old;
     angara_status_t   status;
-    int               is_read_only;
     angara_mr_h       mr;
 
     old = ucs_malloc(sizeof(*old), "angara_mem_older");
@@ -179,8 +176,8 @@ static angara_status_t uct_angara_mem_replace(uct_angara_md_t *md, uct_angara_me
         return ANGARA_ERR_NO_MEMORY;
     }
 
-    status = uct_angara_mr_register(md, mem->address, mem->length, mem->flags, &mr, &is_read_only);
-    if ((status == ANGARA_OK) && is_read_only && is_written) {
+    status = uct_angara_mr_register(md, mem->address, mem->length, mem->flags, &mr);
+    if ((status == ANGARA_OK) && is_written && uct_angara_mr_is_read_only(mr)) {
         angara_mr_deregister(mr);
         status = ANGARA_ERR_RIGHTS;
     }
@@ -189,10 +186,9 @@ static angara_status_t uct_angara_mem_replace(uct_angara_md_t *md, uct_angara_me
         return status;
     }
 
-    *old              = *mem;
-    mem->is_read_only = is_read_only;
-    mem->older        = old;
-    __atomic_store_n(&mem->mr, mr, __ATOMIC_RELEASE); /* others may be looking */
+    *old       = *mem;
+    mem->older = old;
+    __atomic_store_n(&mem->mr, mr, __ATOMIC_RELEASE);
     return ANGARA_OK;
 }
 
@@ -266,7 +262,7 @@ static ucs_status_t uct_angara_md_mem_reg(UCT_ANGARA_MEM_REG_ARGS)
     }
 
     *memh_p = mem;
-    if (is_shared && !mem->is_read_only) {
+    if (is_shared && !uct_angara_mr_is_read_only(mem->mr)) {
         uct_angara_md_release(uct_angara_reuse_add(md, mem));
     }
     return UCS_OK;
@@ -333,14 +329,13 @@ ucs_status_t uct_angara_md_mem_alloc(uct_md_h tl_md, size_t *length_p, void **ad
         return uct_angara_status(status);
     }
 
-    mem->address      = address;
-    mem->length       = length;
-    mem->flags        = flags;
-    mem->older        = NULL;
-    mem->is_read_only = 0;
-    *length_p         = length;
-    *address_p        = address;
-    *memh_p           = mem;
+    mem->address = address;
+    mem->length  = length;
+    mem->flags   = flags;
+    mem->older   = NULL;
+    *length_p    = length;
+    *address_p   = address;
+    *memh_p      = mem;
     return UCS_OK;
 }
 
@@ -371,7 +366,7 @@ ucs_status_t uct_angara_md_mkey_pack(UCT_ANGARA_MKEY_PACK_ARGS)
         }
     }
 
-    packed.key  = angara_mr_key(mem->mr);
+    packed.key  = angara_mr_key(uct_angara_mem_mr(mem));
     packed.base = (uintptr_t)mem->address;
     memcpy(rkey_buffer, &packed, sizeof(packed));
     return UCS_OK;

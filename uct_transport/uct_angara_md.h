@@ -28,17 +28,19 @@ typedef struct uct_angara_waiter {
     uct_completion_t         *comp;
 } uct_angara_waiter_t;
 
-/** Memory handle of UCT. */
+/**
+ * Memory handle of UCT. Another thread may replace the region: what is found out about it holds for
+ * the mr that was loaded.
+ */
 typedef struct uct_angara_mem {
-    angara_mr_h            mr;
+    angara_mr_h            mr; /**< see uct_angara_mem_mr() */
     void                  *address;
     size_t                 length;
-    unsigned               flags;        /**< UCT_MD_MEM_*, as it was registered */
-    int                    is_read_only; /**< it wasn't writable then: can only be read */
-    unsigned               users;        /**< of a shared registration */
-    int                    is_shared;    /**< it is or was in md->reuse */
-    uct_angara_waiter_t   *waiters;      /**< told when it has been taken back */
-    struct uct_angara_mem *older;        /**< only mr counts: went stale, but its key is out */
+    unsigned               flags;     /**< UCT_MD_MEM_*, as it was registered */
+    unsigned               users;     /**< of a shared registration */
+    int                    is_shared; /**< it is or was in md->reuse */
+    uct_angara_waiter_t   *waiters;   /**< told when it has been taken back */
+    struct uct_angara_mem *older;     /**< only mr counts: went stale, but its key is out */
 } uct_angara_mem_t;
 
 typedef struct uct_angara_md {
@@ -77,15 +79,32 @@ ucs_status_t uct_angara_mem_register(uct_angara_md_t *md, void *address, size_t 
                                      unsigned flags, uct_angara_mem_t *mem);
 void         uct_angara_mem_deregister(uct_angara_mem_t *mem);
 
+static UCS_F_ALWAYS_INLINE angara_mr_h uct_angara_mem_mr(const uct_angara_mem_t *mem)
+{
+    return __atomic_load_n(&mem->mr, __ATOMIC_ACQUIRE);
+}
+
+/** Memory that wasn't writable when it was registered can only be read. */
+static UCS_F_ALWAYS_INLINE int uct_angara_mr_is_read_only(angara_mr_h mr)
+{
+    return !(angara_mr_access(mr) & ANGARA_ACCESS_LOCAL_WRITE);
+}
+
 /** Is that part of the region the memory of now, with the rights that are needed? */
 static UCS_F_ALWAYS_INLINE int uct_angara_mem_is_good(const uct_angara_mem_t *mem,
                                                       const void *address, size_t length,
                                                       int is_written)
 {
-    return !angara_mr_part_is_stale(mem->mr, address, length) && !(is_written && mem->is_read_only);
+    angara_mr_h mr = uct_angara_mem_mr(mem);
+
+    return !angara_mr_part_is_stale(mr, address, length) &&
+           !(is_written && uct_angara_mr_is_read_only(mr));
 }
 
-/** Register all of it again if the part isn't good. @return an error if it isn't after that. */
+/**
+ * Register all of it again if the part isn't good: the region is of memory that was there after the
+ * call had begun. @return an error if it can't be, or not with the rights that are needed.
+ */
 ucs_status_t uct_angara_mem_renew(uct_angara_md_t *md, uct_angara_mem_t *mem, const void *address,
                                   size_t length, int is_written);
 

@@ -42,7 +42,7 @@ static ucs_status_t uct_angara_rcache_mem_reg_cb(void *context, ucs_rcache_t *rc
     }
 
     status = uct_angara_mem_register(context, address, length, hide, &region->mem);
-    if ((status == UCS_OK) && region->mem.is_read_only &&
+    if ((status == UCS_OK) && uct_angara_mr_is_read_only(region->mem.mr) &&
         (flags & UCS_RCACHE_MEM_REG_HIDE_ERRORS)) {
         /* Merged with memory that can be written: the cache tries the range by itself. */
         uct_angara_mem_deregister(&region->mem);
@@ -102,7 +102,8 @@ static ucs_status_t uct_angara_rcache_mem_reg(UCT_ANGARA_MEM_REG_ARGS)
         }
 
         mem = &ucs_derived_of(region, uct_angara_rcache_region_t)->mem;
-        if (ucs_likely(!angara_mr_is_stale(mem->mr) && (arg.is_new || !mem->is_read_only))) {
+        if (ucs_likely(!angara_mr_is_stale(mem->mr) &&
+                       (arg.is_new || !uct_angara_mr_is_read_only(mem->mr)))) {
             *memh_p = mem;
             return UCS_OK;
         }

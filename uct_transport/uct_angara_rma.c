@@ -163,7 +163,7 @@ static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_zcopy_start(
             continue;
         }
 
-        xfer.lmr      = ((uct_angara_mem_t *)iov[i].memh)->mr;
+        xfer.lmr      = uct_angara_mem_mr(iov[i].memh);
         xfer.laddr    = iov[i].buffer;
         *is_batched_p = peer->iface->is_batching && (iovcnt == 1) &&
                         (xfer.length <= UCT_ANGARA_BATCH_LENGTH);

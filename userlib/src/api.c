@@ -187,6 +187,11 @@ uint64_t angara_mr_key(angara_mr_h mr)
     return mr->key;
 }
 
+unsigned angara_mr_access(angara_mr_h mr)
+{
+    return mr->access;
+}
+
 /* A forked child has no mapping of the word, and no use for the region. */
 static int is_stale(angara_mr_h mr, uint64_t offset, uint64_t length)
 {

@@ -260,6 +260,9 @@ ANGARA_API angara_status_t angara_mem_free(angara_mr_h mr);
 /** 64-bit key that names the region to remote PEs. Never 0. */
 ANGARA_API uint64_t angara_mr_key(angara_mr_h mr);
 
+/** ANGARA_ACCESS_* that the region was registered with. */
+ANGARA_API unsigned angara_mr_access(angara_mr_h mr);
+
 /**
  * Do the addresses of a region mean other memory than when it was registered? Where a region pins
  * pages (the NIC), peers go on reaching those pages after munmap(), mremap() or
@@ -322,7 +325,11 @@ ANGARA_API unsigned angara_pe_progress(angara_pe_h pe);
 /** Take the next event. @return ANGARA_OK, or ANGARA_ERR_NO_RESOURCE if there is none. */
 ANGARA_API angara_status_t angara_pe_event_poll(angara_pe_h pe, angara_event_t *event);
 
-/** Descriptor that becomes readable on an event or a wake-up after angara_pe_event_arm(). */
+/**
+ * Descriptor that becomes readable on an event or a wake-up after angara_pe_event_arm(), and when
+ * the NIC has gone or failed, until angara_pe_event_arm() has said so.
+ * @return ANGARA_OK, ANGARA_ERR_LIMIT or another error if there can't be one.
+ */
 ANGARA_API angara_status_t angara_pe_event_fd(angara_pe_h pe, int *fd_p);
 
 /**
