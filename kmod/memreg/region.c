@@ -202,8 +202,8 @@ put_domain:
 
 /* ---- end ------------------------------------------------------------------------------------- */
 
-/* Give a claimed region back. -ENODEV: the device is being removed, and the region has ended. */
-static int region_unclaim(struct memreg_region *region)
+/* Give a claimed region back. False: its device is being removed, and it stays claimed. */
+static bool region_unclaim(struct memreg_region *region)
 {
 	struct memreg_device *mdev = region->mdev;
 	struct memreg_file *file = region->file;
@@ -215,11 +215,7 @@ static int region_unclaim(struct memreg_region *region)
 		/* Can't fail: the slot is there. */
 		xa_store(&file->regions, region->handle, region, GFP_KERNEL);
 	mutex_unlock(&mdev->lock);
-	if (!dying)
-		return 0;
-	/* The removal has passed it by, and waits. */
-	memreg_region_destroy(region);
-	return -ENODEV;
+	return !dying;
 }
 
 bool memreg_region_claim(struct memreg_file *file, u32 handle, struct memreg_region *region)
@@ -307,7 +303,8 @@ int memreg_check_ioctl(struct angara_call *call)
 	struct memreg_file *file = call->file->private_data;
 	struct angara_ioc_mr_check *arg = call->arg;
 	struct memreg_region *region;
-	int ret, gone;
+	bool is_back;
+	int ret;
 
 	if (arg->stale || !arg->length)
 		return -EINVAL;
@@ -320,9 +317,12 @@ int memreg_check_ioctl(struct angara_call *call)
 		return -ENOENT;
 	}
 	ret = region_check(region, arg);
-	gone = region_unclaim(region);
+	is_back = region_unclaim(region);
 	mutex_unlock(&file->call_lock);
-	if (gone)
-		return gone;
+	if (!is_back) {
+		/* The removal has passed it by, and waits. */
+		memreg_region_destroy(region);
+		return -ENODEV;
+	}
 	return ret ? ret : angara_call_reply(call);
 }

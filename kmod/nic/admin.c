@@ -17,6 +17,7 @@
 
 #define SPIN_NS		(30 * NSEC_PER_USEC)	/* a quick answer isn't worth a sleep */
 #define LOOK_MS		4			/* look again when interrupts get lost */
+#define GONE_LOOKS	25			/* reads may fail for a moment; see hw.c */
 
 /* A command without response; on the stack of who waits, in admin->pending under admin->lock. */
 struct admin_wait {
@@ -181,6 +182,7 @@ static bool admin_wait_done(struct angara_device *adev, struct admin_wait *w)
 	u64 spin_end = ktime_get_ns() + SPIN_NS;
 	unsigned long end = admin_deadline();
 	u32 first = READ_ONCE(admin->seen), seen = first, now;
+	unsigned int gone = 0;
 	bool late;
 
 	while (ktime_get_ns() < spin_end) {
@@ -194,7 +196,8 @@ static bool admin_wait_done(struct angara_device *adev, struct admin_wait *w)
 		if (now != seen && now - first <= ANGARA_ADMIN_ENTRIES)
 			end = admin_deadline();
 		seen = now;
-		late = time_after(jiffies, end) || READ_ONCE(adev->failed) || angara_hw_gone(adev);
+		gone = angara_hw_gone(adev) ? gone + 1 : 0;
+		late = time_after(jiffies, end) || READ_ONCE(adev->failed) || gone == GONE_LOOKS;
 		wait_event_timeout(admin->wait, admin_done(adev, w) || READ_ONCE(adev->failed),
 				   msecs_to_jiffies(LOOK_MS) + 1);
 	} while (!late && !w->done);

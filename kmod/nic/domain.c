@@ -124,14 +124,22 @@ static int info_ioctl(struct angara_call *call)
 	struct angara_device *adev = dom->adev;
 	struct angara_ioc_info *info = call->arg;
 	u32 version = info->version;
-	int ret;
+	bool link_up;
+	int ret, idx;
+
+	idx = srcu_read_lock(&adev->srcu);
+	ret = angara_device_check(adev);
+	link_up = !ret && angara_link_check(adev);
+	srcu_read_unlock(&adev->srcu, idx);
+	if (ret)
+		return ret;
 
 	memset(info, 0, sizeof(*info));
 	info->size = call->usize;
 	info->version = ANGARA_UAPI_VERSION;
 	if (version == ANGARA_UAPI_VERSION) {
 		info->caps = (adev->caps & ANGARA_HW_CAP_LOOPBACK ? ANGARA_INFO_LOOPBACK : 0) |
-			     (angara_link_check(adev) ? ANGARA_INFO_LINK_UP : 0);
+			     (link_up ? ANGARA_INFO_LINK_UP : 0);
 		info->node = adev->node_id;
 		info->pe_max = adev->pe_max;
 		info->mr_max = adev->mr_entries;
@@ -161,17 +169,9 @@ static long domain_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 {
 	struct angara_domain *dom = file->private_data;
 	struct angara_device *adev = dom->adev;
-	long ret;
-	int idx;
 
-	idx = srcu_read_lock(&adev->srcu);
-	ret = angara_device_check(adev);
-	if (!ret)
-		ret = angara_ioctl_serve(file, cmd, arg, domain_ioctls, ARRAY_SIZE(domain_ioctls),
-					 &dom->owned,
-					 &adev->counters[ANGARA_COUNTER_calls_refused]);
-	srcu_read_unlock(&adev->srcu, idx);
-	return ret;
+	return angara_ioctl_serve(file, cmd, arg, domain_ioctls, ARRAY_SIZE(domain_ioctls),
+				  &dom->owned, &adev->counters[ANGARA_COUNTER_calls_refused]);
 }
 
 const struct file_operations angara_domain_fops = {

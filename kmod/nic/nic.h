@@ -45,7 +45,8 @@
  *   devices_lock		m lists of devices and clients; held in add() and remove() callbacks
  *   owner->lock		m objects of an mm; held in release() callbacks
  *   domain->lock		m PEs of a domain: creation, end, window
- *   device->srcu		(read) device not removed. Outside domain->lock
+ *   device->srcu		(read) device not removed. Outside domain->lock; handlers of calls
+ *				begin and end it themselves, between the copies of arguments
  *   device->fail_lock		m the way from working to failed; registers of reset and DMA
  *   users_lock			m users and what they use
  *   device->pe_lock		irq-safe: table of PEs by number

@@ -120,17 +120,9 @@ static long pe_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 {
 	struct angara_pe *pe = file->private_data;
 	struct angara_device *adev = pe->adev;
-	long ret;
-	int idx;
 
-	idx = srcu_read_lock(&adev->srcu);
-	ret = angara_device_check(adev);
-	if (!ret)
-		ret = angara_ioctl_serve(file, cmd, arg, pe_ioctls, ARRAY_SIZE(pe_ioctls),
-					 &pe->dom->owned,
-					 &adev->counters[ANGARA_COUNTER_calls_refused]);
-	srcu_read_unlock(&adev->srcu, idx);
-	return ret;
+	return angara_ioctl_serve(file, cmd, arg, pe_ioctls, ARRAY_SIZE(pe_ioctls),
+				  &pe->dom->owned, &adev->counters[ANGARA_COUNTER_calls_refused]);
 }
 
 const struct file_operations angara_pe_fops = {
@@ -144,14 +136,40 @@ const struct file_operations angara_pe_fops = {
 	.compat_ioctl = compat_ptr_ioctl,
 };
 
-/* Of the domain's file; served in an SRCU read section. */
+/* A PE in a file of its own, which isn't anybody's yet. In an SRCU read section. */
+static struct file *pe_file_create(struct angara_domain *dom, u64 window_size)
+{
+	struct angara_pe *pe;
+	struct file *file;
+	int ret;
+
+	ret = angara_device_check(dom->adev);
+	if (ret)
+		return ERR_PTR(ret);
+	pe = angara_pe_create(dom, window_size);
+	if (IS_ERR(pe))
+		return ERR_CAST(pe);
+	file = anon_inode_getfile("[angara_pe]", &angara_pe_fops, pe, O_RDWR);
+	if (IS_ERR(file)) {
+		mutex_lock(&dom->lock);
+		angara_pe_stop(pe, ANGARA_HW_CLOSED);
+		mutex_unlock(&dom->lock);
+		angara_pe_put(pe);
+		return file;
+	}
+	/* All mappings of the device hang off one address_space; see main.c. */
+	file->f_mapping = dom->adev->inode->i_mapping;
+	return file;
+}
+
+/* Of the domain's file. */
 int angara_pe_create_ioctl(struct angara_call *call)
 {
 	struct angara_domain *dom = call->file->private_data;
 	struct angara_ioc_pe_create *arg = call->arg;
 	struct angara_pe *pe;
 	struct file *file;
-	int fd, ret;
+	int fd, ret, idx;
 
 	if (arg->reserved || !arg->window_size || !PAGE_ALIGNED(arg->window_size) ||
 	    arg->window_size > dom->adev->window_max)
@@ -159,18 +177,14 @@ int angara_pe_create_ioctl(struct angara_call *call)
 	fd = get_unused_fd_flags(O_CLOEXEC);
 	if (fd < 0)
 		return fd;
-	pe = angara_pe_create(dom, arg->window_size);
-	if (IS_ERR(pe)) {
-		ret = PTR_ERR(pe);
-		goto put_fd;
-	}
-	file = anon_inode_getfile("[angara_pe]", &angara_pe_fops, pe, O_RDWR);
+	idx = srcu_read_lock(&dom->adev->srcu);
+	file = pe_file_create(dom, arg->window_size);
+	srcu_read_unlock(&dom->adev->srcu, idx);
 	if (IS_ERR(file)) {
 		ret = PTR_ERR(file);
-		goto stop_pe;
+		goto put_fd;
 	}
-	/* All mappings of the device hang off one address_space; see main.c. */
-	file->f_mapping = dom->adev->inode->i_mapping;
+	pe = file->private_data;
 
 	arg->fd = fd;
 	arg->index = pe->index;
@@ -185,13 +199,6 @@ put_file:
 	/* Closes the PE, when the call returns. */
 	set_bit(ANGARA_PE_BIT_CLOSED, &pe->flags);
 	fput(file);
-	put_unused_fd(fd);
-	return ret;
-stop_pe:
-	mutex_lock(&dom->lock);
-	angara_pe_stop(pe, ANGARA_HW_CLOSED);
-	mutex_unlock(&dom->lock);
-	angara_pe_put(pe);
 put_fd:
 	put_unused_fd(fd);
 	return ret;

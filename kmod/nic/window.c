@@ -146,21 +146,25 @@ static int window_commit(struct angara_pe *pe, u32 first, u32 last)
 	return window_sync(pe);
 }
 
-/* Of the PE's file; served in an SRCU read section. */
+/* Of the PE's file. */
 int angara_window_commit_ioctl(struct angara_call *call)
 {
 	struct angara_pe *pe = call->file->private_data;
 	struct angara_ioc_window_commit *arg = call->arg;
+	int ret, idx;
 	u64 end;
-	int ret;
 
 	if (!arg->length)
 		return -EINVAL;
 	if (check_add_overflow(arg->offset, arg->length, &end) || end > pe->window.size)
 		return -ERANGE;
+	idx = srcu_read_lock(&pe->adev->srcu);
 	mutex_lock(&pe->dom->lock);
-	ret = window_commit(pe, arg->offset >> ANGARA_HW_PAGE_SHIFT,
-			    DIV_ROUND_UP_ULL(end, ANGARA_HW_PAGE));
+	ret = angara_device_check(pe->adev);
+	if (!ret)
+		ret = window_commit(pe, arg->offset >> ANGARA_HW_PAGE_SHIFT,
+				    DIV_ROUND_UP_ULL(end, ANGARA_HW_PAGE));
 	mutex_unlock(&pe->dom->lock);
+	srcu_read_unlock(&pe->adev->srcu, idx);
 	return ret;
 }

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/userfaultfd.h>
 #include <poll.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -18,6 +19,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -236,6 +238,57 @@ void test_limits(void)
 
 /* ---- removal --------------------------------------------------------------------------------- */
 
+/* A call whose argument is in a page that isn't there until it is given. */
+typedef struct {
+    int                         domain, uffd, error;
+    struct angara_ioc_pe_create arg;
+    char                       *page;
+    pthread_t                   thread;
+} stuck_t;
+
+static void *stuck_run(void *arg)
+{
+    stuck_t *stuck = arg;
+
+    stuck->error = ioctl(stuck->domain, ANGARA_IOC_PE_CREATE, stuck->page) == 0 ? 0 : errno;
+    return NULL;
+}
+
+static void stuck_start(stuck_t *stuck, int domain)
+{
+    struct uffdio_api      api      = {.api = UFFD_API};
+    struct uffdio_register range    = {.mode = UFFDIO_REGISTER_MODE_MISSING};
+    struct pollfd          is_stuck = {.events = POLLIN};
+
+    stuck->domain     = domain;
+    stuck->arg        = (struct angara_ioc_pe_create){.size = sizeof(stuck->arg)};
+    stuck->page       = pages_map(1);
+    stuck->uffd       = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
+    range.range.start = (uintptr_t)stuck->page;
+    range.range.len   = PAGE;
+    MUST(stuck->uffd >= 0 && ioctl(stuck->uffd, UFFDIO_API, &api) == 0);
+    MUST(ioctl(stuck->uffd, UFFDIO_REGISTER, &range) == 0);
+    MUST(pthread_create(&stuck->thread, NULL, stuck_run, stuck) == 0);
+    is_stuck.fd = stuck->uffd;
+    MUST(poll(&is_stuck, 1, 10000) == 1);
+}
+
+/* @return the call's errno */
+static int stuck_end(stuck_t *stuck)
+{
+    struct uffdio_copy copy = {.dst = (uintptr_t)stuck->page, .len = PAGE};
+    static char        page[PAGE];
+
+    stuck->arg.window_size = PAGE;
+    memcpy(page, &stuck->arg, sizeof(stuck->arg));
+    copy.src = (uintptr_t)page;
+    MUST(ioctl(stuck->uffd, UFFDIO_COPY, &copy) == 0);
+    MUST(pthread_join(stuck->thread, NULL) == 0);
+    close(stuck->uffd);
+    munmap(stuck->page, PAGE);
+    return stuck->error;
+}
+
 void test_remove(void)
 {
     static const char        driver[] = "/sys/bus/pci/drivers/angara_nic/";
@@ -248,6 +301,7 @@ void test_remove(void)
     checker_t                checker;
     pthread_t                thread;
     uint64_t                 count;
+    stuck_t                  stuck;
     ssize_t                  length;
     pe_t                     pe;
 
@@ -268,6 +322,7 @@ void test_remove(void)
     delay_add("memreg_pages_same", 5000);
     MUST(pthread_create(&thread, NULL, check_run, &checker) == 0);
     usleep(20000);
+    stuck_start(&stuck, domain);
     snprintf(path, sizeof(path), "%sunbind", driver);
     file_write(path, slot);
     MUST(pthread_join(thread, NULL) == 0);
@@ -275,6 +330,7 @@ void test_remove(void)
     delays_clear();
     hooks_unload();
     OK(access("/dev/angara0", F_OK) == -1);
+    OK_SAY(stuck_end(&stuck) == ENODEV, "a call that waits for its argument holds nothing up");
     OK(pinned_pages() == pinned);
     OK(info_get(domain, &info) == -1 && errno == ENODEV);
     OK(window_commit(pe.fd, 0, PAGE) == -1 && errno == ENODEV);

@@ -79,7 +79,8 @@ struct angara_ioc_info {
  * @size:		in: sizeof(struct angara_ioc_pe_create)
  * @flags:		in: 0
  * @window_size:	in: bytes of the put window, a multiple of the page size
- * @fd:			out: file of the PE, close-on-exec; closing it and its mappings ends the PE
+ * @fd:			out: file of the PE, close-on-exec; the PE ends when the last descriptor of
+ *			it is closed, a child's included
  * @index:		out: number of the PE
  * @generation:		out: tells it from earlier PEs of that number; never 0
  * @reserved:		0
@@ -113,8 +114,8 @@ struct angara_ioc_pe_create {
  * RLIMIT_MEMLOCK and the memory cgroup.
  *
  * Errors: ERANGE (beyond the window), EINVAL (also: length 0), ENOMEM (also: RLIMIT_MEMLOCK),
- * EIO (the device didn't take the memory, and has failed; it may know part of it, so that the
- * memory stays the PE's, and is counted, until the PE ends).
+ * EIO or ENODEV (the device didn't take the memory, and has failed, or fails or goes meanwhile; it
+ * may know part of it, so that the memory stays the PE's, and is counted, until the PE ends).
  */
 struct angara_ioc_window_commit {
 	__u32 size;
