@@ -235,6 +235,9 @@ ucs_status_t uct_angara_iface_event_arm(uct_iface_h tl_iface, unsigned events)
     status = angara_pe_event_arm(iface->pe);
     if (status == ANGARA_INPROGRESS) {
         return UCS_ERR_BUSY;
+    } else if (status == ANGARA_ERR_NO_DEVICE) {
+        /* Endpoints have failed by now. Others aren't concerned; UCP aborts for other answers. */
+        return UCS_OK;
     } else if (status != ANGARA_OK) {
         return uct_angara_status(status);
     }

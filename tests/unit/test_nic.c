@@ -424,6 +424,26 @@ static void test_failed_under_way(void **state)
     life_end(&life);
 }
 
+/* Records that the user hasn't polled are lost with the device; what they said is told. */
+static void test_failed_before_told(void **state)
+{
+    struct angara_event_record record;
+    life_t                     life;
+
+    (void)state;
+    life_begin(&life);
+    for (unsigned i = 1; i < OTHERS; ++i) {
+        record      = about(i, ANGARA_EV_PEER_DOWN, ANGARA_ERR_PEER_DEAD);
+        record.pair = i + 1;
+        nic_fake_event(&record);
+    }
+    angara_pe_progress(life.pe);
+    assert_int_equal(angara_peer_status(life.peer[2]), ANGARA_ERR_PEER_DEAD);
+    nic_fake_state(ANGARA_PE_GONE);
+    check_dead(&life, "");
+    life_end(&life);
+}
+
 /* It is there, but doesn't answer: whoever waits gives up, and says so. */
 static void test_silent(void **state)
 {
@@ -561,6 +581,7 @@ int main(void)
         cmocka_unit_test(test_stale),
         cmocka_unit_test(test_failed),
         cmocka_unit_test(test_failed_under_way),
+        cmocka_unit_test(test_failed_before_told),
         cmocka_unit_test(test_silent),
         cmocka_unit_test(test_notify),
         cmocka_unit_test(test_fault),

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# Programs that run in the VMs: users of the kernel modules without a library, and two ranks of
-# libangara in two VMs.
+# Programs that run in the VMs: users of the kernel modules without a library, two ranks of libangara
+# in two VMs, and a program of UCP.
 
 VM_KMOD  := kmod_test kmod_op kmod_errno kmod_fuzz kmod_regperf
-VM_GUEST := $(VM_KMOD) nic_pair
+VM_GUEST := $(VM_KMOD) nic_pair ucp_gone
 
 TEST_PROGRAMS += $(VM_GUEST:%=$(B)/tests/vm/%)
 
@@ -30,6 +30,11 @@ $(B)/tests/vm/nic_pair: $(B)/obj/tests/vm/guest/nic_pair.o $(B)/obj/tests/confor
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS_COMMON) $(LDFLAGS_COMMON) $(CFLAGS) $(LDFLAGS) -o $@ \
 		$(filter %.o,$^) -L$(B)/lib -langara -lcmocka
+
+$(B)/tests/vm/ucp_gone: $(B)/obj/tests/vm/guest/ucp_gone.o
+	$(SAY) LD $@
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS_COMMON) $(LDFLAGS_COMMON) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lucp -lucs
 
 # A 32-bit caller, without a C library: a 64-bit compiler is enough.
 ifeq ($(shell uname -m),x86_64)

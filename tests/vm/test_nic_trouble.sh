@@ -20,14 +20,24 @@ run()
 
 says() { grep -q -- "$1" "$output"; }
 
+# wait_until CONDITION...: 20 s at most
+wait_until()
+{
+    for ((i = 0; i < 200; i++)); do
+        if "$@"; then return; fi
+        sleep 0.1
+    done
+    echo "# waited in vain: $*"
+}
+
+bring_back()
+{
+    echo 1 >/sys/class/angara/angara0/device/remove || true
+    vm_host emu replug 0
+    echo 1 >/sys/bus/pci/rescan
+}
+
 as_nobody() { setpriv --reuid 65534 --regid 65534 --clear-groups "$@"; }
-
-# Memory that is remapped by raw system calls: the registration cache notices.
-run env CMOCKA_MESSAGE_OUTPUT=TAP timeout 120 "$B/tests/uct/test_stale"
-ok 'registrations of remapped memory are not used again' [ "$rc" == 0 ]
-
-run env CMOCKA_MESSAGE_OUTPUT=TAP timeout 120 "$B/tests/uct/test_readonly"
-ok 'memory that cannot be written can be sent' [ "$rc" == 0 ]
 
 # A user with a small limit on locked memory.
 chmod 0666 /dev/angara0 /dev/angara_memreg
@@ -47,10 +57,39 @@ ok 'its peer' [ "$other" == 0 ]
 ok 'all chapters of it' says '^1\.\.3'
 run "$B/bin/angara_info"
 ok 'a device that is gone is an error' [ "$rc" != 0 ]
-echo 1 >/sys/class/angara/angara0/device/remove || true
-vm_host emu replug 0
-echo 1 >/sys/bus/pci/rescan
+bring_back
 run "$B/bin/angara_info"
 ok 'it is back' [ "$rc" == 0 ]
+
+# Programs of UCP outlive it, whether they use it or not.
+shown=("$output")
+preload=$(eval "$(scripts/angara_env --preload)" && printf %s "$LD_PRELOAD")
+
+# lose_device MODE TLS: guest/ucp_gone.c
+lose_device()
+{
+    local program line
+    mkfifo /tmp/go
+    rc=0
+    env LD_PRELOAD="$preload" UCX_TLS="$2" timeout 60 "$B/tests/vm/ucp_gone" "$1" \
+        </tmp/go >"$output" 2>&1 &
+    program=$!
+    exec {line}>/tmp/go
+    wait_until says ready
+    vm_host emu remove 0
+    wait_until device_failed
+    echo go >&"$line" || true
+    wait "$program" || rc=$?
+    exec {line}>&-
+    rm /tmp/go
+    bring_back
+}
+
+device_failed() { ! grep -q working /sys/class/angara/angara0/state 2>/dev/null; }
+
+lose_device idle angara,self
+ok 'UCP: no endpoint uses the device that is lost' [ "$rc" == 0 ]
+lose_device used angara
+ok 'UCP: one does, and its error is handled' [ "$rc" == 0 ]
 rm -f "$output" /tmp/vm1.out
 finish

@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <unistd.h>
 
 /* ---- looking --------------------------------------------------------------------------------- */
@@ -70,7 +71,6 @@ static void look_at(nic_pe_t *pe, uint32_t index)
     } else {
         ang_info("%s %s", peer->base.name,
                  record->status == ANGARA_OK ? "closed its PE" : "is gone");
-        peer->down_told = 1;
         pair_failed(pe, peer, ANGARA_ERR_PEER_DEAD);
     }
 }
@@ -152,6 +152,7 @@ static int translate(const nic_pe_t *pe, uint32_t index, angara_event_t *event)
         if (peer == NULL) {
             return 0;
         }
+        peer->down_told |= record->type == ANGARA_EV_PEER_DOWN;
         break;
     case ANGARA_EV_LINK:
         break;
@@ -208,10 +209,39 @@ angara_status_t nic_event_poll(angara_pe_h base, angara_event_t *event)
 
 /* ---- arming ---------------------------------------------------------------------------------- */
 
-angara_status_t nic_event_fd(angara_pe_h pe, int *fd_p)
+/*
+ * Around the PE's file, which says POLLERR | POLLHUP when the device has gone: for ever, and nobody
+ * can look away. Who sleeps on many files, as UCX does, would never sleep again.
+ */
+angara_status_t nic_event_fd(angara_pe_h base, int *fd_p)
 {
-    *fd_p = nic_pe(pe)->fd;
+    nic_pe_t          *pe    = nic_pe(base);
+    struct epoll_event event = {.events = EPOLLIN};
+
+    if (pe->event_fd < 0) {
+        pe->event_fd = epoll_create1(EPOLL_CLOEXEC);
+        if (pe->event_fd < 0) {
+            return nic_error(errno, "a descriptor for events");
+        }
+        if (epoll_ctl(pe->event_fd, EPOLL_CTL_ADD, pe->fd, &event) != 0) {
+            angara_status_t status = nic_error(errno, "a descriptor for events");
+
+            close(pe->event_fd);
+            pe->event_fd = -1;
+            return status;
+        }
+    }
+    *fd_p = pe->event_fd;
     return ANGARA_OK;
+}
+
+/* All has been told: nothing will wake who sleeps from now on. */
+static angara_status_t end_events(nic_pe_t *pe)
+{
+    if (pe->event_fd >= 0) {
+        epoll_ctl(pe->event_fd, EPOLL_CTL_DEL, pe->fd, NULL); /* once; it may be out already */
+    }
+    return ANGARA_ERR_NO_DEVICE;
 }
 
 /* Take the interrupts off the file, if there were any. Slow only then. */
@@ -260,7 +290,7 @@ angara_status_t nic_event_arm(angara_pe_h base)
         return ANGARA_INPROGRESS;
     }
     if (pe->dead) {
-        return ANGARA_ERR_NO_DEVICE; /* nothing will wake who sleeps now */
+        return end_events(pe);
     }
     drain_interrupts(pe);
     if (++pe->arm == 0) {
@@ -269,7 +299,7 @@ angara_status_t nic_event_arm(angara_pe_h base)
     if (set_armed(pe, pe->arm) != ANGARA_OK || have_events(pe)) {
         return ANGARA_INPROGRESS;
     }
-    return pe->dead ? ANGARA_ERR_NO_DEVICE : ANGARA_OK;
+    return pe->dead ? end_events(pe) : ANGARA_OK;
 }
 
 void nic_event_disarm(angara_pe_h base)

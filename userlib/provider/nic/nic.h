@@ -136,7 +136,8 @@ typedef struct nic_pe {
     nic_fork_t       fork;
     nic_domain_t    *dom;
     int              fd;
-    int              dead; /* the device has gone, or doesn't want this PE any more */
+    int              event_fd; /* epoll around fd, for who sleeps; -1 if nobody has asked for it */
+    int              dead;     /* the device has gone, or doesn't want this PE any more */
     angara_address_t address;
 
     /* The mappings. */
@@ -186,7 +187,7 @@ struct nic_peer {
     angara_status_t    error;       /* OK, PAIR or PEER_DEAD */
     int                is_self;
     int                by_device; /* of the own PE: the NIC performs the operations */
-    int                down_told; /* PEER_DOWN was delivered, or needn't be */
+    int                down_told; /* PEER_DOWN was delivered */
 };
 
 static inline nic_domain_t *nic_domain(angara_domain_h dom)

@@ -139,24 +139,28 @@ static void set_sizes(nic_pe_t *pe)
     pe->num_slots    = info->marker_slots;
 }
 
-static void close_file(nic_pe_t *pe)
+static void close_files(nic_pe_t *pe)
 {
-    if (pe->fd >= 0) {
-        close(pe->fd);
-        pe->fd = -1;
+    int *fds[] = {&pe->event_fd, &pe->fd};
+
+    for (unsigned i = 0; i < 2; ++i) {
+        if (*fds[i] >= 0) {
+            close(*fds[i]);
+            *fds[i] = -1;
+        }
     }
 }
 
 static void pe_in_child(nic_fork_t *node)
 {
-    close_file(NIC_FORK_OBJECT(nic_pe_t, node));
+    close_files(NIC_FORK_OBJECT(nic_pe_t, node));
 }
 
-/* Closing the file ends the PE: on return nothing of it is in flight. */
+/* Closing the last descriptor of the file ends the PE: then nothing of it is in flight. */
 static void pe_free(nic_pe_t *pe)
 {
     nic_fork_remove(&pe->fork);
-    close_file(pe);
+    close_files(pe);
     unmap_all(pe);
     nic_slots_cleanup(pe);
     free(pe->pairs);
@@ -189,6 +193,7 @@ angara_status_t nic_pe_create(angara_domain_h dom, size_t window_size, unsigned 
     pe->base.dom    = dom;
     pe->dom         = nic_domain(dom);
     pe->fd          = -1;
+    pe->event_fd    = -1;
     pe->window_size = window_size;
     pe->wake_offset = page_up(window_size);
     set_sizes(pe);
@@ -217,11 +222,12 @@ angara_status_t nic_pe_create(angara_domain_h dom, size_t window_size, unsigned 
 
 void nic_pe_destroy(angara_pe_h base)
 {
-    nic_pe_t *pe = nic_pe(base);
+    nic_pe_t       *pe  = nic_pe(base);
+    angara_domain_h dom = base->dom;
 
     nic_peers_destroy(pe);
-    __atomic_sub_fetch(&base->dom->refs, 1, __ATOMIC_RELEASE);
     pe_free(pe);
+    __atomic_sub_fetch(&dom->refs, 1, __ATOMIC_RELEASE); /* from here it may be closed */
 }
 
 /* ---- the end of the device ------------------------------------------------------------------- */
