@@ -23,7 +23,7 @@
 #define SPIN_NS       50000ull
 #define YIELD_NS      5000ull
 #define NAP_NS        2000
-#define ADMIN_SPIN_NS 200000ull  /* a driver seldom has one admin command only: */
+#define ADMIN_SPIN_NS 500000ull  /* a driver seldom has one admin command only: */
 #define ADMIN_NAP_NS  2000000ull /* no long sleep for so long */
 #define SLEEP_MIN_NS  20000ull
 #define SLEEP_MAX_NS  200000ull
