@@ -17,7 +17,6 @@
 
 #define SPIN_NS		(30 * NSEC_PER_USEC)	/* a quick answer isn't worth a sleep */
 #define LOOK_MS		4			/* look again when interrupts get lost */
-#define GONE_LOOKS	25			/* reads may fail for a moment; see hw.c */
 
 /* A command without response; on the stack of who waits, in admin->pending under admin->lock. */
 struct admin_wait {
@@ -180,9 +179,8 @@ static bool admin_wait_done(struct angara_device *adev, struct admin_wait *w)
 {
 	struct angara_admin *admin = &adev->admin;
 	u64 spin_end = ktime_get_ns() + SPIN_NS;
-	unsigned long end = admin_deadline();
+	unsigned long end = admin_deadline(), there = jiffies;
 	u32 first = READ_ONCE(admin->seen), seen = first, now;
-	unsigned int gone = 0;
 	bool late;
 
 	while (ktime_get_ns() < spin_end) {
@@ -196,8 +194,10 @@ static bool admin_wait_done(struct angara_device *adev, struct admin_wait *w)
 		if (now != seen && now - first <= ANGARA_ADMIN_ENTRIES)
 			end = admin_deadline();
 		seen = now;
-		gone = angara_hw_gone(adev) ? gone + 1 : 0;
-		late = time_after(jiffies, end) || READ_ONCE(adev->failed) || gone == GONE_LOOKS;
+		if (!angara_hw_gone(adev))
+			there = jiffies;
+		late = time_after(jiffies, end) || READ_ONCE(adev->failed) ||
+		       time_after(jiffies, there + msecs_to_jiffies(ANGARA_GONE_MS));
 		wait_event_timeout(admin->wait, admin_done(adev, w) || READ_ONCE(adev->failed),
 				   msecs_to_jiffies(LOOK_MS) + 1);
 	} while (!late && !w->done);

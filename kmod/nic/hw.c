@@ -11,9 +11,6 @@
 #include "nic.h"
 #include "trace.h"
 
-#define WATCH_MS	500
-#define MISSING_LOOKS	2	/* reads may fail for a moment: a reset of the bus, say */
-
 /* The function has been pulled out: nothing is there that could do DMA. */
 bool angara_hw_gone(struct angara_device *adev)
 {
@@ -31,10 +28,10 @@ static void hw_watch(struct work_struct *work)
 	if (READ_ONCE(adev->failed))
 		return;
 	adev->missing = angara_hw_gone(adev) ? adev->missing + 1 : 0;
-	if (adev->missing >= MISSING_LOOKS)
+	if (adev->missing > 1)
 		angara_device_fail(adev, "it was pulled out");
 	else
-		queue_delayed_work(angara_wq, &adev->watch, msecs_to_jiffies(WATCH_MS));
+		queue_delayed_work(angara_wq, &adev->watch, msecs_to_jiffies(ANGARA_GONE_MS));
 }
 
 void angara_hw_init(struct angara_device *adev)
@@ -128,7 +125,7 @@ int angara_hw_start(struct angara_device *adev)
 	ret = hw_setup(adev);
 	if (ret)
 		goto fail;
-	queue_delayed_work(angara_wq, &adev->watch, msecs_to_jiffies(WATCH_MS));
+	queue_delayed_work(angara_wq, &adev->watch, msecs_to_jiffies(ANGARA_GONE_MS));
 	return 0;
 
 fail:

@@ -79,8 +79,9 @@ struct angara_ioc_info {
  * @size:		in: sizeof(struct angara_ioc_pe_create)
  * @flags:		in: 0
  * @window_size:	in: bytes of the put window, a multiple of the page size
- * @fd:			out: file of the PE, close-on-exec; the PE ends when the last descriptor of
- *			it is closed, a child's included
+ * @fd:			out: file of the PE, close-on-exec; the PE ends when the last descriptor (a
+ *			child's included) and the last mapping of it have gone, or with the owner's
+ *			mm (exit, exec)
  * @index:		out: number of the PE
  * @generation:		out: tells it from earlier PEs of that number; never 0
  * @reserved:		0
