@@ -356,12 +356,23 @@ static void test_stale(void **state)
 
 /* ---- a device that fails --------------------------------------------------------------------- */
 
-/* Every call says so at once, and every peer is reported down, once. */
-static void check_dead(life_t *life, const char *text)
+/* @return how many peers are reported down, and nothing else is */
+static unsigned count_down(life_t *life)
 {
     unsigned       told = 0;
     angara_event_t event;
 
+    while (poll_event(life, &event) == ANGARA_OK) {
+        assert_int_equal(event.type, ANGARA_EVENT_PEER_DOWN);
+        assert_int_equal(event.status, ANGARA_ERR_PEER_DEAD);
+        told++;
+    }
+    return told;
+}
+
+/* Every call says so at once, and every peer is reported down, once. */
+static void check_dead(life_t *life, const char *text)
+{
     forget_log();
     assert_int_equal(angara_peer_status(life->peer[1]), ANGARA_ERR_PEER_DEAD);
     assert_logged(text);
@@ -374,12 +385,7 @@ static void check_dead(life_t *life, const char *text)
         assert_int_equal(angara_peer_reset(life->peer[i]), ANGARA_ERR_PEER_DEAD);
     }
     assert_int_equal(angara_marker_self(life->pe, life->slot, 1000), ANGARA_ERR_PEER_DEAD);
-    while (poll_event(life, &event) == ANGARA_OK) {
-        assert_int_equal(event.type, ANGARA_EVENT_PEER_DOWN);
-        assert_int_equal(event.status, ANGARA_ERR_PEER_DEAD);
-        told++;
-    }
-    assert_int_equal(told, OTHERS);
+    assert_int_equal(count_down(life), OTHERS);
     assert_int_equal(angara_pe_event_arm(life->pe), ANGARA_ERR_NO_DEVICE);
     angara_pe_event_disarm(life->pe);
 }
@@ -447,9 +453,10 @@ static void test_failed_before_told(void **state)
 /* It is there, but doesn't answer: whoever waits gives up, and says so. */
 static void test_silent(void **state)
 {
-    angara_address_t address;
-    angara_peer_h    peer = NULL;
-    life_t           life;
+    struct angara_event_record record;
+    angara_address_t           address;
+    angara_peer_h              peer = NULL;
+    life_t                     life;
 
     (void)state;
     life_begin(&life);
@@ -462,6 +469,16 @@ static void test_silent(void **state)
     assert_int_equal(angara_notify(life.peer[0], "x", 1), ANGARA_ERR_UNREACHABLE);
     assert_int_equal(angara_peer_reset(life.peer[0]), ANGARA_ERR_UNREACHABLE);
     assert_int_equal(angara_pe_event_arm(life.pe), ANGARA_INPROGRESS);
+    /* A peer that is given up isn't heard of again. */
+    angara_peer_disconnect(life.peer[0]);
+    assert_logged("they are given up");
+    record      = about(0, ANGARA_EV_PEER_DOWN, ANGARA_ERR_PEER_DEAD);
+    record.pair = 1;
+    nic_fake_event(&record);
+    assert_int_equal(count_down(&life), 0);
+    nic_fake_state(ANGARA_PE_GONE);
+    assert_int_equal(count_down(&life), OTHERS - 1);
+    assert_int_equal(angara_pe_event_arm(life.pe), ANGARA_ERR_NO_DEVICE);
     life_end(&life);
 }
 

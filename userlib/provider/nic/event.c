@@ -124,7 +124,7 @@ unsigned nic_pe_progress(angara_pe_h base)
 static nic_peer_t *find_sender(const nic_pe_t *pe, const struct angara_event_record *record)
 {
     for (nic_peer_t *peer = pe->peers; peer != NULL; peer = peer->next) {
-        if (is_about(record, peer)) {
+        if (peer->base.refs != 0 && is_about(record, peer)) {
             return peer;
         }
     }
@@ -149,7 +149,7 @@ static int translate(const nic_pe_t *pe, uint32_t index, angara_event_t *event)
     case ANGARA_EV_PEER_DOWN:
         peer       = pair_of(pe, index);
         event->key = record->key;
-        if (peer == NULL) {
+        if (peer == NULL || peer->base.refs == 0) {
             return 0;
         }
         peer->down_told |= record->type == ANGARA_EV_PEER_DOWN;

@@ -187,7 +187,7 @@ struct nic_peer {
     angara_status_t    error;       /* OK, PAIR or PEER_DEAD */
     int                is_self;
     int                by_device; /* of the own PE: the NIC performs the operations */
-    int                down_told; /* PEER_DOWN was delivered */
+    int                down_told; /* PEER_DOWN was delivered, or nobody is to hear it */
 };
 
 static inline nic_domain_t *nic_domain(angara_domain_h dom)

@@ -156,7 +156,7 @@ static void pe_in_child(nic_fork_t *node)
     close_files(NIC_FORK_OBJECT(nic_pe_t, node));
 }
 
-/* Closing the last descriptor of the file ends the PE: then nothing of it is in flight. */
+/* With the last descriptor and the last mapping the PE ends: then nothing of it is in flight. */
 static void pe_free(nic_pe_t *pe)
 {
     nic_fork_remove(&pe->fork);

@@ -231,7 +231,8 @@ void nic_peer_disconnect(angara_peer_h base)
     if (!is_quiet(pe, peer) && nic_pair_set(pe, peer->pair, &pe->address) != ANGARA_OK &&
         !pe->dead) {
         ang_warn("operations to %s don't end: they are given up", base->name);
-        peer->error = ANGARA_ERR_PEER_DEAD; /* its entry isn't used again */
+        peer->error     = ANGARA_ERR_PEER_DEAD; /* its entry isn't used again */
+        peer->down_told = 1;                    /* nobody knows it any more */
         return;
     }
     nic_events_look(pe); /* the last about it: none of them is the next one's */
