@@ -28,6 +28,7 @@ wait_until()
         sleep 0.1
     done
     echo "# waited in vain: $*"
+    return 1
 }
 
 bring_back()
@@ -65,27 +66,28 @@ ok 'it is back' [ "$rc" == 0 ]
 shown=("$output")
 preload=$(eval "$(scripts/angara_env --preload)" && printf %s "$LD_PRELOAD")
 
-# lose_device MODE TLS: guest/ucp_gone.c
+# lose_device MODE TLS: guest/ucp_gone.c; rc 125 if the device isn't lost meanwhile
 lose_device()
 {
-    local program line
-    mkfifo /tmp/go
+    local program line lost=0
+    : >"$output"
+    rm -f /tmp/go && mkfifo /tmp/go
     rc=0
     env LD_PRELOAD="$preload" UCX_TLS="$2" timeout 60 "$B/tests/vm/ucp_gone" "$1" \
-        </tmp/go >"$output" 2>&1 &
+        </tmp/go >>"$output" 2>&1 &
     program=$!
     exec {line}>/tmp/go
-    wait_until says ready
-    vm_host emu remove 0
-    wait_until device_failed
-    echo go >&"$line" || true
+    wait_until says ready && device_is working && vm_host emu remove 0 &&
+        wait_until device_is failed || lost=125
+    (echo go >&"$line") 2>/dev/null || true # it may be dead
     wait "$program" || rc=$?
     exec {line}>&-
     rm /tmp/go
     bring_back
+    rc=$((rc > lost ? rc : lost))
 }
 
-device_failed() { ! grep -q working /sys/class/angara/angara0/state 2>/dev/null; }
+device_is() { grep -qx "$1" /sys/class/angara/angara0/state; }
 
 lose_device idle angara,self
 ok 'UCP: no endpoint uses the device that is lost' [ "$rc" == 0 ]

@@ -8,9 +8,12 @@
 #include "conf.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/time.h>
@@ -259,6 +262,29 @@ static angara_status_t one_of_each(conf_t *t, regions_t *r, unsigned n)
     return ANGARA_OK;
 }
 
+/* Sleeps until the device is gone, as UCX does: on a set that has the PE's descriptor among others.
+ */
+typedef struct {
+    pthread_t thread;
+    int       fd, result;
+} sleeper_t;
+
+static sleeper_t sleeper;
+
+static void *sleeper_run(void *arg)
+{
+    struct epoll_event event = {.events = EPOLLIN};
+    int                set   = epoll_create1(EPOLL_CLOEXEC);
+
+    (void)arg;
+    CHECK(set >= 0 && epoll_ctl(set, EPOLL_CTL_ADD, sleeper.fd, &event) == 0);
+    do { /* system() of the other thread leaves its SIGCHLD to this one */
+        sleeper.result = epoll_wait(set, &event, 1, CONF_TIMEOUT * 1000);
+    } while (sleeper.result < 0 && errno == EINTR);
+    close(set);
+    return NULL;
+}
+
 /* Both are at it when the NIC of rank 0 is pulled out: each learns that the other is gone. */
 static void pulled_out(conf_t *t, regions_t *r)
 {
@@ -267,6 +293,10 @@ static void pulled_out(conf_t *t, regions_t *r)
     conf_timer_t   timer = conf_timer();
     angara_event_t event;
 
+    if (t->rank == 0) {
+        CHECK_OK(angara_pe_event_fd(t->pe, &sleeper.fd));
+        CHECK(pthread_create(&sleeper.thread, NULL, sleeper_run, NULL) == 0);
+    }
     conf_barrier(t);
     while (one_of_each(t, r, ++n) == ANGARA_OK) {
         if (n == 300 && t->rank == 0) {
@@ -301,6 +331,8 @@ static void pulled_out_asleep(conf_t *t, regions_t *r)
     (void)r;
     CHECK_OK(angara_pe_event_fd(t->pe, &pfd.fd));
     if (t->rank == 0) {
+        CHECK(pthread_join(sleeper.thread, NULL) == 0);
+        CHECK_EQ(sleeper.result, 1);
         CHECK_EQ(poll(&pfd, 1, CONF_TIMEOUT * 1000), 1);
         for (unsigned i = 0; i < 2; ++i) {
             CHECK_STATUS(angara_pe_event_arm(t->pe), ANGARA_ERR_NO_DEVICE);

@@ -9,6 +9,7 @@
  */
 #include <ucp/api/ucp.h>
 
+#include <dirent.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,6 +41,25 @@ static void open_worker(void)
 
     check(ucp_init(&params, NULL, &context) == UCS_OK, "ucp_init");
     check(ucp_worker_create(context, &wparams, &worker) == UCS_OK, "ucp_worker_create");
+}
+
+/* Has the worker a PE, that is, an interface over the NIC? */
+static int has_pe(void)
+{
+    DIR           *dir = opendir("/proc/self/fd");
+    struct dirent *entry;
+    char           to[64];
+    int            found = 0;
+
+    check(dir != NULL, "/proc/self/fd");
+    while ((entry = readdir(dir)) != NULL) {
+        ssize_t length = readlinkat(dirfd(dir), entry->d_name, to, sizeof(to) - 1);
+
+        to[length > 0 ? length : 0] = '\0';
+        found += strstr(to, "[angara_pe]") != NULL;
+    }
+    closedir(dir);
+    return found;
 }
 
 static void on_error(void *arg, ucp_ep_h ep, ucs_status_t status)
@@ -150,6 +170,7 @@ int main(int argc, char **argv)
     check(argc == 2 && (strcmp(argv[1], "idle") == 0 || strcmp(argv[1], "used") == 0),
           "usage: ucp_gone idle|used");
     open_worker();
+    check(has_pe(), "the NIC is used");
     if (strcmp(argv[1], "used") == 0) {
         ep = open_ep();
         message(ep);
