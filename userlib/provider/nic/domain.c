@@ -37,14 +37,14 @@ static void close_descriptors(nic_domain_t *dom)
     dom->fd = dom->memreg_fd = -1;
 }
 
-static void domain_in_child(nic_fork_t *node)
+static void domain_in_child(ang_fork_t *node)
 {
-    close_descriptors(NIC_FORK_OBJECT(nic_domain_t, node));
+    close_descriptors(ANG_FORK_OBJECT(nic_domain_t, node));
 }
 
 static void domain_free(nic_domain_t *dom)
 {
-    nic_fork_remove(&dom->fork);
+    ang_fork_remove(&dom->fork);
     if (dom->stale != NULL) {
         munmap((void *)(uintptr_t)dom->stale, STALE_SIZE);
     }
@@ -66,7 +66,7 @@ angara_status_t nic_domain_open(const char *device, angara_domain_h *dom_p)
     dom->base.epoch = ang_fork_epoch;
     dom->fd = dom->memreg_fd = -1;
     pthread_rwlock_init(&dom->lock, NULL);
-    nic_fork_add(&dom->fork, domain_in_child);
+    ang_fork_add(&dom->fork, domain_in_child);
     status = nic_device_open(device, &dom->fd, &dom->info);
     if (status == ANGARA_OK) {
         status = nic_memreg_open(&dom->memreg_fd);

@@ -33,6 +33,7 @@
 
 #include "barrier.h"
 #include "provider/provider.h"
+#include "src/fork.h"
 
 #include <misc/angara.h>
 #include <pthread.h>
@@ -47,20 +48,6 @@
 
 #define NIC_LIKELY(_x)   __builtin_expect(!!(_x), 1)
 #define NIC_UNLIKELY(_x) __builtin_expect(!!(_x), 0)
-
-/* ---- fork.c: what a forked child gives up ---------------------------------------------------- */
-
-typedef struct nic_fork {
-    struct nic_fork  *next;
-    struct nic_fork **link; /* what points to it */
-    void (*in_child)(struct nic_fork *node);
-} nic_fork_t;
-
-void nic_fork_add(nic_fork_t *node, void (*in_child)(nic_fork_t *node));
-/* Not any more. No-op for a zeroed node. */
-void nic_fork_remove(nic_fork_t *node);
-
-#define NIC_FORK_OBJECT(_type, _node) ((_type *)(void *)((char *)(_node)-offsetof(_type, fork)))
 
 /* ---- device.c: files and calls of the kernel modules ----------------------------------------- */
 
@@ -92,7 +79,7 @@ typedef struct nic_mr {
 
 typedef struct nic_domain {
     struct angara_domain     base;
-    nic_fork_t               fork;
+    ang_fork_t               fork;
     int                      fd;
     int                      memreg_fd;
     struct angara_ioc_info   info;
@@ -133,7 +120,7 @@ typedef struct {
 
 typedef struct nic_pe {
     struct angara_pe base;
-    nic_fork_t       fork;
+    ang_fork_t       fork;
     nic_domain_t    *dom;
     int              fd;
     int              event_fd; /* epoll around fd, for who sleeps; -1 if nobody has asked for it */
@@ -179,7 +166,7 @@ typedef struct nic_pe {
 
 struct nic_peer {
     struct angara_peer base;
-    nic_fork_t         fork;
+    ang_fork_t         fork;
     angara_address_t   address;
     nic_peer_t        *next;
     uint32_t           pair;

@@ -151,15 +151,15 @@ static void close_files(nic_pe_t *pe)
     }
 }
 
-static void pe_in_child(nic_fork_t *node)
+static void pe_in_child(ang_fork_t *node)
 {
-    close_files(NIC_FORK_OBJECT(nic_pe_t, node));
+    close_files(ANG_FORK_OBJECT(nic_pe_t, node));
 }
 
 /* With the last descriptor and the last mapping the PE ends: then nothing of it is in flight. */
 static void pe_free(nic_pe_t *pe)
 {
-    nic_fork_remove(&pe->fork);
+    ang_fork_remove(&pe->fork);
     close_files(pe);
     unmap_all(pe);
     nic_slots_cleanup(pe);
@@ -197,7 +197,7 @@ angara_status_t nic_pe_create(angara_domain_h dom, size_t window_size, unsigned 
     pe->window_size = window_size;
     pe->wake_offset = page_up(window_size);
     set_sizes(pe);
-    nic_fork_add(&pe->fork, pe_in_child);
+    ang_fork_add(&pe->fork, pe_in_child);
     status = create_tables(pe);
     if (status == ANGARA_OK) {
         status = create_file(pe);

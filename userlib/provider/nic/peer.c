@@ -117,9 +117,9 @@ static uint32_t free_pair(nic_pe_t *pe)
 
 static const uint32_t awake; /* the NIC looks itself whether a peer sleeps */
 
-static void peer_in_child(nic_fork_t *node)
+static void peer_in_child(ang_fork_t *node)
 {
-    NIC_FORK_OBJECT(nic_peer_t, node)->base.fast.armed = &awake;
+    ANG_FORK_OBJECT(nic_peer_t, node)->base.fast.armed = &awake;
 }
 
 static nic_peer_t *find_peer(nic_pe_t *pe, const angara_address_t *address)
@@ -158,7 +158,7 @@ static void forget(nic_pe_t *pe, nic_peer_t *peer)
     }
     *link                 = peer->next;
     pe->pairs[peer->pair] = NULL;
-    nic_fork_remove(&peer->fork);
+    ang_fork_remove(&peer->fork);
     free(peer);
 }
 
@@ -196,7 +196,7 @@ angara_status_t nic_peer_connect(angara_pe_h base, const angara_address_t *addre
     pe->pairs[pair] = peer;
     peer->next      = pe->peers;
     pe->peers       = peer;
-    nic_fork_add(&peer->fork, peer_in_child);
+    ang_fork_add(&peer->fork, peer_in_child);
     status = nic_pair_set(pe, pair, address);
     nic_events_look(pe); /* is there such a PE? An event says no */
     if (status == ANGARA_OK && peer->error != ANGARA_OK) {

@@ -42,15 +42,15 @@ static soft_domain_t *soft_domain(angara_domain_h dom)
 
 /* ---- domain ---------------------------------------------------------------------------------- */
 
-static void domain_in_child(soft_fork_t *node)
+static void domain_in_child(ang_fork_t *node)
 {
-    soft_segment_forget(&SOFT_FORK_OBJECT(soft_domain_t, node)->seg);
+    soft_segment_forget(&ANG_FORK_OBJECT(soft_domain_t, node)->seg);
 }
 
 /* The memory stays shared with the child, as MAP_SHARED is. */
-static void mr_in_child(soft_fork_t *node)
+static void mr_in_child(ang_fork_t *node)
 {
-    soft_segment_forget(&SOFT_FORK_OBJECT(soft_mr_t, node)->seg);
+    soft_segment_forget(&ANG_FORK_OBJECT(soft_mr_t, node)->seg);
 }
 
 angara_status_t soft_domain_open(const char *device, angara_domain_h *dom_p)
@@ -85,7 +85,7 @@ angara_status_t soft_domain_open(const char *device, angara_domain_h *dom_p)
     dom->shared->mr_max = dom->mr_max;
     dom->shared->size   = size;
     dom->shared->magic  = SOFT_MAGIC_DOMAIN;
-    soft_fork_add(&dom->fork, domain_in_child);
+    ang_fork_add(&dom->fork, domain_in_child);
     *dom_p = &dom->base;
     return ANGARA_OK;
 
@@ -100,7 +100,7 @@ angara_status_t soft_domain_close(angara_domain_h base)
 {
     soft_domain_t *dom = soft_domain(base);
 
-    soft_fork_remove(&dom->fork);
+    ang_fork_remove(&dom->fork);
     soft_segment_close(&dom->seg);
     pthread_mutex_destroy(&dom->lock);
     free(dom->free_list);
@@ -329,7 +329,7 @@ angara_status_t soft_mem_alloc(angara_domain_h dom, size_t *length, unsigned acc
         goto err_segment;
     }
     __atomic_add_fetch(&dom->refs, 1, __ATOMIC_RELAXED);
-    soft_fork_add(&mr->fork, mr_in_child);
+    ang_fork_add(&mr->fork, mr_in_child);
     *length = size;
     *addr_p = mr->base.addr;
     *mr_p   = &mr->base;
@@ -347,7 +347,7 @@ angara_status_t soft_mem_free(angara_mr_h base)
     soft_mr_t *mr = (soft_mr_t *)base;
 
     withdraw(mr);
-    soft_fork_remove(&mr->fork);
+    ang_fork_remove(&mr->fork);
     soft_segment_close(&mr->seg);
     free(mr);
     return ANGARA_OK;

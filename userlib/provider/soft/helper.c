@@ -513,20 +513,20 @@ void soft_helper_remove_pe(soft_pe_t *pe)
 
 /* ---- fork ------------------------------------------------------------------------------------ */
 
-void soft_helper_before_fork(void)
+static void before_fork(void)
 {
     pthread_mutex_lock(&helper.life);
     pthread_mutex_lock(&soft_helper_lock);
 }
 
-void soft_helper_after_fork(void)
+static void after_fork(void)
 {
     pthread_mutex_unlock(&soft_helper_lock);
     pthread_mutex_unlock(&helper.life);
 }
 
 /* The clients' descriptors are closed already. */
-void soft_helper_in_child(void)
+static void in_child(void)
 {
     client_t *client;
 
@@ -546,4 +546,9 @@ void soft_helper_in_child(void)
         close(helper.pipe[1]);
         helper.have_pipe = 0;
     }
+}
+
+static void __attribute__((constructor)) fork_init(void)
+{
+    pthread_atfork(before_fork, after_fork, in_child);
 }

@@ -155,9 +155,9 @@ static void close_descriptors(soft_pe_t *pe)
     }
 }
 
-static void pe_in_child(soft_fork_t *node)
+static void pe_in_child(ang_fork_t *node)
 {
-    soft_pe_t *pe = SOFT_FORK_OBJECT(soft_pe_t, node);
+    soft_pe_t *pe = ANG_FORK_OBJECT(soft_pe_t, node);
 
     close_descriptors(pe);
     soft_segment_forget(&pe->segment);
@@ -165,7 +165,7 @@ static void pe_in_child(soft_fork_t *node)
 
 static void pe_free(soft_pe_t *pe)
 {
-    soft_fork_remove(&pe->fork);
+    ang_fork_remove(&pe->fork);
     close_descriptors(pe);
     soft_segment_close(&pe->segment);
     free((void *)pe->slots);
@@ -193,7 +193,7 @@ angara_status_t soft_pe_create(angara_domain_h dom, size_t window_size, unsigned
     pe->epoll_fd     = -1;
     pe->wake_pipe[0] = -1;
     pe->wake_pipe[1] = -1;
-    soft_fork_add(&pe->fork, pe_in_child);
+    ang_fork_add(&pe->fork, pe_in_child);
 
     status = create_fds(pe);
     if (status == ANGARA_OK) {

@@ -169,10 +169,10 @@ static void bind_fast_path(soft_pe_t *pe, soft_peer_t *peer)
 }
 
 /* The window isn't mapped in the child: leave inline puts the call, which says so. */
-static void peer_in_child(soft_fork_t *node)
+static void peer_in_child(ang_fork_t *node)
 {
     static const uint32_t    awake;
-    struct angara_peer_fast *fast = &SOFT_FORK_OBJECT(soft_peer_t, node)->base.fast;
+    struct angara_peer_fast *fast = &ANG_FORK_OBJECT(soft_peer_t, node)->base.fast;
 
     fast->window = NULL;
     fast->armed  = &awake;
@@ -215,7 +215,7 @@ angara_status_t soft_peer_connect(angara_pe_h base, const angara_address_t *addr
     peer->is_self = !memcmp(&pe->address, address, sizeof(*address));
     peer->cma     = probe_cma(peer);
     bind_fast_path(pe, peer);
-    soft_fork_add(&peer->fork, peer_in_child);
+    ang_fork_add(&peer->fork, peer_in_child);
     ang_engine_pair_add(&pe->engine, &peer->pair);
     peer->next = pe->peers;
     pe->peers  = peer;
@@ -283,7 +283,7 @@ void soft_peer_destroy(soft_peer_t *peer)
         }
     }
     ang_engine_unlock(&pe->engine);
-    soft_fork_remove(&peer->fork);
+    ang_fork_remove(&peer->fork);
     soft_remote_close(&peer->remote);
     free(peer);
 }

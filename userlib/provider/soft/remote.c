@@ -212,9 +212,9 @@ static void close_descriptors(soft_remote_t *remote)
 }
 
 /* The mappings aren't inherited. */
-static void remote_in_child(soft_fork_t *node)
+static void remote_in_child(ang_fork_t *node)
 {
-    close_descriptors(SOFT_FORK_OBJECT(soft_remote_t, node));
+    close_descriptors(ANG_FORK_OBJECT(soft_remote_t, node));
 }
 
 angara_status_t soft_remote_open(const angara_address_t *address, soft_remote_t *remote)
@@ -228,7 +228,7 @@ angara_status_t soft_remote_open(const angara_address_t *address, soft_remote_t 
     remote->helper_fd  = -1;
     remote->pe_map.fd  = -1;
     remote->dom_map.fd = -1;
-    soft_fork_add(&remote->fork, remote_in_child);
+    ang_fork_add(&remote->fork, remote_in_child);
 
     status = bind_process(address, remote);
     if (status == ANGARA_OK) {
@@ -276,7 +276,7 @@ void soft_remote_detach(soft_remote_t *remote)
     }
     remote->dom = NULL;
     soft_segment_close(&remote->dom_map);
-    soft_fork_remove(&remote->fork);
+    ang_fork_remove(&remote->fork);
     close_descriptors(remote);
 }
 

@@ -14,6 +14,7 @@
 #include "engine/engine.h"
 #include "provider/provider.h"
 #include "record_ring.h"
+#include "src/fork.h"
 
 #include <pthread.h>
 #include <sys/stat.h>
@@ -178,22 +179,6 @@ typedef struct {
 
 void soft_layout(unsigned events, size_t window_size, soft_layout_t *layout);
 
-/* ---- fork.c: what a forked child gives up ------------------------------------------------------
- */
-
-typedef struct soft_fork {
-    void (*in_child)(struct soft_fork *node);
-    struct soft_fork  *next;
-    struct soft_fork **link; /* NULL: in no list */
-} soft_fork_t;
-
-/* From here on in_child() is called for the object at each fork. */
-void soft_fork_add(soft_fork_t *node, void (*in_child)(soft_fork_t *node));
-/* Not any more. No-op for a zeroed node. */
-void soft_fork_remove(soft_fork_t *node);
-
-#define SOFT_FORK_OBJECT(_type, _node) ((_type *)(void *)((char *)(_node)-offsetof(_type, fork)))
-
 /* ---- segment.c: memfds ----------------------------------------------------------------------- */
 
 typedef struct {
@@ -264,7 +249,7 @@ typedef struct {
 } soft_map_t;
 
 typedef struct {
-    soft_fork_t        fork;
+    ang_fork_t         fork;
     angara_address_t   address;
     pid_t              pid;
     pid_t              task; /* thread that process_vm_* names it by */
@@ -309,14 +294,14 @@ void soft_remote_trim(soft_remote_t *remote);
 
 typedef struct soft_mr {
     struct angara_mr base;
-    soft_fork_t      fork; /* of mem_alloc */
+    ang_fork_t       fork; /* of mem_alloc */
     uint32_t         index;
     soft_segment_t   seg; /* of mem_alloc; fd -1 and base NULL otherwise */
 } soft_mr_t;
 
 typedef struct soft_domain {
     struct angara_domain base;
-    soft_fork_t          fork;
+    ang_fork_t           fork;
     pthread_mutex_t      lock; /* entries, free list */
     soft_segment_t       seg;
     soft_domain_seg_t   *shared;
@@ -353,7 +338,7 @@ typedef struct soft_peer soft_peer_t;
 
 typedef struct soft_pe {
     struct angara_pe base;
-    soft_fork_t      fork;
+    ang_fork_t       fork;
     soft_domain_t   *dom;
     ang_engine_t     engine;
     ang_pair_t       self_pair; /* of self markers only */
@@ -395,7 +380,7 @@ typedef struct soft_pe {
 
 struct soft_peer {
     struct angara_peer base;
-    soft_fork_t        fork;
+    ang_fork_t         fork;
     ang_pair_t         pair;
     soft_remote_t      remote;
     soft_peer_t       *next;
@@ -480,10 +465,6 @@ void            soft_helper_remove_pe(soft_pe_t *pe);
 void soft_helper_start(void);
 /* Write end of the pipe that wakes it, or -1. */
 int soft_helper_wake_fd(void);
-/* Around a fork: hold the locks, let them go, and start anew. */
-void soft_helper_before_fork(void);
-void soft_helper_after_fork(void);
-void soft_helper_in_child(void);
 /* Serve a PE's requests from its owner's progress. */
 unsigned soft_helper_poll(soft_pe_t *pe);
 /* Wait until neither the helper nor a thread of chaos mode is touching a region of the domain. */
