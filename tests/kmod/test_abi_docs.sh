@@ -29,7 +29,7 @@ WINDOW_COMMIT EIO tests/vm/guest/kmod_trouble.sh commit.5
 MR_REG EDQUOT tests/vm/guest/kmod_trouble.sh quota_refused
 MR_REG EINTR tests/vm/guest/kmod_test_race.c kill_register
 MR_DEREG EIO tests/vm/guest/kmod_trouble.sh dereg.5
-MR_CHECK EINTR tests/vm/guest/kmod_test_race.c check_run
+MR_CHECK EINTR tests/vm/guest/kmod_test_stale.c kill_checker
 END_OF_LIST
 }
 
