@@ -4,10 +4,9 @@
  * die while the program handles errors itself. See usage().
  */
 #define _GNU_SOURCE
+#include "../common/ucp_wait.h"
 #include "fault_common.h"
 #include "fault_link.h"
-
-#include <ucp/api/ucp.h>
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -123,30 +122,23 @@ static void noop_recv(void *request, ucs_status_t status, const ucp_tag_recv_inf
     (void)arg;
 }
 
-/* Wait for a request. @return its status. */
+/* @return status of what was waited for; what doesn't end, ends the program. */
+static ucs_status_t ended(ucs_status_t status, const char *what)
+{
+    if (status == UCS_INPROGRESS) {
+        fault_end(FAULT_LATE, "%s never ends", what);
+    }
+    return status;
+}
+
 static ucs_status_t finish(ucs_status_ptr_t request, const char *what)
 {
-    double       end = fault_seconds() + SECONDS;
-    ucs_status_t status;
-
-    if (!UCS_PTR_IS_PTR(request)) {
-        return UCS_PTR_STATUS(request);
-    }
-    while ((status = ucp_request_check_status(request)) == UCS_INPROGRESS) {
-        ucp_worker_progress(worker);
-        if (fault_seconds() > end) {
-            fault_end(FAULT_LATE, "%s never ends", what);
-        }
-    }
-    ucp_request_free(request);
-    return status;
+    return ended(ucp_wait(worker, request, SECONDS), what);
 }
 
 static void close_ep(int force)
 {
-    ucp_request_param_t param  = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
-                                  .flags        = force ? UCP_EP_CLOSE_FLAG_FORCE : 0};
-    ucs_status_t        status = finish(ucp_ep_close_nbx(ep, &param), "closing an endpoint");
+    ucs_status_t status = ended(ucp_wait_close(worker, ep, force, SECONDS), "closing an endpoint");
 
     if (!force) {
         check(status, "ucp_ep_close_nbx");

@@ -7,7 +7,7 @@
  *   idle  no endpoint uses the NIC
  *   used  one does: its error handler is called, and it can be closed
  */
-#include <ucp/api/ucp.h>
+#include "../../common/ucp_wait.h"
 
 #include <dirent.h>
 #include <poll.h>
@@ -17,6 +17,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#define SECONDS  10    /* more than any single wait takes */
 #define ROUNDS   10000 /* more than anything here takes */
 #define QUIET_MS 300
 
@@ -89,23 +90,6 @@ static ucp_ep_h open_ep(void)
     return ep;
 }
 
-static ucs_status_t finish(ucs_status_ptr_t request, const char *what)
-{
-    ucs_status_t status;
-
-    if (!UCS_PTR_IS_PTR(request)) {
-        return UCS_PTR_STATUS(request);
-    }
-    for (unsigned i = 0; (status = ucp_request_check_status(request)) == UCS_INPROGRESS; ++i) {
-        check(i < ROUNDS, what);
-        if (ucp_worker_progress(worker) == 0) {
-            usleep(1000);
-        }
-    }
-    ucp_request_free(request);
-    return status;
-}
-
 static void message(ucp_ep_h ep)
 {
     static const ucp_request_param_t none;
@@ -113,21 +97,19 @@ static void message(ucp_ep_h ep)
     ucs_status_ptr_t                 request;
 
     request = ucp_tag_recv_nbx(worker, received, sizeof(received), 1, (ucp_tag_t)-1, &none);
-    check(finish(ucp_tag_send_nbx(ep, sent, sizeof(sent), 1, &none), "sending") == UCS_OK, "sent");
-    check(finish(request, "receiving") == UCS_OK && strcmp(sent, received) == 0, "received");
+    check(ucp_wait(worker, ucp_tag_send_nbx(ep, sent, sizeof(sent), 1, &none), SECONDS) == UCS_OK,
+          "sent");
+    check(ucp_wait(worker, request, SECONDS) == UCS_OK && strcmp(sent, received) == 0, "received");
 }
 
 static void close_failed(ucp_ep_h ep)
 {
-    static const ucp_request_param_t force = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
-                                              .flags        = UCP_EP_CLOSE_FLAG_FORCE};
-
     for (unsigned i = 0; failures == 0; ++i) {
         check(i < ROUNDS, "the error handler is called");
         ucp_worker_progress(worker);
         usleep(1000);
     }
-    finish(ucp_ep_close_nbx(ep, &force), "closing");
+    check(ucp_wait_close(worker, ep, 1, SECONDS) != UCS_INPROGRESS, "closing ends");
 }
 
 static double cpu_seconds(void)
