@@ -12,12 +12,16 @@ UNIT_WRAP_test_failures := malloc calloc realloc free mmap memfd_create ftruncat
 	open fcntl fstat pipe2 epoll_create1 epoll_ctl pthread_create getrandom syscall \
 	process_vm_readv process_vm_writev
 
-UNIT_WRAP_test_nic := open access close ioctl geteuid getrlimit clock_gettime ang_log_print
+UNIT_NIC_TESTS := test_nic test_nic_device
+
+UNIT_WRAP_test_nic        := open access close ioctl geteuid getrlimit clock_gettime ang_log_print
+UNIT_WRAP_test_nic_device := $(UNIT_WRAP_test_nic)
 
 $(B)/obj/tests/unit/%.o: CFLAGS_EXTRA += -Iuserlib -Iuserlib/provider/soft
-$(B)/obj/tests/unit/nic_fake.o $(B)/obj/tests/unit/test_nic.o: CFLAGS_EXTRA += -Ikmod/include/uapi
+$(UNIT_NIC_TESTS:%=$(B)/obj/tests/unit/%.o) $(B)/obj/tests/unit/nic_fake.o: \
+	CFLAGS_EXTRA += -Ikmod/include/uapi
 
-$(B)/tests/unit/test_nic: $(B)/obj/tests/unit/nic_fake.o
+$(UNIT_NIC_TESTS:%=$(B)/tests/unit/%): $(B)/obj/tests/unit/nic_fake.o
 
 $(B)/tests/unit/%: $(B)/obj/tests/unit/%.o $(LIBANGARA_OBJS)
 	$(SAY) LD $@

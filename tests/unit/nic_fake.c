@@ -361,6 +361,11 @@ void nic_fake_reset(void)
     };
 }
 
+void nic_fake_forget_log(void)
+{
+    nic_fake.log[0] = '\0';
+}
+
 void nic_fake_state(uint32_t state)
 {
     store(&pe.status->state, state);

@@ -48,6 +48,8 @@ extern nic_fake_t nic_fake;
 
 /* Everything as it is with a good NIC; forgets the log. No PE may be open. */
 void nic_fake_reset(void);
+/* Forget the log only. */
+void nic_fake_forget_log(void);
 /* State of the one PE that is open. */
 void nic_fake_state(uint32_t state);
 /* Write an event record; valid is filled in. */
@@ -56,5 +58,13 @@ void nic_fake_event(const struct angara_event_record *record);
 void nic_fake_lost(uint32_t lost);
 /* The addresses of that region are stale. */
 void nic_fake_stale(uint32_t handle);
+
+/* The log has that text; for the tests, which have cmocka.h. */
+#define assert_logged(_text)                                      \
+    do {                                                          \
+        if (strstr(nic_fake.log, _text) == NULL) {                \
+            fail_msg("\"%s\" isn't in: %s", _text, nic_fake.log); \
+        }                                                         \
+    } while (0)
 
 #endif
