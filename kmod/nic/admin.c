@@ -179,7 +179,7 @@ static bool admin_wait_done(struct angara_device *adev, struct admin_wait *w)
 {
 	struct angara_admin *admin = &adev->admin;
 	u64 spin_end = ktime_get_ns() + SPIN_NS;
-	unsigned long end = admin_deadline(), there = jiffies;
+	unsigned long end = admin_deadline();
 	u32 first = READ_ONCE(admin->seen), seen = first, now;
 	bool late;
 
@@ -194,10 +194,7 @@ static bool admin_wait_done(struct angara_device *adev, struct admin_wait *w)
 		if (now != seen && now - first <= ANGARA_ADMIN_ENTRIES)
 			end = admin_deadline();
 		seen = now;
-		if (!angara_hw_gone(adev))
-			there = jiffies;
-		late = time_after(jiffies, end) || READ_ONCE(adev->failed) ||
-		       time_after(jiffies, there + msecs_to_jiffies(ANGARA_GONE_MS));
+		late = time_after(jiffies, end) || READ_ONCE(adev->failed);
 		wait_event_timeout(admin->wait, admin_done(adev, w) || READ_ONCE(adev->failed),
 				   msecs_to_jiffies(LOOK_MS) + 1);
 	} while (!late && !w->done);
@@ -236,10 +233,6 @@ int angara_admin_exec(struct angara_device *adev, struct angara_hw_cmd *cmd, u32
 	if (!posted || !admin_wait_done(adev, &w)) {
 		if (READ_ONCE(adev->failed))
 			return -ENODEV;
-		if (angara_hw_gone(adev)) {
-			angara_device_fail(adev, "it was pulled out");
-			return -ENODEV;
-		}
 		angara_count(adev, admin_timeouts, 1);
 		angara_device_fail(adev, "an admin command was not answered in time");
 		return -ETIMEDOUT;

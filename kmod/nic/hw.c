@@ -11,15 +11,25 @@
 #include "nic.h"
 #include "trace.h"
 
-/* The function has been pulled out: nothing is there that could do DMA. */
-bool angara_hw_gone(struct angara_device *adev)
+/*
+ * A function that has been pulled out can't do DMA, and reads as all ones. So may one that is
+ * there, for a moment (a reset of the bus, say): gone is what reads so for this long.
+ */
+#define GONE_MS		500
+
+static bool hw_reads_ones(struct angara_device *adev)
 {
 	return readq(&adev->ctl->magic) == ANGARA_HW_GONE;
 }
 
+static void hw_watch_next(struct angara_device *adev)
+{
+	queue_delayed_work(angara_wq, &adev->watch, msecs_to_jiffies(GONE_MS));
+}
+
 /*
- * Nobody may have a command for it, and hotplug may not tell: users who sleep, or poll memory,
- * learn about it from here.
+ * Hotplug may not tell: users who sleep, poll memory, or wait for a command learn about it from
+ * here.
  */
 static void hw_watch(struct work_struct *work)
 {
@@ -27,11 +37,11 @@ static void hw_watch(struct work_struct *work)
 
 	if (READ_ONCE(adev->failed))
 		return;
-	adev->missing = angara_hw_gone(adev) ? adev->missing + 1 : 0;
+	adev->missing = hw_reads_ones(adev) ? adev->missing + 1 : 0;
 	if (adev->missing > 1)
 		angara_device_fail(adev, "it was pulled out");
 	else
-		queue_delayed_work(angara_wq, &adev->watch, msecs_to_jiffies(ANGARA_GONE_MS));
+		hw_watch_next(adev);
 }
 
 void angara_hw_init(struct angara_device *adev)
@@ -44,16 +54,19 @@ void angara_hw_init(struct angara_device *adev)
 static int hw_wait(struct angara_device *adev, const __le32 __iomem *ack, u32 value)
 {
 	unsigned long end = jiffies + msecs_to_jiffies(angara_admin_timeout_ms) + 1;
-	bool late;
+	unsigned long there = jiffies, now;
 
 	for (;;) {
-		late = time_after(jiffies, end);
+		now = jiffies;
 		if (readl(ack) == value)
 			return 0;
-		if (angara_hw_gone(adev))
+		if (!hw_reads_ones(adev)) {
+			there = now;
+			if (time_after(now, end))
+				return -ETIMEDOUT;
+		} else if (time_after(now, there + msecs_to_jiffies(GONE_MS))) {
 			return -ENODEV;
-		if (late)
-			return -ETIMEDOUT;
+		}
 		usleep_range(20, 100);
 	}
 }
@@ -105,6 +118,8 @@ int angara_hw_start(struct angara_device *adev)
 	const char *step = "reset";
 	int ret;
 
+	adev->missing = 0;
+	hw_watch_next(adev);
 	/* Nothing to fetch while the rings change hands. */
 	writel(0, &ctl->admin_prod);
 	ret = hw_reset(adev);
@@ -125,11 +140,11 @@ int angara_hw_start(struct angara_device *adev)
 	ret = hw_setup(adev);
 	if (ret)
 		goto fail;
-	queue_delayed_work(angara_wq, &adev->watch, msecs_to_jiffies(ANGARA_GONE_MS));
 	return 0;
 
 fail:
 	angara_device_fail(adev, step);
+	cancel_delayed_work_sync(&adev->watch);
 	return ret;
 }
 

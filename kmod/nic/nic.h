@@ -356,11 +356,6 @@ int angara_hw_start(struct angara_device *adev);
 int angara_hw_stop(struct angara_device *adev);
 /* DMA off, and no commands any more: the kernel goes down. */
 void angara_hw_shutdown(struct angara_device *adev);
-/* Reads may fail for a moment (a reset of the bus, say); pulled out is what does so for so long. */
-#define ANGARA_GONE_MS	500
-
-/* Pulled out: registers read all ones, and nothing is there that could do DMA. */
-bool angara_hw_gone(struct angara_device *adev);
 /* The device doesn't do as told: stop it for good. May be called several times. */
 void angara_device_fail(struct angara_device *adev, const char *why);
 /* Failed, and it isn't known that DMA is off: what it can reach must be leaked. */
