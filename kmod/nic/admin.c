@@ -16,6 +16,7 @@
 #include "trace.h"
 
 #define SPIN_NS		(30 * NSEC_PER_USEC)	/* a quick answer isn't worth a sleep */
+#define SPIN_LOOKS	16			/* per reading of the clock: that may be slow */
 #define LOOK_MS		4			/* look again when interrupts get lost */
 
 /* A command without response; on the stack of who waits, in admin->pending under admin->lock. */
@@ -171,6 +172,22 @@ static unsigned long admin_deadline(void)
 	return jiffies + msecs_to_jiffies(angara_admin_timeout_ms) + 1;
 }
 
+/* Look for the response as long as a quick one takes. */
+static bool admin_spin(struct angara_device *adev, const struct admin_wait *w)
+{
+	u64 end = ktime_get_ns() + SPIN_NS;
+	unsigned int i;
+
+	do {
+		for (i = 0; i < SPIN_LOOKS; i++) {
+			if (admin_done(adev, w))
+				return true;
+			cpu_relax();
+		}
+	} while (ktime_get_ns() < end);
+	return false;
+}
+
 /*
  * Wait for the response. Returns false if there is none in time: the time begins again with each
  * answer to those that may have been before it, so that many callers don't make the device late.
@@ -178,16 +195,12 @@ static unsigned long admin_deadline(void)
 static bool admin_wait_done(struct angara_device *adev, struct admin_wait *w)
 {
 	struct angara_admin *admin = &adev->admin;
-	u64 spin_end = ktime_get_ns() + SPIN_NS;
 	unsigned long end = admin_deadline();
 	u32 first = READ_ONCE(admin->seen), seen = first, now;
 	bool late;
 
-	while (ktime_get_ns() < spin_end) {
-		if (admin_done(adev, w))
-			return true;
-		cpu_relax();
-	}
+	if (admin_spin(adev, w))
+		return true;
 	admin_sleeper(adev, true);
 	do {
 		now = READ_ONCE(admin->seen);
@@ -215,7 +228,7 @@ int angara_admin_exec(struct angara_device *adev, struct angara_hw_cmd *cmd, u32
 		.opcode = le32_to_cpu(cmd->opcode),
 		.generation = generation,
 	};
-	u64 start = ktime_get_ns();
+	u64 start = trace_angara_admin_done_enabled() ? ktime_get_ns() : 0;
 	bool posted = false;
 	u32 seen;
 
@@ -237,7 +250,8 @@ int angara_admin_exec(struct angara_device *adev, struct angara_hw_cmd *cmd, u32
 		angara_device_fail(adev, "an admin command was not answered in time");
 		return -ETIMEDOUT;
 	}
-	trace_angara_admin_done(adev, w.opcode, w.status, ktime_get_ns() - start);
+	if (start)
+		trace_angara_admin_done(adev, w.opcode, w.status, ktime_get_ns() - start);
 	if (w.status != ANGARA_HW_OK) {
 		angara_count(adev, admin_refused, 1);
 		dev_warn_ratelimited(&adev->pdev->dev, "admin command %u refused: status %u\n",
