@@ -24,16 +24,19 @@ static inline void vm_flags_clear(struct vm_area_struct *vma, unsigned long flag
 }
 #endif
 
-/* Anonymous memory, shmem or hugetlb: nobody but its users cares about writes to it. */
+/*
+ * Anonymous memory, shmem or hugetlb: nobody but its users cares about writes to it. The first
+ * test is a flag, and true of nearly all.
+ */
 static inline bool angara_page_is_plain(struct page *page)
 {
 #ifdef ANGARA_HAVE_FOLIO
 	struct folio *folio = page_folio(page);
 
-	return folio_test_anon(folio) || folio_test_hugetlb(folio) || folio_test_swapbacked(folio);
+	return folio_test_swapbacked(folio) || folio_test_anon(folio) || folio_test_hugetlb(folio);
 #else
 	page = compound_head(page);
-	return PageAnon(page) || PageHuge(page) || PageSwapBacked(page);
+	return PageSwapBacked(page) || PageAnon(page) || PageHuge(page);
 #endif
 }
 

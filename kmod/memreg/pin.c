@@ -113,23 +113,41 @@ static int append_chunk(struct memreg_region *region, struct page **pages, unsig
 						GFP_KERNEL_ACCOUNT);
 }
 
+/* For a single page that is dirty already, as most are, there is a quicker way. */
+static void unpin_segment(struct page *page, unsigned long pages, bool writable)
+{
+	if (pages == 1 && (!writable || PageDirty(page)))
+		unpin_user_page(page);
+	else
+		unpin_user_page_range_dirty_lock(page, pages, writable);
+}
+
+/* sg_next() of one that isn't the last, without the call: the loop does little else. */
+static struct scatterlist *segment_next(struct scatterlist *sg)
+{
+	sg++;
+	return unlikely(sg_is_chain(sg)) ? sg_chain_ptr(sg) : sg;
+}
+
 /* What is on the scatter list, which may be less than the region. */
 static void unpin_all(struct memreg_region *region)
 {
+	struct scatterlist *sg = region->sgt.sgt.sgl;
+	unsigned int left = region->sgt.sgt.orig_nents;
 	unsigned long pages, done = 0;
-	struct scatterlist *sg;
-	unsigned int i;
 
-	if (!region->sgt.sgt.sgl)
+	if (!sg)
 		return;
-	for_each_sgtable_sg(&region->sgt.sgt, sg, i) {
+	while (left--) {
 		pages = DIV_ROUND_UP(sg->offset + sg->length, PAGE_SIZE);
-		unpin_user_page_range_dirty_lock(sg_page(sg), pages, region->writable);
+		unpin_segment(sg_page(sg), pages, region->writable);
 		done += pages;
 		if (done >= CHUNK) {
 			done = 0;
 			cond_resched();
 		}
+		if (left)
+			sg = segment_next(sg);
 	}
 	sg_free_append_table(&region->sgt);
 	memset(&region->sgt, 0, sizeof(region->sgt));
