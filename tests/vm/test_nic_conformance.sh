@@ -15,7 +15,7 @@ shown=("$output")
 export ANGARA_TEST_DEVICE=nic ANGARA_DEVICE=nic CMOCKA_MESSAGE_OUTPUT=TAP
 suite=conformance
 export ANGARA_TEST_SLOW=1
-[[ ! -e /sys/kernel/debug/kmemleak ]] || ANGARA_TEST_SLOW=5 # a debug kernel
+[[ ! -e /sys/kernel/debug/kmemleak ]] || ANGARA_TEST_SLOW=8 # a debug kernel
 
 if [[ ${1:-} == --uct ]]; then
     suite=uct
