@@ -435,11 +435,9 @@ static inline const struct angara_status *angara_pe_status(const struct angara_p
 int angara_mr_table_alloc(struct angara_device *adev);
 void angara_mr_table_free(struct angara_device *adev);
 
-/* @block: with the first of some that were allocated in one go: how many */
 struct angara_pagelist_node {
 	__le64 *entries;
 	dma_addr_t dma;
-	unsigned int block;
 };
 
 /**

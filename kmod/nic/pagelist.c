@@ -15,8 +15,6 @@
 #define SHIFT_MAX	30
 #define FANOUT		512	/* bus addresses of a page of the list */
 #define LEVELS_MAX	3
-#define NODE_BYTES	(FANOUT * sizeof(__le64))
-#define BLOCK_MAX	16		/* nodes that are allocated in one go, if there is room */
 
 static unsigned int count_nodes(unsigned int entries)
 {
@@ -49,44 +47,19 @@ static bool common_shift(const struct sg_table *sgt, u64 length, u8 *shift)
 	return scattered;
 }
 
-/* Allocate up to @block nodes in one go. Returns how many, 0 if there is no memory. */
-static unsigned int block_alloc(struct angara_device *adev, struct angara_pagelist_node *nodes,
-				unsigned int block)
-{
-	gfp_t gfp = GFP_KERNEL_ACCOUNT | __GFP_NOWARN;
-	__le64 *entries;
-	dma_addr_t dma;
-	unsigned int i;
-
-	for (; block; block /= 2) {
-		entries = dma_alloc_coherent(&adev->pdev->dev, block * NODE_BYTES, &dma,
-					     block > 1 ? gfp | __GFP_NORETRY : gfp);
-		if (entries)
-			break;
-	}
-	for (i = 0; i < block; i++) {
-		nodes[i].entries = entries + i * FANOUT;
-		nodes[i].dma = dma + i * NODE_BYTES;
-	}
-	return block;
-}
-
 static int nodes_alloc(struct angara_device *adev, struct angara_pagelist *list, unsigned int count)
 {
 	struct angara_pagelist_node *node;
-	unsigned int left, block;
 
 	list->nodes = kvcalloc(count, sizeof(*list->nodes), GFP_KERNEL_ACCOUNT);
 	if (!list->nodes)
 		return -ENOMEM;
-	while (list->num_nodes < count) {
+	for (; list->num_nodes < count; list->num_nodes++) {
 		node = &list->nodes[list->num_nodes];
-		left = count - list->num_nodes;
-		block = min_t(unsigned int, rounddown_pow_of_two(left), BLOCK_MAX);
-		node->block = block_alloc(adev, node, block);
-		if (!node->block)
+		node->entries = dma_alloc_coherent(&adev->pdev->dev, FANOUT * sizeof(__le64),
+						   &node->dma, GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
+		if (!node->entries)
 			return -ENOMEM;
-		list->num_nodes += node->block;
 	}
 	return 0;
 }
@@ -170,15 +143,13 @@ int angara_pagelist_build(struct angara_device *adev, struct angara_pagelist *li
 void angara_pagelist_free(struct angara_device *adev, struct angara_pagelist *list)
 {
 	struct angara_pagelist_node *node;
-	unsigned int i;
 
-	for (i = 0; i < list->num_nodes; i += node->block) {
-		node = &list->nodes[i];
-		dma_free_coherent(&adev->pdev->dev, node->block * NODE_BYTES, node->entries,
+	while (list->num_nodes) {
+		node = &list->nodes[--list->num_nodes];
+		dma_free_coherent(&adev->pdev->dev, FANOUT * sizeof(__le64), node->entries,
 				  node->dma);
 		cond_resched();
 	}
 	kvfree(list->nodes);
 	list->nodes = NULL;
-	list->num_nodes = 0;
 }
