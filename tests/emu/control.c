@@ -29,10 +29,12 @@ const char emu_control_help[] =
     "  admin NODE COMMAND MS|never  answer late or never, until set to 0. COMMAND: setup,\n"
     "                               pe_create, pe_reset, mr_invalidate, window_sync, nop, any\n"
     "  stuck NODE reset|dma|all on|off  don't acknowledge; all: do nothing at all\n"
+    "  mute NODE MS                 the control page reads all ones so long, and what is written\n"
+    "                               there gets lost, as when the bus is reset\n"
     "  remove NODE, replug NODE     surprise removal: BAR 2 reads all ones; and the reverse\n"
     "  map NODE BUS SIZE FILE       bus addresses [BUS, BUS + SIZE) are FILE's memory, until the\n"
     "                               VM goes: another device's BAR\n"
-    "  state NODE                   vm, dma, link, reset_ack, PEs\n"
+    "  state NODE                   vm, dma, link, reset_ack, PEs, how long it was mute\n"
     "  counters NODE PE             of a PE: puts off_puts off_gets off_bytes atomics notifies\n"
     "                               refused markers faults events lost irqs\n"
     "  help                         the commands' names\n"
@@ -189,6 +191,18 @@ static const char *do_stuck(emu_t *emu, emu_node_t *node, char **words, char *re
     return NULL;
 }
 
+static const char *do_mute(emu_t *emu, emu_node_t *node, char **words, char *reply, size_t size)
+{
+    uint64_t ms;
+
+    (void)emu, (void)reply, (void)size;
+    if (!number(words[0], &ms) || ms == 0 || ms > 3600000) {
+        return "milliseconds, 1 to 3600000";
+    }
+    emu_node_mute(node, ms * 1000000);
+    return NULL;
+}
+
 static const char *do_remove(emu_t *emu, emu_node_t *node, char **words, char *reply, size_t size)
 {
     (void)emu, (void)words, (void)reply, (void)size;
@@ -231,8 +245,10 @@ static const char *do_state(emu_t *emu, emu_node_t *node, char **words, char *re
             pending += node->pes[i].engine.pending;
         }
     }
-    snprintf(reply, size, "vm=%d dma=%d link=%d reset_ack=%u pes=%u failed=%u pending=%u",
-             node->ram != NULL, node->dma, node->link, node->reset_ack, used, failed, pending);
+    snprintf(reply, size,
+             "vm=%d dma=%d link=%d reset_ack=%u pes=%u failed=%u pending=%u muted_ms=%u",
+             node->ram != NULL, node->dma, node->link, node->reset_ack, used, failed, pending,
+             node->muted_ms);
     return NULL;
 }
 
@@ -275,7 +291,7 @@ static const struct {
     {"loseirq", do_loseirq, 1, 1}, {"admin", do_admin, 1, 2},     {"stuck", do_stuck, 1, 2},
     {"remove", do_remove, 1, 0},   {"replug", do_replug, 1, 0},   {"map", do_map, 1, 3},
     {"state", do_state, 1, 0},     {"quit", do_quit, 0, 0},       {"counters", do_counters, 1, 1},
-    {"help", do_help, 0, 0},       {"timeout", do_timeout, 0, 1},
+    {"help", do_help, 0, 0},       {"timeout", do_timeout, 0, 1}, {"mute", do_mute, 1, 1},
 };
 
 static const char *do_help(emu_t *emu, emu_node_t *node, char **words, char *reply, size_t size)

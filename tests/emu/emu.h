@@ -121,6 +121,7 @@ typedef struct {
     uint64_t delay_ns;                          /* of puts and commands */
     uint64_t admin_delay_ns[ANGARA_HW_NOP + 1]; /* by opcode; EMU_NEVER */
     unsigned lose_irqs;                         /* so many interrupts aren't sent */
+    uint64_t muted_until;                       /* ns; 0: it isn't */
     uint8_t  stuck_reset, stuck_dma, frozen, removed;
 } emu_trouble_t;
 
@@ -149,7 +150,9 @@ struct emu_node {
     uint64_t                  doorbell_offset, pio_offset;
     int                       dma, link;
     uint32_t                  reset_ack, dma_ack, alive;
-    uint64_t                  alive_at;
+    uint64_t                  alive_at, muted_at;
+    uint32_t                  muted_ms; /* how long it was; 0 until it ends */
+    struct angara_hw_control  unmuted;  /* what the guest is to see again */
 
     /* admin queue, admin.c */
     int         admin_open, admin_failed;
@@ -215,6 +218,8 @@ unsigned emu_node_turn(emu_node_t *node);
 void emu_node_attach(emu_node_t *node);
 void emu_node_detach(emu_node_t *node);
 void emu_node_link(emu_node_t *node, int up);
+/* The control page reads all ones for so long, and what is written there gets lost. */
+void emu_node_mute(emu_node_t *node, uint64_t ns);
 /* Surprise removal: the BAR reads all ones. And the reverse. */
 void emu_node_remove(emu_node_t *node);
 void emu_node_replug(emu_node_t *node);

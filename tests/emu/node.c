@@ -153,6 +153,7 @@ void emu_node_attach(emu_node_t *node)
 {
     node->reset_ack = node->dma_ack = 0;
     node->trouble.removed           = 0;
+    node->trouble.muted_until       = 0;
     registers_fill(node);
     emu_log(node, 'B', -1, NULL, 0, "vm");
     emu_say("node %u: a VM has come", node->id);
@@ -188,11 +189,41 @@ unsigned emu_node_handshakes(emu_node_t *node)
     return work;
 }
 
+void emu_node_mute(emu_node_t *node, uint64_t ns)
+{
+    if (node->ram == NULL || node->trouble.removed || node->trouble.muted_until != 0) {
+        return;
+    }
+    node->unmuted             = *node->control;
+    node->muted_at            = node->emu->now;
+    node->muted_ms            = 0;
+    node->trouble.muted_until = node->emu->now + ns;
+    memset(node->control, 0xff, sizeof(*node->control));
+}
+
+/* @return 1 while the node is muted */
+static int still_muted(emu_node_t *node)
+{
+    if (node->trouble.muted_until == 0) {
+        return 0;
+    }
+    if (node->emu->now < node->trouble.muted_until) {
+        memset(node->control, 0xff, sizeof(*node->control));
+        node->emu->busy = 1;
+        return 1;
+    }
+    *node->control            = node->unmuted;
+    node->trouble.muted_until = 0;
+    node->muted_ms            = (uint32_t)((node->emu->now - node->muted_at) / 1000000);
+    store(&node->control->link, (uint32_t)node->link);
+    return 0;
+}
+
 unsigned emu_node_turn(emu_node_t *node)
 {
     unsigned work;
 
-    if (node->ram == NULL || node->trouble.frozen) {
+    if (node->ram == NULL || node->trouble.frozen || still_muted(node)) {
         return 0;
     }
     if (node->trouble.removed) {
@@ -240,7 +271,7 @@ void emu_node_link(emu_node_t *node, int up)
     }
     node->link = up;
     emu_log(node, 'L', -1, NULL, 0, "%d", up);
-    if (node->ram != NULL && !node->trouble.removed) {
+    if (node->ram != NULL && !node->trouble.removed && node->trouble.muted_until == 0) {
         store(&node->control->link, (uint32_t)up);
         emu_irq(node, EMU_VECTOR_ADMIN);
     }
@@ -261,7 +292,8 @@ void emu_node_remove(emu_node_t *node)
         device_reset(node, ANGARA_ERR_PEER_DEAD);
         emu_log(node, 'E', -1, NULL, 0, "removed");
         memset(node->bar, 0xff, node->bar_size);
-        node->trouble.removed = 1;
+        node->trouble.removed     = 1;
+        node->trouble.muted_until = 0;
     }
 }
 

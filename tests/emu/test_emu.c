@@ -39,7 +39,7 @@ static void test_ivshmem(void **state)
                     guest.bar_size);
         guest_bind(&guest);
         assert_string_equal(fabric_control(&fabric, "state 1"),
-                            "vm=1 dma=1 link=1 reset_ack=1 pes=0 failed=0 pending=0");
+                            "vm=1 dma=1 link=1 reset_ack=1 pes=0 failed=0 pending=0 muted_ms=0");
         guest_disconnect(&guest);
     }
     fabric_stop(&fabric);
@@ -408,6 +408,37 @@ static void test_removal(void **state)
     fabric_stop(&fabric);
 }
 
+static void test_mute(void **state)
+{
+    fabric_t fabric;
+    guest_t  guest;
+
+    (void)state;
+    fabric_start(&fabric, 1, NULL);
+    guest_connect(&guest, &fabric, 0);
+    guest_bind(&guest);
+    fabric_control(&fabric, "mute 0 3600000");
+    assert_true(guest.control->magic == ANGARA_HW_GONE);
+    guest.control->dma_req = 1000;
+    WAIT_FOR(__atomic_load_n(&guest.control->dma_req, __ATOMIC_ACQUIRE) == ~0u);
+    fabric_control(&fabric, "link 0 down");
+    assert_int_equal(guest.control->link, ~0u);
+    fabric_control(&fabric, "remove 0");
+    fabric_control(&fabric, "replug 0");
+    assert_true(guest.control->magic == ANGARA_HW_MAGIC);
+    assert_int_equal(guest.control->link, 0);
+    fabric_control(&fabric, "link 0 up");
+    guest_bind(&guest);
+    fabric_control(&fabric, "mute 0 20");
+    fabric_control(&fabric, "link 0 down");
+    WAIT_FOR(__atomic_load_n(&guest.control->magic, __ATOMIC_ACQUIRE) == ANGARA_HW_MAGIC);
+    WAIT_FOR(strstr(fabric_control(&fabric, "state 0"), "muted_ms=0") == NULL);
+    assert_int_equal(guest.control->link, 0);
+    assert_non_null(strstr(fabric_control(&fabric, "state 0"), "dma=1")); /* it knows all */
+    guest_disconnect(&guest);
+    fabric_stop(&fabric);
+}
+
 static void test_control(void **state)
 {
     fabric_t fabric;
@@ -424,6 +455,7 @@ static void test_control(void **state)
     fabric_control_error(&fabric, "counters 0 0");
     fabric_control_error(&fabric, "map 0 0x100000000 0x1000 /dev/null");
     fabric_control_error(&fabric, "remove");
+    fabric_control_error(&fabric, "mute 0 0");
     fabric_stop(&fabric);
 }
 
@@ -487,7 +519,8 @@ int main(void)
         cmocka_unit_test(test_pe_refused),     cmocka_unit_test(test_reset),
         cmocka_unit_test(test_admin_nonsense), cmocka_unit_test(test_late_answers),
         cmocka_unit_test(test_stuck),          cmocka_unit_test(test_removal),
-        cmocka_unit_test(test_control),        cmocka_unit_test(test_replay),
+        cmocka_unit_test(test_mute),           cmocka_unit_test(test_control),
+        cmocka_unit_test(test_replay),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
