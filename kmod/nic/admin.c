@@ -246,6 +246,10 @@ int angara_admin_exec(struct angara_device *adev, struct angara_hw_cmd *cmd, u32
 	if (!posted || !admin_wait_done(adev, &w)) {
 		if (READ_ONCE(adev->failed))
 			return -ENODEV;
+		if (angara_hw_reads_ones(adev)) {
+			angara_device_fail(adev, "it was pulled out");
+			return -ENODEV;
+		}
 		angara_count(adev, admin_timeouts, 1);
 		angara_device_fail(adev, "an admin command was not answered in time");
 		return -ETIMEDOUT;

@@ -17,7 +17,7 @@
  */
 #define GONE_MS		500
 
-static bool hw_reads_ones(struct angara_device *adev)
+bool angara_hw_reads_ones(struct angara_device *adev)
 {
 	return readq(&adev->ctl->magic) == ANGARA_HW_GONE;
 }
@@ -37,7 +37,7 @@ static void hw_watch(struct work_struct *work)
 
 	if (READ_ONCE(adev->failed))
 		return;
-	adev->missing = hw_reads_ones(adev) ? adev->missing + 1 : 0;
+	adev->missing = angara_hw_reads_ones(adev) ? adev->missing + 1 : 0;
 	if (adev->missing > 1)
 		angara_device_fail(adev, "it was pulled out");
 	else
@@ -50,44 +50,50 @@ void angara_hw_init(struct angara_device *adev)
 	INIT_DELAYED_WORK(&adev->watch, hw_watch);
 }
 
-/* Wait until an acknowledge word has the requested value. */
-static int hw_wait(struct angara_device *adev, const __le32 __iomem *ack, u32 value)
+/*
+ * Write a request with that state in bit 0, new by the other bits, and wait until it is
+ * acknowledged. What is written while the function reads as ones may be lost, so another one is
+ * written when it reads well again.
+ */
+static int hw_request(struct angara_device *adev, __le32 __iomem *req,
+		      const __le32 __iomem *ack, u32 state)
 {
 	unsigned long end = jiffies + msecs_to_jiffies(angara_admin_timeout_ms) + 1;
-	unsigned long there = jiffies, now;
+	unsigned long now = jiffies, since = now;
+	bool written = false;
+	u32 request = 0, seen;
 
 	for (;;) {
-		now = jiffies;
-		if (readl(ack) == value)
+		seen = readl(ack);
+		if (angara_hw_reads_ones(adev)) {
+			if (written)
+				since = now;
+			written = false;
+			if (time_after(now, since + msecs_to_jiffies(GONE_MS)))
+				return -ENODEV;
+		} else if (written && seen == request) {
 			return 0;
-		if (!hw_reads_ones(adev)) {
-			there = now;
-			if (time_after(now, end))
-				return -ETIMEDOUT;
-		} else if (time_after(now, there + msecs_to_jiffies(GONE_MS))) {
-			return -ENODEV;
+		} else if (time_after(now, end)) {
+			return -ETIMEDOUT;
+		} else if (!written) {
+			request = ((seen | 1) + 1) | state;
+			writel(request, req);
+			angara_hw_ring(adev);
+			written = true;
 		}
 		usleep_range(20, 100);
+		now = jiffies;
 	}
 }
 
 static int hw_reset(struct angara_device *adev)
 {
-	u32 request = readl(&adev->ctl->reset_ack) + 1;
-
-	writel(request, &adev->ctl->reset_req);
-	angara_hw_ring(adev);
-	return hw_wait(adev, &adev->ctl->reset_ack, request);
+	return hw_request(adev, &adev->ctl->reset_req, &adev->ctl->reset_ack, 0);
 }
 
-/* Bit 0 is the state, the others make the request a new one. */
 static int hw_dma(struct angara_device *adev, bool on)
 {
-	u32 request = ((readl(&adev->ctl->dma_ack) | 1) + 1) | on;
-
-	writel(request, &adev->ctl->dma_req);
-	angara_hw_ring(adev);
-	return hw_wait(adev, &adev->ctl->dma_ack, request);
+	return hw_request(adev, &adev->ctl->dma_req, &adev->ctl->dma_ack, on);
 }
 
 /* 0: nothing is in flight or will start. */
@@ -118,8 +124,6 @@ int angara_hw_start(struct angara_device *adev)
 	const char *step = "reset";
 	int ret;
 
-	adev->missing = 0;
-	hw_watch_next(adev);
 	/* Nothing to fetch while the rings change hands. */
 	writel(0, &ctl->admin_prod);
 	ret = hw_reset(adev);
@@ -137,6 +141,9 @@ int angara_hw_start(struct angara_device *adev)
 	if (ret)
 		goto fail;
 	step = "setup";
+	/* Who waits for a command relies on it. */
+	adev->missing = 0;
+	hw_watch_next(adev);
 	ret = hw_setup(adev);
 	if (ret)
 		goto fail;
@@ -193,6 +200,7 @@ void angara_device_fail(struct angara_device *adev, const char *why)
 				"DMA can't be stopped: memory that it may reach is never freed\n");
 	}
 	mutex_unlock(&adev->fail_lock);
+	/* Not earlier: who is told uses his memory for something else. */
 	if (first)
 		angara_wake_all(adev);
 }

@@ -170,7 +170,7 @@ struct angara_vector {
  * @link:	last link state seen
  * @known:	the device has been told where our memory is
  * @watch:	looks whether the function is still there, between start and stop
- * @missing:	so many looks in a row have found nothing (@watch only)
+ * @missing:	so many looks of @watch in a row have found nothing
  * @num_vectors: MSI-X vectors in use
  * @vectors:	[num_vectors]
  * @version, @caps, @node, @pe_max, @marker_slots, @pio_bytes, @put_max, @offload_max: as the device
@@ -350,12 +350,14 @@ static inline void angara_hw_ring(struct angara_device *adev)
 }
 
 void angara_hw_init(struct angara_device *adev);
-/* Reset, hand over the queues, DMA on, SETUP. */
+/* Reset, hand over the queues, DMA on, SETUP; from there on, the watch is running. */
 int angara_hw_start(struct angara_device *adev);
 /* DMA off. 0: nothing is in flight or will start. */
 int angara_hw_stop(struct angara_device *adev);
 /* DMA off, and no commands any more: the kernel goes down. */
 void angara_hw_shutdown(struct angara_device *adev);
+/* Reads fail now: pulled out, or for a moment. */
+bool angara_hw_reads_ones(struct angara_device *adev);
 /* The device doesn't do as told: stop it for good. May be called several times. */
 void angara_device_fail(struct angara_device *adev, const char *why);
 /* Failed, and it isn't known that DMA is off: what it can reach must be leaked. */

@@ -209,16 +209,51 @@ vm_host emu replug 0
 rebind
 ok 'and comes back' sysfs_is state working
 
-churn_start
-sleep 0.3
-vm_host emu remove 0
-wait "${churners[@]}"
-ok 'pulled out under load: all calls come back' sysfs_is state failed
-ok 'with nothing left' [ "$(sysfs pe_used) $(sysfs mr_used) $(pinned)" == "0 0 $base" ]
+# Which comes first: the look at whether the device is there, or the end of the time for a command.
+for timeout in 60000 300; do
+    reload admin_timeout_ms="$timeout"
+    churn_start
+    sleep 0.3
+    vm_host emu remove 0
+    for round in {1..300}; do
+        [[ $(sysfs state) != failed ]] || break
+        sleep 0.1
+    done
+    ok "pulled out under load, $timeout ms for a command: noticed" sysfs_is state failed
+    wait "${churners[@]}"
+    ok 'all calls come back with nothing left' \
+        [ "$(sysfs pe_used) $(sysfs mr_used) $(pinned)" == "0 0 $base" ]
+    ok 'no command was late' [ "$(counter admin_timeouts)" == 0 ]
+    dmesg | tail -n 20 >"$output"
+    ok 'it says so' says 'the device failed (it was pulled out)'
+    echo "$slot" >"$driver/unbind"
+    vm_host emu replug 0
+    rebind
+    ok 'and it works again' sysfs_is state working
+done
+
+# ok_muted NAME CONDITION...: after the end of a mute, if the host wasn't too slow for a short one
+ok_muted()
+{
+    until vm_host emu state 0 >"$output" && says 'muted_ms=[1-9]'; do sleep 0.05; done
+    if (($(sed 's/.*muted_ms=//' "$output") < 400)); then
+        ok "$@"
+    else
+        skip "$1" 'it was mute for too long'
+    fi
+}
+
+reload
+vm_host emu mute 0 100
+sleep 1.2 # two looks of the driver
+ok_muted 'reads that fail for a moment are no removal' sysfs_is state working
+vm_host emu mute 0 200
 echo "$slot" >"$driver/unbind"
-vm_host emu replug 0
+ok_muted 'nor when DMA is turned off: it is off' says 'dma=0'
 rebind
-ok 'and it works again' sysfs_is state working
+run_op region
+ok 'the device works on' says 'reg 0 dereg 0'
+reload admin_timeout_ms=300
 
 "$op" read >"$output" 2>&1 &
 reader=$!
