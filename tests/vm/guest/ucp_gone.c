@@ -17,7 +17,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define SECONDS  10    /* more than any single wait takes */
+#define SECONDS  30    /* more than any single wait takes */
 #define ROUNDS   10000 /* more than anything here takes */
 #define QUIET_MS 300
 
