@@ -36,6 +36,8 @@ static bool common_shift(const struct sg_table *sgt, u64 length, u8 *shift)
 		if (i && sg_dma_address(sg) != end) {
 			mask |= end | sg_dma_address(sg);
 			scattered = true;
+			if (mask & BIT_ULL(SHIFT_MIN))
+				break; /* it can't be smaller */
 		}
 		end = sg_dma_address(sg) + sg_dma_len(sg);
 	}
