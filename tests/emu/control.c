@@ -29,8 +29,8 @@ const char emu_control_help[] =
     "  admin NODE COMMAND MS|never  answer late or never, until set to 0. COMMAND: setup,\n"
     "                               pe_create, pe_reset, mr_invalidate, window_sync, nop, any\n"
     "  stuck NODE reset|dma|all on|off  don't acknowledge; all: do nothing at all\n"
-    "  mute NODE MS                 the control page reads all ones so long, and what is written\n"
-    "                               there gets lost, as when the bus is reset\n"
+    "  mute NODE MS                 nothing is done so long, the control page reads all ones, and\n"
+    "                               what is written there gets lost; 0: no more\n"
     "  remove NODE, replug NODE     surprise removal: BAR 2 reads all ones; and the reverse\n"
     "  map NODE BUS SIZE FILE       bus addresses [BUS, BUS + SIZE) are FILE's memory, until the\n"
     "                               VM goes: another device's BAR\n"
@@ -196,11 +196,10 @@ static const char *do_mute(emu_t *emu, emu_node_t *node, char **words, char *rep
     uint64_t ms;
 
     (void)emu, (void)reply, (void)size;
-    if (!number(words[0], &ms) || ms == 0 || ms > 3600000) {
-        return "milliseconds, 1 to 3600000";
+    if (!number(words[0], &ms) || ms > 3600000) {
+        return "milliseconds, up to 3600000";
     }
-    emu_node_mute(node, ms * 1000000);
-    return NULL;
+    return emu_node_mute(node, ms * 1000000) == 0 ? NULL : "there is no device";
 }
 
 static const char *do_remove(emu_t *emu, emu_node_t *node, char **words, char *reply, size_t size)

@@ -151,7 +151,7 @@ struct emu_node {
     int                       dma, link;
     uint32_t                  reset_ack, dma_ack, alive;
     uint64_t                  alive_at, muted_at;
-    uint32_t                  muted_ms; /* how long it was; 0 until it ends */
+    uint32_t                  muted_ms; /* how long it was, rounded up; 0 until it ends */
     struct angara_hw_control  unmuted;  /* what the guest is to see again */
 
     /* admin queue, admin.c */
@@ -218,8 +218,11 @@ unsigned emu_node_turn(emu_node_t *node);
 void emu_node_attach(emu_node_t *node);
 void emu_node_detach(emu_node_t *node);
 void emu_node_link(emu_node_t *node, int up);
-/* The control page reads all ones for so long, and what is written there gets lost. */
-void emu_node_mute(emu_node_t *node, uint64_t ns);
+/*
+ * The node does nothing for so long, its control page reads all ones, and what is written there
+ * gets lost; 0 ends that. @return 0, or -1: there is no device
+ */
+int emu_node_mute(emu_node_t *node, uint64_t ns);
 /* Surprise removal: the BAR reads all ones. And the reverse. */
 void emu_node_remove(emu_node_t *node);
 void emu_node_replug(emu_node_t *node);

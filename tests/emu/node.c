@@ -7,6 +7,8 @@
 #define _GNU_SOURCE
 #include "emu.h"
 
+#include "src/clock.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -154,6 +156,7 @@ void emu_node_attach(emu_node_t *node)
     node->reset_ack = node->dma_ack = 0;
     node->trouble.removed           = 0;
     node->trouble.muted_until       = 0;
+    node->muted_ms                  = 0;
     registers_fill(node);
     emu_log(node, 'B', -1, NULL, 0, "vm");
     emu_say("node %u: a VM has come", node->id);
@@ -189,16 +192,41 @@ unsigned emu_node_handshakes(emu_node_t *node)
     return work;
 }
 
-void emu_node_mute(emu_node_t *node, uint64_t ns)
+static void unmute(emu_node_t *node)
 {
-    if (node->ram == NULL || node->trouble.removed || node->trouble.muted_until != 0) {
-        return;
+    struct angara_hw_control *control = node->control;
+    const size_t behind   = offsetof(struct angara_hw_control, magic) + sizeof(control->magic);
+    int          relinked = node->unmuted.link != (uint32_t)node->link;
+
+    node->unmuted.link = (uint32_t)node->link;
+    memcpy((char *)control + behind, (char *)&node->unmuted + behind, sizeof(*control) - behind);
+    __atomic_store_n(&control->magic, node->unmuted.magic, __ATOMIC_RELEASE);
+    node->trouble.muted_until = 0;
+    node->muted_ms = 1 + (uint32_t)((ang_clock_ns(CLOCK_MONOTONIC) - node->muted_at) / 1000000);
+    if (relinked) {
+        emu_irq(node, EMU_VECTOR_ADMIN);
     }
-    node->unmuted             = *node->control;
-    node->muted_at            = node->emu->now;
-    node->muted_ms            = 0;
-    node->trouble.muted_until = node->emu->now + ns;
-    memset(node->control, 0xff, sizeof(*node->control));
+}
+
+int emu_node_mute(emu_node_t *node, uint64_t ns)
+{
+    if (node->ram == NULL || node->trouble.removed) {
+        return -1;
+    }
+    if (node->trouble.muted_until == 0) {
+        if (ns == 0) {
+            return 0;
+        }
+        node->unmuted  = *node->control;
+        node->muted_at = ang_clock_ns(CLOCK_MONOTONIC);
+        node->muted_ms = 0;
+        memset(node->control, 0xff, sizeof(*node->control));
+    }
+    node->trouble.muted_until = node->muted_at + ns;
+    if (ns == 0) {
+        unmute(node);
+    }
+    return 0;
 }
 
 /* @return 1 while the node is muted */
@@ -207,23 +235,20 @@ static int still_muted(emu_node_t *node)
     if (node->trouble.muted_until == 0) {
         return 0;
     }
-    if (node->emu->now < node->trouble.muted_until) {
-        memset(node->control, 0xff, sizeof(*node->control));
-        node->emu->busy = 1;
-        return 1;
+    if (node->emu->now >= node->trouble.muted_until) {
+        unmute(node);
+        return 0;
     }
-    *node->control            = node->unmuted;
-    node->trouble.muted_until = 0;
-    node->muted_ms            = (uint32_t)((node->emu->now - node->muted_at) / 1000000);
-    store(&node->control->link, (uint32_t)node->link);
-    return 0;
+    memset(node->control, 0xff, sizeof(*node->control)); /* whatever the guest has written there */
+    node->emu->busy = 1;
+    return 1;
 }
 
 unsigned emu_node_turn(emu_node_t *node)
 {
     unsigned work;
 
-    if (node->ram == NULL || node->trouble.frozen || still_muted(node)) {
+    if (node->ram == NULL || still_muted(node) || node->trouble.frozen) {
         return 0;
     }
     if (node->trouble.removed) {

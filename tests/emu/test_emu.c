@@ -412,29 +412,33 @@ static void test_mute(void **state)
 {
     fabric_t fabric;
     guest_t  guest;
+    uint32_t dma_req;
 
     (void)state;
     fabric_start(&fabric, 1, NULL);
+    fabric_control_error(&fabric, "mute 0 5"); /* no device yet */
     guest_connect(&guest, &fabric, 0);
     guest_bind(&guest);
+    dma_req = guest.control->dma_req;
     fabric_control(&fabric, "mute 0 3600000");
     assert_true(guest.control->magic == ANGARA_HW_GONE);
-    guest.control->dma_req = 1000;
+    guest.control->dma_req = 1000; /* off */
     WAIT_FOR(__atomic_load_n(&guest.control->dma_req, __ATOMIC_ACQUIRE) == ~0u);
     fabric_control(&fabric, "link 0 down");
     assert_int_equal(guest.control->link, ~0u);
+    fabric_control(&fabric, "mute 0 0");
+    assert_true(guest.control->magic == ANGARA_HW_MAGIC);
+    assert_int_equal(guest.control->dma_req, dma_req);
+    assert_int_equal(guest.control->dma_ack, dma_req);
+    assert_int_equal(guest.control->link, 0);
+    assert_non_null(strstr(fabric_control(&fabric, "state 0"), "dma=1"));
+    fabric_control(&fabric, "mute 0 20"); /* ends by itself */
+    WAIT_FOR(__atomic_load_n(&guest.control->magic, __ATOMIC_ACQUIRE) == ANGARA_HW_MAGIC);
+    fabric_control(&fabric, "mute 0 3600000");
     fabric_control(&fabric, "remove 0");
+    fabric_control_error(&fabric, "mute 0 0");
     fabric_control(&fabric, "replug 0");
     assert_true(guest.control->magic == ANGARA_HW_MAGIC);
-    assert_int_equal(guest.control->link, 0);
-    fabric_control(&fabric, "link 0 up");
-    guest_bind(&guest);
-    fabric_control(&fabric, "mute 0 20");
-    fabric_control(&fabric, "link 0 down");
-    WAIT_FOR(__atomic_load_n(&guest.control->magic, __ATOMIC_ACQUIRE) == ANGARA_HW_MAGIC);
-    WAIT_FOR(strstr(fabric_control(&fabric, "state 0"), "muted_ms=0") == NULL);
-    assert_int_equal(guest.control->link, 0);
-    assert_non_null(strstr(fabric_control(&fabric, "state 0"), "dma=1")); /* it knows all */
     guest_disconnect(&guest);
     fabric_stop(&fabric);
 }
@@ -455,7 +459,7 @@ static void test_control(void **state)
     fabric_control_error(&fabric, "counters 0 0");
     fabric_control_error(&fabric, "map 0 0x100000000 0x1000 /dev/null");
     fabric_control_error(&fabric, "remove");
-    fabric_control_error(&fabric, "mute 0 0");
+    fabric_control_error(&fabric, "mute 0 -1");
     fabric_stop(&fabric);
 }
 
