@@ -16,15 +16,30 @@
  * there, for a moment (a reset of the bus, say): gone is what reads so for this long.
  */
 #define GONE_MS		500
+#define WATCH_MS	500	/* between looks at whether it is there */
 
 bool angara_hw_reads_ones(struct angara_device *adev)
 {
 	return readq(&adev->ctl->magic) == ANGARA_HW_GONE;
 }
 
+/* Wait while reads fail. -ENODEV: it has gone. What is written meanwhile may get lost. */
+static int hw_readable(struct angara_device *adev)
+{
+	unsigned long now = jiffies, end = now + msecs_to_jiffies(GONE_MS);
+
+	while (angara_hw_reads_ones(adev)) {
+		if (time_after(now, end))
+			return -ENODEV;
+		usleep_range(20, 100);
+		now = jiffies;
+	}
+	return 0;
+}
+
 static void hw_watch_next(struct angara_device *adev)
 {
-	queue_delayed_work(angara_wq, &adev->watch, msecs_to_jiffies(GONE_MS));
+	queue_delayed_work(angara_wq, &adev->watch, msecs_to_jiffies(WATCH_MS));
 }
 
 /*
@@ -37,8 +52,7 @@ static void hw_watch(struct work_struct *work)
 
 	if (READ_ONCE(adev->failed))
 		return;
-	adev->missing = angara_hw_reads_ones(adev) ? adev->missing + 1 : 0;
-	if (adev->missing > 1)
+	if (hw_readable(adev))
 		angara_device_fail(adev, "it was pulled out");
 	else
 		hw_watch_next(adev);
@@ -50,50 +64,55 @@ void angara_hw_init(struct angara_device *adev)
 	INIT_DELAYED_WORK(&adev->watch, hw_watch);
 }
 
-/*
- * Write a request with that state in bit 0, new by the other bits, and wait until it is
- * acknowledged. What is written while the function reads as ones may be lost, so another one is
- * written when it reads well again.
- */
-static int hw_request(struct angara_device *adev, __le32 __iomem *req,
-		      const __le32 __iomem *ack, u32 state)
+/* Wait until an acknowledge word has the requested value. */
+static int hw_wait(struct angara_device *adev, const __le32 __iomem *ack, u32 value)
 {
 	unsigned long end = jiffies + msecs_to_jiffies(angara_admin_timeout_ms) + 1;
-	unsigned long now = jiffies, since = now;
-	bool written = false;
-	u32 request = 0, seen;
+	bool late;
+	u32 seen;
+	int ret;
 
 	for (;;) {
+		late = time_after(jiffies, end);
 		seen = readl(ack);
-		if (angara_hw_reads_ones(adev)) {
-			if (written)
-				since = now;
-			written = false;
-			if (time_after(now, since + msecs_to_jiffies(GONE_MS)))
-				return -ENODEV;
-		} else if (written && seen == request) {
-			return 0;
-		} else if (time_after(now, end)) {
+		ret = hw_readable(adev);
+		if (ret || seen == value)
+			return ret;
+		if (late)
 			return -ETIMEDOUT;
-		} else if (!written) {
-			request = ((seen | 1) + 1) | state;
-			writel(request, req);
-			angara_hw_ring(adev);
-			written = true;
-		}
 		usleep_range(20, 100);
-		now = jiffies;
 	}
 }
 
 static int hw_reset(struct angara_device *adev)
 {
-	return hw_request(adev, &adev->ctl->reset_req, &adev->ctl->reset_ack, 0);
+	u32 request;
+	int ret;
+
+	ret = hw_readable(adev);
+	if (ret)
+		return ret;
+	request = readl(&adev->ctl->reset_ack) + 1;
+	/* Nothing to fetch while the rings change hands. */
+	writel(0, &adev->ctl->admin_prod);
+	writel(request, &adev->ctl->reset_req);
+	angara_hw_ring(adev);
+	return hw_wait(adev, &adev->ctl->reset_ack, request);
 }
 
+/* Bit 0 is the state, the others make the request a new one. */
 static int hw_dma(struct angara_device *adev, bool on)
 {
-	return hw_request(adev, &adev->ctl->dma_req, &adev->ctl->dma_ack, on);
+	u32 request;
+	int ret;
+
+	ret = hw_readable(adev);
+	if (ret)
+		return ret;
+	request = ((readl(&adev->ctl->dma_ack) | 1) + 1) | on;
+	writel(request, &adev->ctl->dma_req);
+	angara_hw_ring(adev);
+	return hw_wait(adev, &adev->ctl->dma_ack, request);
 }
 
 /* 0: nothing is in flight or will start. */
@@ -124,8 +143,6 @@ int angara_hw_start(struct angara_device *adev)
 	const char *step = "reset";
 	int ret;
 
-	/* Nothing to fetch while the rings change hands. */
-	writel(0, &ctl->admin_prod);
 	ret = hw_reset(adev);
 	if (ret)
 		goto fail;
@@ -142,7 +159,6 @@ int angara_hw_start(struct angara_device *adev)
 		goto fail;
 	step = "setup";
 	/* Who waits for a command relies on it. */
-	adev->missing = 0;
 	hw_watch_next(adev);
 	ret = hw_setup(adev);
 	if (ret)
@@ -200,7 +216,7 @@ void angara_device_fail(struct angara_device *adev, const char *why)
 				"DMA can't be stopped: memory that it may reach is never freed\n");
 	}
 	mutex_unlock(&adev->fail_lock);
-	/* Not earlier: who is told uses his memory for something else. */
+	/* Not earlier: who hears of it may use his memory for something else. */
 	if (first)
 		angara_wake_all(adev);
 }

@@ -170,7 +170,6 @@ struct angara_vector {
  * @link:	last link state seen
  * @known:	the device has been told where our memory is
  * @watch:	looks whether the function is still there, between start and stop
- * @missing:	so many looks of @watch in a row have found nothing
  * @num_vectors: MSI-X vectors in use
  * @vectors:	[num_vectors]
  * @version, @caps, @node, @pe_max, @marker_slots, @pio_bytes, @put_max, @offload_max: as the device
@@ -205,7 +204,6 @@ struct angara_device {
 	bool quiesced;
 	bool known;
 	struct delayed_work watch;
-	unsigned int missing;
 	u32 link;
 	unsigned int num_vectors;
 	struct angara_vector *vectors;

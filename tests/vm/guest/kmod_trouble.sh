@@ -214,7 +214,9 @@ for timeout in 60000 300; do
     reload admin_timeout_ms="$timeout"
     churn_start
     sleep 0.3
+    echo 'angara-vm: pulling it out' >/dev/kmsg
     vm_host emu remove 0
+    late=$(counter admin_timeouts)
     for round in {1..300}; do
         [[ $(sysfs state) != failed ]] || break
         sleep 0.1
@@ -223,33 +225,53 @@ for timeout in 60000 300; do
     wait "${churners[@]}"
     ok 'all calls come back with nothing left' \
         [ "$(sysfs pe_used) $(sysfs mr_used) $(pinned)" == "0 0 $base" ]
-    ok 'no command was late' [ "$(counter admin_timeouts)" == 0 ]
-    dmesg | tail -n 20 >"$output"
-    ok 'it says so' says 'the device failed (it was pulled out)'
+    if [[ $late == 0 ]]; then
+        ok 'no command was late' [ "$(counter admin_timeouts)" == 0 ]
+        dmesg | tac | sed '/pulling it out/q' >"$output"
+        ok 'it says so' says 'the device failed (it was pulled out)'
+    else
+        skip 'no command was late' 'the host was too slow before'
+        skip 'it says so' 'the host was too slow before'
+    fi
     echo "$slot" >"$driver/unbind"
     vm_host emu replug 0
     rebind
     ok 'and it works again' sysfs_is state working
 done
 
-# ok_muted NAME CONDITION...: after the end of a mute, if the host wasn't too slow for a short one
-ok_muted()
+# Prints for how many milliseconds the device was mute, when it isn't any more.
+muted_ms()
 {
-    until vm_host emu state 0 >"$output" && says 'muted_ms=[1-9]'; do sleep 0.05; done
-    if (($(sed 's/.*muted_ms=//' "$output") < 400)); then
-        ok "$@"
-    else
-        skip "$1" 'it was mute for too long'
-    fi
+    local state
+    until state=$(vm_host emu state 0) && [[ $state == *muted_ms=[1-9]* ]]; do sleep 0.05; done
+    echo "${state##*muted_ms=}"
 }
 
+# The driver takes half a second for a removal. On a slow host it may be longer than was asked for.
 reload
-vm_host emu mute 0 100
-sleep 1.2 # two looks of the driver
-ok_muted 'reads that fail for a moment are no removal' sysfs_is state working
-vm_host emu mute 0 200
-echo "$slot" >"$driver/unbind"
-ok_muted 'nor when DMA is turned off: it is off' says 'dma=0'
+longest=0
+for round in {1..5}; do
+    vm_host emu mute 0 300
+    ms=$(muted_ms)
+    ((ms <= longest)) || longest=$ms
+done
+if ((longest < 400)); then
+    ok 'reads that fail for a moment are no removal' sysfs_is state working
+else
+    skip 'reads that fail for a moment are no removal' "$longest ms"
+fi
+rebind
+vm_host emu mute 0 60000
+echo "$slot" >"$driver/unbind" &
+vm_host emu mute 0 0
+wait $!
+ms=$(muted_ms)
+vm_host emu state 0 >"$output"
+if ((ms < 400)); then
+    ok 'DMA is turned off when they work again' says 'dma=0'
+else
+    skip 'DMA is turned off when they work again' "$ms ms"
+fi
 rebind
 run_op region
 ok 'the device works on' says 'reg 0 dereg 0'
