@@ -216,7 +216,7 @@ void angara_device_fail(struct angara_device *adev, const char *why)
 				"DMA can't be stopped: memory that it may reach is never freed\n");
 	}
 	mutex_unlock(&adev->fail_lock);
-	/* Not earlier: who hears of it may use his memory for something else. */
+	/* Not earlier: who hears of it may use memory for something else. */
 	if (first)
 		angara_wake_all(adev);
 }

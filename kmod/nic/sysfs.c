@@ -42,7 +42,8 @@ static ssize_t state_show(struct device *dev, struct device_attribute *attr, cha
 
 	if (!READ_ONCE(adev->failed))
 		return sysfs_emit(buf, "working\n");
-	return sysfs_emit(buf, "%s\n", READ_ONCE(adev->quiesced) ? "failed" : "failed, leaking");
+	/* Waits until that is known. */
+	return sysfs_emit(buf, "%s\n", angara_device_must_leak(adev) ? "failed, leaking" : "failed");
 }
 static DEVICE_ATTR_RO(state);
 
