@@ -43,7 +43,9 @@ static ssize_t state_show(struct device *dev, struct device_attribute *attr, cha
 	if (!READ_ONCE(adev->failed))
 		return sysfs_emit(buf, "working\n");
 	/* Waits until that is known. */
-	return sysfs_emit(buf, "%s\n", angara_device_must_leak(adev) ? "failed, leaking" : "failed");
+	if (angara_device_must_leak(adev))
+		return sysfs_emit(buf, "failed, leaking\n");
+	return sysfs_emit(buf, "failed\n");
 }
 static DEVICE_ATTR_RO(state);
 
