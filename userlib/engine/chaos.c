@@ -216,10 +216,24 @@ static unsigned sources_progress(ang_engine_t *engine)
 
 /* ---- delivery -------------------------------------------------------------------------------- */
 
-static void piece_range(const ang_entry_t *entry, unsigned piece, uint64_t *start, uint64_t *end)
+/* Where a piece begins: at a word of the remote end, as words are never torn. */
+static uint64_t piece_begin(const ang_entry_t *entry, uint64_t remote, unsigned piece)
 {
-    *start = entry->desc.length * piece / entry->pieces;
-    *end   = entry->desc.length * (piece + 1) / entry->pieces;
+    uint64_t at   = entry->desc.length * piece / entry->pieces;
+    uint64_t past = (remote + at) % sizeof(uint64_t);
+
+    if (piece == entry->pieces) {
+        return entry->desc.length;
+    }
+    return at > past ? at - past : 0;
+}
+
+/* A piece may be empty. @remote: address or offset of the remote end */
+static void piece_range(const ang_entry_t *entry, uint64_t remote, unsigned piece, uint64_t *start,
+                        uint64_t *end)
+{
+    *start = piece_begin(entry, remote, piece);
+    *end   = piece_begin(entry, remote, piece + 1);
 }
 
 static unsigned choose_piece(ang_chaos_t *chaos, const ang_entry_t *entry)
@@ -294,15 +308,17 @@ static angara_status_t deliver_step(ang_chaos_t *chaos, ang_entry_t *entry)
         }
     }
     piece = choose_piece(chaos, entry);
-    piece_range(entry, piece, &start, &end);
-    dst_piece = *dst;
-    src_piece = *src;
-    dst_piece.addr += start;
-    src_piece.addr += start;
-    status = entry->pair->engine->backend->copy(entry->pair, &dst_piece, &src_piece, end - start,
-                                                &done);
-    if (status != ANGARA_OK) {
-        return status;
+    piece_range(entry, entry->remote.addr, piece, &start, &end);
+    if (start < end) {
+        dst_piece = *dst;
+        src_piece = *src;
+        dst_piece.addr += start;
+        src_piece.addr += start;
+        status = entry->pair->engine->backend->copy(entry->pair, &dst_piece, &src_piece,
+                                                    end - start, &done);
+        if (status != ANGARA_OK) {
+            return status;
+        }
     }
     entry->delivered |= 1u << piece;
     if (!all_delivered(entry)) {
@@ -423,9 +439,11 @@ static int window_step(ang_chaos_t *chaos, ang_entry_t *entry)
             }
         }
         piece = choose_piece(chaos, entry);
-        piece_range(entry, piece, &start, &end);
-        be->window_write(entry->pair, entry->desc.roffset + start,
-                         (const char *)entry->data + start, end - start);
+        piece_range(entry, entry->desc.roffset, piece, &start, &end);
+        if (start < end) {
+            be->window_write(entry->pair, entry->desc.roffset + start,
+                             (const char *)entry->data + start, end - start);
+        }
         entry->delivered |= 1u << piece;
         if (!all_delivered(entry) || draw(chaos, 2)) {
             entry->due = now_ns() + draw_delay(chaos) / MAX_PIECES;
