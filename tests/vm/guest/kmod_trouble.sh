@@ -261,10 +261,8 @@ else
     skip 'reads that fail for a moment are no removal' "$longest ms"
 fi
 rebind
-vm_host emu mute 0 60000
-echo "$slot" >"$driver/unbind" &
-vm_host emu mute 0 0
-wait $!
+vm_host emu mute 0 300
+echo "$slot" >"$driver/unbind"
 ms=$(muted_ms)
 vm_host emu state 0 >"$output"
 if ((ms < 400)); then
