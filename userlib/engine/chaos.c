@@ -20,6 +20,7 @@
 #include <string.h>
 
 #define MAX_PIECES   6
+#define WORD_BYTES   8    /* window writes and gets never tear an aligned word (nic-model.md) */
 #define SCRIBBLE_MAX 4096 /* bytes scribbled at each end of a long delivery */
 #define STEPS_A_TURN 64
 
@@ -216,11 +217,12 @@ static unsigned sources_progress(ang_engine_t *engine)
 
 /* ---- delivery -------------------------------------------------------------------------------- */
 
-/* Where a piece begins: at a word of the remote end, as words are never torn. */
-static uint64_t piece_begin(const ang_entry_t *entry, uint64_t remote, unsigned piece)
+/* Where a piece begins: at a multiple of `unit` bytes of the remote end, which is at `remote`. */
+static uint64_t piece_begin(const ang_entry_t *entry, uint64_t remote, unsigned unit,
+                            unsigned piece)
 {
     uint64_t at   = entry->desc.length * piece / entry->pieces;
-    uint64_t past = (remote + at) % sizeof(uint64_t);
+    uint64_t past = (remote + at) % unit;
 
     if (piece == entry->pieces) {
         return entry->desc.length;
@@ -228,12 +230,12 @@ static uint64_t piece_begin(const ang_entry_t *entry, uint64_t remote, unsigned 
     return at > past ? at - past : 0;
 }
 
-/* A piece may be empty. @remote: address or offset of the remote end */
-static void piece_range(const ang_entry_t *entry, uint64_t remote, unsigned piece, uint64_t *start,
-                        uint64_t *end)
+/* A piece may be empty. */
+static void piece_range(const ang_entry_t *entry, uint64_t remote, unsigned unit, unsigned piece,
+                        uint64_t *start, uint64_t *end)
 {
-    *start = piece_begin(entry, remote, piece);
-    *end   = piece_begin(entry, remote, piece + 1);
+    *start = piece_begin(entry, remote, unit, piece);
+    *end   = piece_begin(entry, remote, unit, piece + 1);
 }
 
 static unsigned choose_piece(ang_chaos_t *chaos, const ang_entry_t *entry)
@@ -308,7 +310,7 @@ static angara_status_t deliver_step(ang_chaos_t *chaos, ang_entry_t *entry)
         }
     }
     piece = choose_piece(chaos, entry);
-    piece_range(entry, entry->remote.addr, piece, &start, &end);
+    piece_range(entry, entry->remote.addr, get ? WORD_BYTES : 1, piece, &start, &end);
     if (start < end) {
         dst_piece = *dst;
         src_piece = *src;
@@ -439,7 +441,7 @@ static int window_step(ang_chaos_t *chaos, ang_entry_t *entry)
             }
         }
         piece = choose_piece(chaos, entry);
-        piece_range(entry, entry->desc.roffset, piece, &start, &end);
+        piece_range(entry, entry->desc.roffset, WORD_BYTES, piece, &start, &end);
         if (start < end) {
             be->window_write(entry->pair, entry->desc.roffset + start,
                              (const char *)entry->data + start, end - start);
