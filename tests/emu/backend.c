@@ -136,7 +136,9 @@ static angara_status_t backend_copy(ang_pair_t *base, const ang_ref_t *dst, cons
             if (pe->budget == 0) {
                 return ANGARA_INPROGRESS;
             }
-            part = part < pe->budget ? part : pe->budget;
+            if (part > sizeof(uint64_t)) { /* a word is not torn */
+                part = part < pe->budget ? part : pe->budget;
+            }
         }
         status = at(pair, target, src, *done, &part, &from);
         if (status == ANGARA_OK) {

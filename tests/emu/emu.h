@@ -201,7 +201,10 @@ int emu_memory_add(emu_node_t *node, uint64_t bus, uint64_t size, const char *pa
 void *emu_bus(emu_node_t *node, uint64_t bus, uint64_t length);
 /* Copy from and to guest memory. @return 1, or 0 if it is none. */
 int emu_read(emu_node_t *node, void *dst, uint64_t bus, uint64_t length);
-/* Copy; naturally aligned words of up to 8 bytes are not torn if the copy is small. */
+/*
+ * Copy: one naturally aligned word of up to 8 bytes is read at once, and such words of the target
+ * are written at once if the copy is small.
+ */
 void emu_copy(void *dst, const void *src, size_t length);
 /* A write to a page that can't be had (no room in /dev/shm) hits a private page instead. */
 void emu_memory_guard(void);

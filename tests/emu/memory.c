@@ -6,6 +6,8 @@
 #define _GNU_SOURCE
 #include "emu.h"
 
+#include "engine/atomic.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -142,36 +144,31 @@ int emu_read(emu_node_t *node, void *dst, uint64_t bus, uint64_t length)
 
 #define SMALL_COPY 256
 
-#define COPY_WORD(_type)                                                     \
-    do {                                                                     \
-        _type word_;                                                         \
-                                                                             \
-        memcpy(&word_, src, sizeof(word_));                                  \
-        __atomic_store_n((_type *)dst, word_, __ATOMIC_RELAXED);             \
-        dst += sizeof(word_), src += sizeof(word_), length -= sizeof(word_); \
-    } while (0)
+/* @return width of the naturally aligned word at `at`, the longest within `length` bytes. */
+static size_t next_word(uintptr_t at, size_t length)
+{
+    size_t width = 8;
+
+    while (width > length || at % width != 0) {
+        width /= 2;
+    }
+    return width;
+}
 
 void emu_copy(void *dst_, const void *src_, size_t length)
 {
     char       *dst = dst_;
     const char *src = src_;
+    size_t      width;
 
-    if (length > SMALL_COPY) {
-        memmove(dst, src, length);
+    if (length == 0 || length > SMALL_COPY || next_word((uintptr_t)src, length) == length) {
+        ang_cpu_copy(dst, src, length);
         return;
     }
     while (length != 0) {
-        uintptr_t at = (uintptr_t)dst;
-
-        if (at % 8 == 0 && length >= 8) {
-            COPY_WORD(uint64_t);
-        } else if (at % 4 == 0 && length >= 4) {
-            COPY_WORD(uint32_t);
-        } else if (at % 2 == 0 && length >= 2) {
-            COPY_WORD(uint16_t);
-        } else {
-            COPY_WORD(uint8_t);
-        }
+        width = next_word((uintptr_t)dst, length);
+        ang_cpu_copy(dst, src, width);
+        dst += width, src += width, length -= width;
     }
 }
 

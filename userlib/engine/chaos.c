@@ -20,7 +20,7 @@
 #include <string.h>
 
 #define MAX_PIECES   6
-#define WORD_BYTES   8    /* window writes and gets never tear an aligned word (nic-model.md) */
+#define WORD_BYTES   8    /* window writes never tear an aligned word (nic-model.md) */
 #define SCRIBBLE_MAX 4096 /* bytes scribbled at each end of a long delivery */
 #define STEPS_A_TURN 64
 
@@ -217,12 +217,11 @@ static unsigned sources_progress(ang_engine_t *engine)
 
 /* ---- delivery -------------------------------------------------------------------------------- */
 
-/* Where a piece begins: at a multiple of `unit` bytes of the remote end, which is at `remote`. */
-static uint64_t piece_begin(const ang_entry_t *entry, uint64_t remote, unsigned unit,
-                            unsigned piece)
+/* Where a piece begins: at a multiple of `unit` bytes of the remote end. */
+static uint64_t piece_begin(const ang_entry_t *entry, unsigned unit, unsigned piece)
 {
     uint64_t at   = entry->desc.length * piece / entry->pieces;
-    uint64_t past = (remote + at) % unit;
+    uint64_t past = (entry->desc.roffset + at) % unit;
 
     if (piece == entry->pieces) {
         return entry->desc.length;
@@ -230,12 +229,12 @@ static uint64_t piece_begin(const ang_entry_t *entry, uint64_t remote, unsigned 
     return at > past ? at - past : 0;
 }
 
-/* A piece may be empty. */
-static void piece_range(const ang_entry_t *entry, uint64_t remote, unsigned unit, unsigned piece,
-                        uint64_t *start, uint64_t *end)
+/* A piece of a window write may be empty. */
+static void piece_range(const ang_entry_t *entry, unsigned unit, unsigned piece, uint64_t *start,
+                        uint64_t *end)
 {
-    *start = piece_begin(entry, remote, unit, piece);
-    *end   = piece_begin(entry, remote, unit, piece + 1);
+    *start = piece_begin(entry, unit, piece);
+    *end   = piece_begin(entry, unit, piece + 1);
 }
 
 static unsigned choose_piece(ang_chaos_t *chaos, const ang_entry_t *entry)
@@ -248,10 +247,17 @@ static unsigned choose_piece(ang_chaos_t *chaos, const ang_entry_t *entry)
     return piece;
 }
 
+/* A get of an aligned word reads it at once (nic-model.md); shorter words are never torn here. */
+static int gets_word(const ang_entry_t *entry)
+{
+    return entry->desc.op == ANG_OP_GET && entry->desc.length == WORD_BYTES &&
+           entry->remote.addr % WORD_BYTES == 0;
+}
+
 static void choose_pieces(ang_chaos_t *chaos, ang_entry_t *entry)
 {
     entry->pieces = 1;
-    if (entry->desc.length > MAX_PIECES) {
+    if (entry->desc.length > MAX_PIECES && !gets_word(entry)) {
         entry->pieces += (unsigned)draw(chaos, MAX_PIECES);
     }
 }
@@ -310,17 +316,15 @@ static angara_status_t deliver_step(ang_chaos_t *chaos, ang_entry_t *entry)
         }
     }
     piece = choose_piece(chaos, entry);
-    piece_range(entry, entry->remote.addr, get ? WORD_BYTES : 1, piece, &start, &end);
-    if (start < end) {
-        dst_piece = *dst;
-        src_piece = *src;
-        dst_piece.addr += start;
-        src_piece.addr += start;
-        status = entry->pair->engine->backend->copy(entry->pair, &dst_piece, &src_piece,
-                                                    end - start, &done);
-        if (status != ANGARA_OK) {
-            return status;
-        }
+    piece_range(entry, 1, piece, &start, &end);
+    dst_piece = *dst;
+    src_piece = *src;
+    dst_piece.addr += start;
+    src_piece.addr += start;
+    status = entry->pair->engine->backend->copy(entry->pair, &dst_piece, &src_piece, end - start,
+                                                &done);
+    if (status != ANGARA_OK) {
+        return status;
     }
     entry->delivered |= 1u << piece;
     if (!all_delivered(entry)) {
@@ -441,7 +445,7 @@ static int window_step(ang_chaos_t *chaos, ang_entry_t *entry)
             }
         }
         piece = choose_piece(chaos, entry);
-        piece_range(entry, entry->desc.roffset, WORD_BYTES, piece, &start, &end);
+        piece_range(entry, WORD_BYTES, piece, &start, &end);
         if (start < end) {
             be->window_write(entry->pair, entry->desc.roffset + start,
                              (const char *)entry->data + start, end - start);

@@ -424,7 +424,11 @@ ANGARA_API angara_status_t angara_offload_put_inline(angara_peer_h peer, const v
                                                      uint64_t rkey, uint64_t roffset,
                                                      size_t length);
 
-/** Offload get: the reverse of angara_offload_put(); @a lmr needs ANGARA_ACCESS_LOCAL_WRITE. */
+/**
+ * Offload get: the reverse of angara_offload_put(); @a lmr needs ANGARA_ACCESS_LOCAL_WRITE. One
+ * word of 1, 2, 4 or 8 bytes, naturally aligned at both ends, is read at once; of a longer get each
+ * byte may be read at another time.
+ */
 ANGARA_API angara_status_t angara_offload_get(angara_peer_h peer, angara_mr_h lmr, void *laddr,
                                               uint64_t rkey, uint64_t roffset, size_t length);
 

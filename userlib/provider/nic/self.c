@@ -12,31 +12,6 @@
 
 #include "engine/atomic.h"
 
-#include <string.h>
-
-/* One word is stored at once: whoever polls it sees all of it or nothing. */
-static void copy(char *to, const char *from, uint64_t length)
-{
-    if (length == 8 && (uintptr_t)to % 8 == 0) {
-        uint64_t word;
-
-        memcpy(&word, from, sizeof(word));
-        __atomic_store_n((uint64_t *)(void *)to, word, __ATOMIC_RELEASE);
-    } else if (length == 4 && (uintptr_t)to % 4 == 0) {
-        uint32_t word;
-
-        memcpy(&word, from, sizeof(word));
-        __atomic_store_n((uint32_t *)(void *)to, word, __ATOMIC_RELEASE);
-    } else if (length == 2 && (uintptr_t)to % 2 == 0) {
-        uint16_t word;
-
-        memcpy(&word, from, sizeof(word));
-        __atomic_store_n((uint16_t *)(void *)to, word, __ATOMIC_RELEASE);
-    } else if (length != 0) {
-        memmove(to, from, length);
-    }
-}
-
 /* ---- ring operations ------------------------------------------------------------------------- */
 
 static int put(nic_pe_t *pe, const struct angara_desc *desc, const void *data)
@@ -50,7 +25,7 @@ static int put(nic_pe_t *pe, const struct angara_desc *desc, const void *data)
     if (to == NULL || data == NULL) {
         return 0;
     }
-    copy(to, data, desc->length);
+    ang_cpu_copy(to, data, desc->length);
     pe->counters.offload_puts++;
     pe->counters.offload_bytes += desc->length;
     return 1;
@@ -66,7 +41,7 @@ static int get(nic_pe_t *pe, const struct angara_desc *desc)
     if (from == NULL || to == NULL) {
         return 0;
     }
-    copy(to, from, desc->length);
+    ang_cpu_copy(to, from, desc->length);
     pe->counters.offload_gets++;
     pe->counters.offload_bytes += desc->length;
     return 1;
@@ -92,7 +67,7 @@ static int atomic(nic_pe_t *pe, const struct angara_desc *desc)
         return 0;
     }
     if (result != NULL) {
-        copy(result, (const char *)&old, desc->width); /* little endian, like the NIC */
+        ang_cpu_copy(result, &old, desc->width); /* little endian, like the NIC */
     }
     pe->counters.atomics++;
     return 1;
@@ -143,7 +118,7 @@ int nic_self_put(nic_peer_t *peer, uint64_t offset, const void *src, size_t leng
         peer->by_device = 1;
         return 0;
     }
-    copy(pe->window + offset, src, length);
+    ang_cpu_copy(pe->window + offset, src, length);
     if (flag != NULL) {
         __atomic_store_n((uint64_t *)(void *)(pe->window + flag_offset), *flag, __ATOMIC_RELEASE);
     }

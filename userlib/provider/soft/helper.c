@@ -105,21 +105,20 @@ static void clients_drop(int all)
  */
 static angara_status_t guarded_copy(uint64_t dst, uint64_t src, size_t length)
 {
-    struct iovec from = {(void *)(uintptr_t)src, length};
-    struct iovec to   = {(void *)(uintptr_t)dst, length};
-    ssize_t      moved;
+    ssize_t moved;
 
     if (length == 0) {
         return ANGARA_OK;
     }
-    moved = process_vm_readv(gettid(), &to, 1, &from, 1, 0); /* the main thread may have ended */
+    moved = soft_vm_read(gettid(), dst, src, length); /* the main thread may have ended */
     if (moved == (ssize_t)length) {
         return ANGARA_OK;
     }
     if (moved >= 0 || errno == EFAULT) {
         return ANGARA_ERR_BOUNDS;
     }
-    memcpy((void *)(uintptr_t)dst, (const void *)(uintptr_t)src, length); /* forbidden by seccomp */
+    /* forbidden by seccomp */
+    ang_cpu_copy((void *)(uintptr_t)dst, (const void *)(uintptr_t)src, length);
     return ANGARA_OK;
 }
 

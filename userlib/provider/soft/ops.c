@@ -150,7 +150,9 @@ static unsigned backend_batch(ang_pair_t *pair, const ang_desc_t *descs, unsigne
     uint64_t       moved   = 0;
     unsigned       num     = 0;
     unsigned       done    = 0;
+    unsigned       bounced = 0; /* of those, the last ones */
     struct iovec   here[ANGARA_BATCH_MAX], there[ANGARA_BATCH_MAX];
+    soft_bounce_t  bounce[ANGARA_BATCH_MAX];
     ang_ref_t      ref;
     ssize_t        result;
 
@@ -164,7 +166,12 @@ static unsigned backend_batch(ang_pair_t *pair, const ang_desc_t *descs, unsigne
                          &ref) == ANGARA_OK &&
            batch_remote(peer, &descs[num], raccess, &there[num])) {
         here[num] = (struct iovec){(void *)(uintptr_t)ref.addr, descs[num].length};
-        total += descs[num].length;
+        if (is_get && soft_bounce(&bounce[bounced], &here[num], &there[num])) {
+            bounced++;
+        } else if (bounced > 0) {
+            break; /* it would be there before the words, which may still fail to land */
+        }
+        total += there[num].iov_len;
         num++;
     }
     if (num > 1) {
@@ -174,8 +181,11 @@ static unsigned backend_batch(ang_pair_t *pair, const ang_desc_t *descs, unsigne
     }
     __atomic_store_n(&remote->hazard->key, 0, __ATOMIC_RELEASE);
     /* What was moved in part, or not at all, is done again by itself: then it may fault. */
-    while (num > 1 && done < num && moved >= descs[done].length) {
-        moved -= descs[done++].length;
+    while (num > 1 && done < num - bounced && moved >= there[done].iov_len) {
+        moved -= there[done++].iov_len;
+    }
+    if (num > 1 && done == num - bounced && moved > 0) {
+        done += soft_bounce_land(bounce, (unsigned)(moved / sizeof(bounce->word)));
     }
     return done;
 }
@@ -212,7 +222,7 @@ static angara_status_t cma_copy(soft_peer_t *peer, uint64_t there, uint64_t here
         struct iovec remote = {(void *)(uintptr_t)(there + *done), size};
         ssize_t      moved;
 
-        moved = read ? process_vm_readv(peer->remote.task, &local, 1, &remote, 1, 0) :
+        moved = read ? soft_vm_read(peer->remote.task, here + *done, there + *done, size) :
                        process_vm_writev(peer->remote.task, &local, 1, &remote, 1, 0);
         if (moved >= 0) {
             *done += (uint64_t)moved;
@@ -223,34 +233,13 @@ static angara_status_t cma_copy(soft_peer_t *peer, uint64_t there, uint64_t here
     return ANGARA_OK;
 }
 
-/*
- * One word is stored at once, as a NIC does: whoever polls it sees all of it or nothing. Longer
- * copies promise nothing about order.
- */
-static void host_copy(uint64_t dst, uint64_t src, uint64_t length)
-{
-    if (length == 8 && dst % 8 == 0) {
-        uint64_t word;
-
-        memcpy(&word, (const void *)(uintptr_t)src, sizeof(word));
-        __atomic_store_n((uint64_t *)(uintptr_t)dst, word, __ATOMIC_RELAXED);
-    } else if (length == 4 && dst % 4 == 0) {
-        uint32_t word;
-
-        memcpy(&word, (const void *)(uintptr_t)src, sizeof(word));
-        __atomic_store_n((uint32_t *)(uintptr_t)dst, word, __ATOMIC_RELAXED);
-    } else {
-        memmove((void *)(uintptr_t)dst, (const void *)(uintptr_t)src, length);
-    }
-}
-
 static angara_status_t backend_copy(ang_pair_t *pair, const ang_ref_t *dst, const ang_ref_t *src,
                                     uint64_t length, uint64_t *done)
 {
     soft_peer_t *peer = soft_pair_peer(pair);
 
     if (dst->kind == ANG_REF_HOST && src->kind == ANG_REF_HOST) {
-        host_copy(dst->addr, src->addr, length);
+        ang_cpu_copy((void *)(uintptr_t)dst->addr, (const void *)(uintptr_t)src->addr, length);
         *done = length;
         return ANGARA_OK;
     }
