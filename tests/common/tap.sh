@@ -28,6 +28,23 @@ ok()
     } | cut -c -600 | sed 's/^/#   /'
 }
 
+# Conditions for ok().
+not() { ! "$@"; }
+
+# wait_until SECONDS CONDITION...
+wait_until()
+{
+    local end=$((SECONDS + $1))
+    shift
+    until "$@"; do
+        if ((SECONDS > end)); then
+            echo "# waited in vain: $*"
+            return 1
+        fi
+        sleep 0.1
+    done
+}
+
 skip()
 {
     number=$((number + 1))

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Harness of the conformance suite: processes, sockets between them, and the helpers that almost
- * every test needs. Public API only.
+ * Harness of the conformance suite: talk between ranks, and the helpers that almost every test
+ * needs. Public API only.
  */
 #define _GNU_SOURCE
 #include "conf.h"
-
-#include <cmocka.h>
 
 #include <errno.h>
 #include <sched.h>
@@ -14,62 +12,13 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/time.h>
-#include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
-
-/* Rank of this process for messages; the cmocka process has none. */
-static int conf_my_rank = -1;
-
-double conf_now(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
-}
-
-void conf_sleep_ms(unsigned ms)
-{
-    struct timespec ts = {ms / 1000, (long)(ms % 1000) * 1000000};
-
-    while ((nanosleep(&ts, &ts) != 0) && (errno == EINTR)) {
-    }
-}
-
-void conf_fail(const char *file, int line, const char *format, ...)
-{
-    char    text[512];
-    va_list ap;
-
-    va_start(ap, format);
-    vsnprintf(text, sizeof(text), format, ap);
-    va_end(ap);
-    fprintf(stderr, "# rank %d: %s:%d: %s\n", conf_my_rank, file, line, text);
-    fflush(stderr);
-    _exit(1);
-}
-
-void conf_skip(const char *why)
-{
-    fprintf(stderr, "# rank %d: skipped: %s\n", conf_my_rank, why);
-    fflush(stderr);
-    _exit(CONF_SKIP_EXIT);
-}
 
 const char *conf_device(void)
 {
     const char *device = getenv("ANGARA_TEST_DEVICE");
 
     return (device != NULL) ? device : "soft";
-}
-
-int conf_chaos(void)
-{
-    const char *chaos = getenv("ANGARA_CHAOS");
-
-    return (chaos != NULL) && (strtoull(chaos, NULL, 0) != 0);
 }
 
 int conf_env_on(const char *name)
@@ -89,42 +38,7 @@ unsigned conf_rounds(unsigned rounds)
 
 uint64_t conf_random(conf_t *t)
 {
-    uint64_t z = (t->rng += 0x9e3779b97f4a7c15ull);
-
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-    return z ^ (z >> 31);
-}
-
-/* Pattern with a period that is no power of two, so that a shifted or repeated block shows. */
-static uint8_t conf_pattern(size_t i, uint64_t seed)
-{
-    return (uint8_t)(seed * 131 + i * 7 + (i >> 8) * 13 + (i >> 16) * 29 + 1);
-}
-
-void conf_fill(void *buffer, size_t length, uint64_t seed)
-{
-    uint8_t *bytes = buffer;
-    size_t   i;
-
-    for (i = 0; i < length; ++i) {
-        bytes[i] = conf_pattern(i, seed);
-    }
-}
-
-int conf_matches(const void *buffer, size_t length, uint64_t seed)
-{
-    const volatile uint8_t *bytes = buffer;
-    size_t                  i;
-
-    for (i = 0; i < length; ++i) {
-        if (bytes[i] != conf_pattern(i, seed)) {
-            fprintf(stderr, "# byte %zu of %zu is %#x, expected %#x\n", i, length, bytes[i],
-                    conf_pattern(i, seed));
-            return 0;
-        }
-    }
-    return 1;
+    return rank_random(&t->rng);
 }
 
 void conf_pin(conf_t *t)
@@ -149,38 +63,10 @@ void conf_pin(conf_t *t)
 
 /* ---- processes ----------------------------------------------------------------------------- */
 
-static void conf_sockets_create(int pair[CONF_MAX_RANKS][CONF_MAX_RANKS], unsigned nranks)
-{
-    struct timeval timeout = {CONF_TIMEOUT, 0};
-    unsigned       i, j;
-    int            fds[2];
-
-    for (i = 0; i < nranks; ++i) {
-        pair[i][i] = -1;
-        for (j = i + 1; j < nranks; ++j) {
-            assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
-            setsockopt(fds[0], SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
-            setsockopt(fds[1], SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
-            pair[i][j] = fds[0];
-            pair[j][i] = fds[1];
-        }
-    }
-}
-
-/* Close what @a keep doesn't use; nranks closes everything. */
-static void conf_sockets_close(int pair[CONF_MAX_RANKS][CONF_MAX_RANKS], unsigned nranks,
-                               unsigned keep)
-{
-    unsigned i, j;
-
-    for (i = 0; i < nranks; ++i) {
-        for (j = 0; j < nranks; ++j) {
-            if ((i != keep) && (i != j)) {
-                close(pair[i][j]);
-            }
-        }
-    }
-}
+typedef struct {
+    conf_func_t func;
+    const void *arg;
+} conf_test_t;
 
 /*
  * A wrong size must fail here and not take the machine along: no shared segment larger than a few
@@ -191,11 +77,9 @@ static void conf_rank_bound(void)
     struct rlimit limit;
     FILE         *adjust;
 
-    if (getrlimit(RLIMIT_FSIZE, &limit) == 0) {
-        if (limit.rlim_cur > CONF_SEGMENT_MAX) {
-            limit.rlim_cur = CONF_SEGMENT_MAX;
-            setrlimit(RLIMIT_FSIZE, &limit);
-        }
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur > CONF_SEGMENT_MAX) {
+        limit.rlim_cur = CONF_SEGMENT_MAX;
+        setrlimit(RLIMIT_FSIZE, &limit);
     }
     adjust = fopen("/proc/self/oom_score_adj", "w");
     if (adjust != NULL) {
@@ -204,112 +88,23 @@ static void conf_rank_bound(void)
     }
 }
 
-static void conf_rank_main(unsigned rank, unsigned nranks, int pair[CONF_MAX_RANKS][CONF_MAX_RANKS],
-                           conf_func_t func, const void *arg)
+static void conf_rank_main(unsigned rank, unsigned nranks, const int *fd, const void *arg)
 {
-    conf_t   t = {.rank = rank, .nranks = nranks, .arg = arg};
-    unsigned i;
-    pid_t    pid;
+    const conf_test_t *test = arg;
+    conf_t             t = {.rank = rank, .nranks = nranks, .arg = test->arg, .rng = 12345 + rank};
+    pid_t              pid = getpid();
 
-    conf_my_rank = (int)rank;
-    signal(SIGPIPE, SIG_IGN);
     conf_rank_bound();
-    conf_sockets_close(pair, nranks, rank);
-    for (i = 0; i < nranks; ++i) {
-        t.fd[i] = pair[rank][i];
-    }
-    t.rng = 12345 + rank;
-    pid   = getpid();
+    memcpy(t.fd, fd, nranks * sizeof(*fd));
     conf_exchange(&t, &pid, t.pid, sizeof(pid));
-    func(&t);
-    for (i = 0; i < nranks; ++i) {
-        if (i != rank) {
-            close(t.fd[i]);
-        }
-    }
-    exit(0); /* not _exit: the leak checker's turn */
-}
-
-static void conf_status_print(unsigned rank, pid_t pid, int status)
-{
-    fprintf(stderr, "# rank %u (pid %d) ended with %s %d\n", rank, (int)pid,
-            WIFEXITED(status) ? "status" : "signal",
-            WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status));
-}
-
-static void conf_ranks_kill(const pid_t *pids, const int *done, unsigned nranks)
-{
-    unsigned i;
-
-    fprintf(stderr, "# killing the ranks that are left\n");
-    for (i = 0; i < nranks; ++i) {
-        if (!done[i]) {
-            kill(pids[i], SIGKILL);
-        }
-    }
-}
-
-/* Wait for all ranks. @return number of ranks that failed; *skipped counts those that skipped. */
-static unsigned conf_ranks_wait(const pid_t *pids, unsigned nranks, unsigned victims,
-                                unsigned *skipped)
-{
-    const char *slow   = getenv("ANGARA_TEST_SLOW");
-    double      end    = conf_now() + 3 * CONF_TIMEOUT * (slow != NULL ? atoi(slow) : 1);
-    unsigned    failed = 0, left = nranks, i;
-    int         done[CONF_MAX_RANKS] = {0};
-    int         killed               = 0;
-    int         status;
-
-    *skipped = 0;
-    while (left > 0) {
-        for (i = 0; i < nranks; ++i) {
-            if (done[i] || (waitpid(pids[i], &status, WNOHANG) != pids[i])) {
-                continue;
-            }
-            done[i] = 1;
-            --left;
-            if (WIFEXITED(status) && (WEXITSTATUS(status) == CONF_SKIP_EXIT)) {
-                ++*skipped;
-            } else if ((victims & (1u << i)) ?
-                           (!WIFSIGNALED(status) || (WTERMSIG(status) != SIGKILL)) :
-                           (!WIFEXITED(status) || (WEXITSTATUS(status) != 0))) {
-                conf_status_print(i, pids[i], status);
-                /* The others have two seconds to notice. */
-                end = (failed++ == 0) ? conf_now() + 2 : end;
-            }
-        }
-        if (!killed && (conf_now() > end)) {
-            conf_ranks_kill(pids, done, nranks);
-            killed = 1;
-        }
-        conf_sleep_ms(1);
-    }
-    return failed;
+    test->func(&t);
 }
 
 void conf_run_victims(unsigned nranks, conf_func_t func, const void *arg, unsigned victims)
 {
-    int      pair[CONF_MAX_RANKS][CONF_MAX_RANKS];
-    pid_t    pids[CONF_MAX_RANKS];
-    unsigned skipped, failed, i;
+    const conf_test_t test = {func, arg};
 
-    assert_true(nranks <= CONF_MAX_RANKS);
-    conf_sockets_create(pair, nranks);
-    fflush(stdout);
-    fflush(stderr);
-    for (i = 0; i < nranks; ++i) {
-        pids[i] = fork();
-        assert_true(pids[i] >= 0);
-        if (pids[i] == 0) {
-            conf_rank_main(i, nranks, pair, func, arg);
-        }
-    }
-    conf_sockets_close(pair, nranks, nranks);
-    failed = conf_ranks_wait(pids, nranks, victims, &skipped);
-    assert_int_equal(failed, 0);
-    if (skipped > 0) {
-        skip();
-    }
+    rank_run(nranks, conf_rank_main, &test, victims, SIGKILL);
 }
 
 void conf_run(unsigned nranks, conf_func_t func, const void *arg)
@@ -321,17 +116,7 @@ void conf_run(unsigned nranks, conf_func_t func, const void *arg)
 
 void conf_send(conf_t *t, unsigned rank, const void *buffer, size_t length)
 {
-    const char *p = buffer;
-    ssize_t     n;
-
-    while (length > 0) {
-        n = write(t->fd[rank], p, length);
-        if (n <= 0) {
-            conf_fail(__FILE__, __LINE__, "rank %u is gone", rank);
-        }
-        p += n;
-        length -= (size_t)n;
-    }
+    rank_send(t->fd[rank], rank, buffer, length);
 }
 
 void conf_recv(conf_t *t, unsigned rank, void *buffer, size_t length)
@@ -345,7 +130,7 @@ void conf_recv(conf_t *t, unsigned rank, void *buffer, size_t length)
             continue;
         }
         if (n <= 0) {
-            conf_fail(__FILE__, __LINE__, "rank %u is gone or silent (%s)", rank,
+            rank_fail(__FILE__, __LINE__, "rank %u is gone or silent (%s)", rank,
                       (n == 0) ? "end of file" : strerror(errno));
         }
         p += n;
@@ -373,7 +158,7 @@ void conf_exchange(conf_t *t, const void *mine, void *all, size_t length)
 
 void conf_barrier(conf_t *t)
 {
-    char mine = 'b', all[CONF_MAX_RANKS];
+    char mine = 'b', all[RANK_MAX];
 
     conf_exchange(t, &mine, all, 1);
 }
@@ -481,9 +266,9 @@ void conf_relax(conf_t *t, conf_timer_t *timer, const char *file, int line, cons
     /* The clock is looked at rarely, so that waits stay tight; the CPUs are shared. */
     sched_yield();
     if (timer->end == 0) {
-        timer->end = conf_now() + CONF_TIMEOUT;
-    } else if (conf_now() > timer->end) {
-        conf_fail(file, line, "%d s are up: %s", CONF_TIMEOUT, what);
+        timer->end = rank_now() + RANK_TIMEOUT;
+    } else if (rank_now() > timer->end) {
+        rank_fail(file, line, "%d s are up: %s", RANK_TIMEOUT, what);
     }
 }
 
@@ -508,7 +293,7 @@ angara_status_t conf_settle(conf_t *t, unsigned rank)
     status = angara_peer_status(t->peer[rank]);
     if (status != ANGARA_OK) {
         CHECK_STATUS(status, ANGARA_ERR_PAIR);
-        CHECK(conf_event(t, &event, CONF_TIMEOUT));
+        CHECK(conf_event(t, &event, RANK_TIMEOUT));
         CHECK_EQ(event.type, ANGARA_EVENT_FAULT);
         CHECK_OK(angara_peer_reset(t->peer[rank]));
     }
@@ -517,7 +302,7 @@ angara_status_t conf_settle(conf_t *t, unsigned rank)
 
 int conf_event(conf_t *t, angara_event_t *event, double seconds)
 {
-    double          end = conf_now() + seconds;
+    double          end = rank_now() + seconds;
     angara_status_t status;
 
     for (;;) {
@@ -527,7 +312,7 @@ int conf_event(conf_t *t, angara_event_t *event, double seconds)
             return 1;
         }
         CHECK_STATUS(status, ANGARA_ERR_NO_RESOURCE);
-        if (conf_now() > end) {
+        if (rank_now() > end) {
             return 0;
         }
         sched_yield();
@@ -552,7 +337,7 @@ void conf_expect_fault(conf_t *t, unsigned rank, angara_status_t posted, angara_
     } else if (status != ANGARA_OK) {
         CHECK_STATUS(status, ANGARA_ERR_PAIR);
     }
-    CHECK(conf_event(t, &event, CONF_TIMEOUT));
+    CHECK(conf_event(t, &event, RANK_TIMEOUT));
     CHECK_EQ(event.type, ANGARA_EVENT_FAULT);
     CHECK_STATUS((angara_status_t)event.status, expected);
     CHECK(event.peer == t->peer[rank]);

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Harness of the conformance suite. A test is a function that runs in N fresh processes ("ranks"),
- * forked before any of them has touched the library and connected to each other by sockets. The
- * process that runs cmocka never opens the library itself, so tests can't disturb each other.
+ * Harness of the conformance suite. A test is a function that runs in N fresh processes
+ * (common/ranks.h), forked before any of them has touched the library.
  *
  * The suite uses the public API only, so that it can be run over every provider. What varies comes
  * from the environment: ANGARA_TEST_DEVICE (device to open, default "soft"), ANGARA_TEST_QUICK
- * (fewer rounds, for valgrind), ANGARA_TEST_SLOW (so many times as long until ranks are killed) and
- * the library's own ANGARA_* variables.
+ * (fewer rounds, for valgrind) and the library's own ANGARA_* variables.
  */
 #ifndef ANGARA_TESTS_CONF_H
 #define ANGARA_TESTS_CONF_H
+
+#include "../common/ranks.h"
 
 #include <angara/angara.h>
 #include <angara/angara_fast.h>
@@ -24,27 +24,24 @@
 #include <string.h>
 #include <sys/types.h>
 
-#define CONF_MAX_RANKS   4
-#define CONF_TIMEOUT     30 /* seconds that any single wait may take */
-#define CONF_SKIP_EXIT   77 /* exit status of a rank that can't run the test here */
 #define CONF_WINDOW      (1u << 20)
 #define CONF_SEGMENT_MAX (2ul << 30) /* RLIMIT_FSIZE of the ranks */
 
 typedef struct conf {
     unsigned    rank; /* 0 to nranks - 1 */
     unsigned    nranks;
-    const void *arg;                /* of conf_run() */
-    int         fd[CONF_MAX_RANKS]; /* socket to each other rank */
-    pid_t       pid[CONF_MAX_RANKS];
+    const void *arg;          /* of conf_run() */
+    int         fd[RANK_MAX]; /* socket to each other rank */
+    pid_t       pid[RANK_MAX];
     uint64_t    rng;
     /* set up by conf_open() */
     angara_domain_h       dom;
     angara_pe_h           pe;
     angara_attr_t         attr;
     char                 *window; /* own window, CONF_WINDOW bytes committed */
-    angara_address_t      addr[CONF_MAX_RANKS];
-    angara_peer_h         peer[CONF_MAX_RANKS]; /* to each rank, the own one included */
-    angara_marker_slot_t *slot;                 /* used by conf_marker() */
+    angara_address_t      addr[RANK_MAX];
+    angara_peer_h         peer[RANK_MAX]; /* to each rank, the own one included */
+    angara_marker_slot_t *slot;           /* used by conf_marker() */
     uint64_t              value;
 } conf_t;
 
@@ -93,16 +90,9 @@ void conf_marker(conf_t *t, unsigned rank);
  */
 angara_status_t conf_settle(conf_t *t, unsigned rank);
 
-/* Patterns: byte i of a buffer filled with a seed. */
-void conf_fill(void *buffer, size_t length, uint64_t seed);
-int  conf_matches(const void *buffer, size_t length, uint64_t seed);
-
 uint64_t conf_random(conf_t *t);
 /** Rounds to run: @a rounds, a tenth of it in quick mode. */
 unsigned conf_rounds(unsigned rounds);
-int      conf_chaos(void);
-double   conf_now(void);
-void     conf_sleep_ms(unsigned ms);
 /** Keep each rank on a CPU of its own, where there are enough: races need both to run at once. */
 void conf_pin(conf_t *t);
 
@@ -122,12 +112,7 @@ void conf_expect_fault(conf_t *t, unsigned rank, angara_status_t posted, angara_
 /** Poll for an event with progress, at most @a seconds. @return 1 if there was one. */
 int conf_event(conf_t *t, angara_event_t *event, double seconds);
 
-/** Report a failure and end this rank. */
-void conf_fail(const char *file, int line, const char *format, ...)
-    __attribute__((noreturn, format(printf, 3, 4)));
-void conf_skip(const char *why) __attribute__((noreturn));
-
-/* One turn of a wait loop: progress, now and then a yield, failure after CONF_TIMEOUT. */
+/* One turn of a wait loop: progress, now and then a yield, failure after RANK_TIMEOUT. */
 typedef struct {
     double   end;
     unsigned turns;
@@ -135,40 +120,16 @@ typedef struct {
 conf_timer_t conf_timer(void);
 void conf_relax(conf_t *t, conf_timer_t *timer, const char *file, int line, const char *what);
 
-#define CHECK(_cond)                                     \
-    do {                                                 \
-        if (!(_cond)) {                                  \
-            conf_fail(__FILE__, __LINE__, "%s", #_cond); \
-        }                                                \
-    } while (0)
-
 #define CHECK_STATUS(_expr, _expected)                                                             \
     do {                                                                                           \
         angara_status_t _status = (_expr);                                                         \
         if (_status != (_expected)) {                                                              \
-            conf_fail(__FILE__, __LINE__, "%s: %s, expected %s", #_expr, angara_strerror(_status), \
+            rank_fail(__FILE__, __LINE__, "%s: %s, expected %s", #_expr, angara_strerror(_status), \
                       angara_strerror(_expected));                                                 \
         }                                                                                          \
     } while (0)
 
 #define CHECK_OK(_expr) CHECK_STATUS(_expr, ANGARA_OK)
-
-#define CHECK_EQ(_a, _b)                                                      \
-    do {                                                                      \
-        uint64_t _va = (uint64_t)(_a), _vb = (uint64_t)(_b);                  \
-        if (_va != _vb) {                                                     \
-            conf_fail(__FILE__, __LINE__, "%s is %#llx, %s is %#llx", #_a,    \
-                      (unsigned long long)_va, #_b, (unsigned long long)_vb); \
-        }                                                                     \
-    } while (0)
-
-#define CHECK_DATA(_buffer, _length, _seed)                                           \
-    do {                                                                              \
-        if (!conf_matches(_buffer, _length, _seed)) {                                 \
-            conf_fail(__FILE__, __LINE__, "%zu bytes of %s differ from pattern %llu", \
-                      (size_t)(_length), #_buffer, (unsigned long long)(_seed));      \
-        }                                                                             \
-    } while (0)
 
 /* Wait with progress until the condition holds. */
 #define CONF_WAIT(_t, _cond)                                     \
@@ -197,7 +158,7 @@ void conf_relax(conf_t *t, conf_timer_t *timer, const char *file, int line, cons
     do {                                                                               \
         angara_status_t _posted = CONF_POST(_t, _expr);                                \
         if (_posted != ANGARA_OK) {                                                    \
-            conf_fail(__FILE__, __LINE__, "%s: %s", #_expr, angara_strerror(_posted)); \
+            rank_fail(__FILE__, __LINE__, "%s: %s", #_expr, angara_strerror(_posted)); \
         }                                                                              \
     } while (0)
 

@@ -1,10 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Atomics: every operation and width against a model, and under contention by several processes. */
+/*
+ * Atomics: every operation and width against a model, and under contention by several processes;
+ * gets of the words that they change.
+ */
 #include "conf.h"
 
 #include <cmocka.h>
 
-#define OWN_ADDS 200u /* additions by the target's CPU in each round of contention */
+#define OWN_ADDS 200u            /* additions by the target's CPU in each round of contention */
+#define WORDS    4u              /* that change while they are read */
+#define OWN_XORS (WORDS * 2001u) /* an odd number each: they stay changed */
+#define READS    16u             /* after each change of a rank */
 
 typedef struct {
     int shared; /* kind of the target's memory */
@@ -42,7 +48,7 @@ static uint64_t model(angara_atomic_op_t op, uint64_t old, uint64_t operand, uin
 typedef struct {
     conf_mem_t mem;
     conf_mem_t buf;
-    uint64_t   keys[CONF_MAX_RANKS];
+    uint64_t   keys[RANK_MAX];
 } regions_t;
 
 static void regions_init(conf_t *t, regions_t *r)
@@ -72,7 +78,7 @@ static uint64_t word_at(const conf_mem_t *mem, size_t offset, unsigned width)
 /* A random walk of operations on random words; rank @a to holds them, rank 0 issues. */
 static void walk(conf_t *t, unsigned to, regions_t *r)
 {
-    unsigned rounds = conf_rounds(conf_chaos() ? 300 : 1000);
+    unsigned rounds = conf_rounds(rank_chaos() ? 300 : 1000);
     uint64_t words[512]; /* what the target's first 4 KiB must hold */
     uint64_t old, operand, compare;
     unsigned n, width, op, fetch;
@@ -137,7 +143,7 @@ static void model_own(conf_t *t)
  */
 static void contend(conf_t *t)
 {
-    unsigned  rounds = conf_rounds(conf_chaos() ? 100 : 1000);
+    unsigned  rounds = conf_rounds(rank_chaos() ? 100 : 1000);
     unsigned  total  = rounds * t->nranks, n, i;
     uint64_t *tickets;
     uint64_t  seen;
@@ -182,12 +188,69 @@ static void contend(conf_t *t)
     conf_close(t);
 }
 
+/* A get of a naturally aligned word, by itself and twice in a batch. */
+static void get_whole(conf_t *t, const regions_t *r, uint64_t offset, unsigned width,
+                      unsigned place)
+{
+    angara_xfer_t xfers[3];
+    unsigned      posted, i, n;
+    uint8_t      *got;
+
+    for (n = 0; n < 3; ++n) {
+        xfers[n] = (angara_xfer_t){r->buf.mr, r->buf.addr + 64 + 64 * n + place, r->keys[0], offset,
+                                   width};
+    }
+    POST_OK(t,
+            angara_offload_get(t->peer[0], r->buf.mr, xfers[0].laddr, r->keys[0], offset, width));
+    POST_OK(t, angara_offload_batch(t->peer[0], ANGARA_BATCH_GET, xfers + 1, 2, &posted));
+    conf_marker(t, 0);
+    for (n = 0; n < 3; ++n) {
+        got = xfers[n].laddr;
+        for (i = 1; i < width; ++i) {
+            CHECK_EQ(got[i], got[0]);
+        }
+    }
+}
+
+/*
+ * Words that all ranks change by atomics, the target by its CPU too, while all read them: the eight
+ * bytes of each are always the same.
+ */
+static void read_whole(conf_t *t)
+{
+    unsigned  rounds = conf_rounds(rank_chaos() ? 50 : 500);
+    unsigned  n, i, width;
+    uint64_t *target, random;
+    regions_t r;
+
+    conf_open(t);
+    regions_init(t, &r);
+    target = (uint64_t *)(void *)r.mem.addr;
+    for (n = 0; n < rounds; ++n) {
+        random = conf_random(t);
+        POST_OK(t, angara_atomic(t->peer[0], ANGARA_ATOMIC_SWAP, 8,
+                                 (random >> 56) * 0x0101010101010101ull, 0, r.keys[0],
+                                 8 * (random % WORDS), r.buf.mr, r.buf.addr));
+        for (i = 0; t->rank == 0 && i < OWN_XORS; ++i) {
+            __atomic_fetch_xor(target + i % WORDS, UINT64_MAX, __ATOMIC_SEQ_CST);
+        }
+        for (i = 0; i < READS; ++i) {
+            random = conf_random(t);
+            width  = 1u << (random % 4);
+            get_whole(t, &r, (random >> 16) % (8 * WORDS / width) * width, width,
+                      (random >> 8) % (8 / width) * width);
+        }
+    }
+    regions_cleanup(t, &r);
+    conf_close(t);
+}
+
 /* Wrong widths, operations, alignments, bounds and rights. */
 static void wrong(conf_t *t)
 {
     unsigned   noatomic = ANGARA_ACCESS_REMOTE_READ | ANGARA_ACCESS_REMOTE_WRITE;
     conf_mem_t plain;
-    uint64_t   plain_keys[CONF_MAX_RANKS];
+    uint64_t   plain_keys[RANK_MAX];
     regions_t  r;
 
     conf_open(t);
@@ -263,6 +326,18 @@ static void test_contend_shared(void **state)
     conf_run(3, contend, &kind_shared);
 }
 
+static void test_whole_private(void **state)
+{
+    (void)state;
+    conf_run(3, read_whole, &kind_private);
+}
+
+static void test_whole_shared(void **state)
+{
+    (void)state;
+    conf_run(3, read_whole, &kind_shared);
+}
+
 static void test_wrong_private(void **state)
 {
     (void)state;
@@ -281,6 +356,7 @@ int main(void)
         cmocka_unit_test(test_model_private),     cmocka_unit_test(test_model_shared),
         cmocka_unit_test(test_model_own_private), cmocka_unit_test(test_model_own_shared),
         cmocka_unit_test(test_contend_private),   cmocka_unit_test(test_contend_shared),
+        cmocka_unit_test(test_whole_private),     cmocka_unit_test(test_whole_shared),
         cmocka_unit_test(test_wrong_private),     cmocka_unit_test(test_wrong_shared),
     };
 

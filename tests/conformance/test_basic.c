@@ -58,7 +58,7 @@ static void open_names(conf_t *t)
     CHECK(t->attr.inline_max >= 8);
     CHECK(t->attr.mr_max >= 16);
     CHECK(t->attr.marker_slots >= 8);
-    CHECK_EQ((t->attr.caps & ANGARA_CAP_CHAOS) != 0, conf_chaos());
+    CHECK_EQ((t->attr.caps & ANGARA_CAP_CHAOS) != 0, rank_chaos());
     CHECK_EQ((t->attr.caps & ANGARA_CAP_LOOPBACK) != 0, conf_env_on("ANGARA_SOFT_LOOPBACK"));
     CHECK_OK(angara_close(dom));
     /* The device that query names can be opened by that name. */
@@ -209,7 +209,7 @@ static void connecting(conf_t *t)
     CHECK(angara_peer_user(t->peer[other]) == &user);
     snprintf(name, sizeof(name), "%d", (int)t->pid[other]);
     if (strstr(angara_peer_name(again), name) == NULL) {
-        conf_fail(__FILE__, __LINE__, "name \"%s\" lacks the pid %s", angara_peer_name(again),
+        rank_fail(__FILE__, __LINE__, "name \"%s\" lacks the pid %s", angara_peer_name(again),
                   name);
     }
     angara_peer_disconnect(again);
@@ -220,7 +220,7 @@ static void connecting(conf_t *t)
     conf_marker(t, other);
     conf_barrier(t);
     POST_OK(t, angara_notify(t->peer[other], "hi", 2));
-    CHECK(conf_event(t, &event, CONF_TIMEOUT));
+    CHECK(conf_event(t, &event, RANK_TIMEOUT));
     CHECK(event.peer == t->peer[other]);
     conf_close(t);
 }

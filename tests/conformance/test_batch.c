@@ -26,7 +26,7 @@ static const kind_t kind_private = {0}, kind_shared = {0xf}, kind_mixed = {0xa};
 typedef struct {
     conf_mem_t mem[REGIONS];
     conf_mem_t buf[REGIONS];
-    uint64_t   keys[CONF_MAX_RANKS][REGIONS];
+    uint64_t   keys[RANK_MAX][REGIONS];
 } regions_t;
 
 static void regions_init(conf_t *t, regions_t *r)
@@ -151,7 +151,7 @@ static void check_slot(const conf_mem_t *mems, unsigned region, size_t slot, siz
 /* Batches of 1 to 16 transfers of all sizes, both directions, between all kinds of memory. */
 static void mixed(conf_t *t)
 {
-    unsigned      rounds = conf_rounds(conf_chaos() ? 64 : 128), to = t->nranks - 1, round, i;
+    unsigned      rounds = conf_rounds(rank_chaos() ? 64 : 128), to = t->nranks - 1, round, i;
     unsigned      posted;
     conf_t        plans = {.rng = 4711};
     angara_xfer_t xfers[SLOTS];
@@ -168,10 +168,10 @@ static void mixed(conf_t *t)
             const transfer_t *transfer = &plan.transfers[i];
 
             if (plan.op == ANGARA_BATCH_GET) {
-                conf_fill(r.mem[transfer->remote].addr + transfer->roffset, transfer->length,
+                rank_fill(r.mem[transfer->remote].addr + transfer->roffset, transfer->length,
                           round + i);
             } else {
-                conf_fill(r.buf[transfer->local].addr + transfer->loffset, transfer->length,
+                rank_fill(r.buf[transfer->local].addr + transfer->loffset, transfer->length,
                           round + i);
             }
         }
@@ -299,7 +299,9 @@ typedef enum {
     BAD_BOUNDS,
     BAD_RIGHT,
     REMOTE_HOLE,
-    LOCAL_HOLE,   /* the initiator's own memory is unmapped: only a system call survives that */
+    REMOTE_WORD_HOLE,
+    LOCAL_HOLE, /* the initiator's own memory is unmapped: only a system call survives that */
+    LOCAL_WORD_HOLE,
     LOCAL_BOUNDS, /* refused at once: no fault */
     LOCAL_NULL,
     BAD_LAST
@@ -308,7 +310,7 @@ typedef enum {
 typedef struct {
     conf_mem_t limited;     /* of the other direction's right only */
     conf_mem_t hole, lhole; /* private, their middle page is unmapped */
-    uint64_t   limited_key[CONF_MAX_RANKS], hole_key[CONF_MAX_RANKS];
+    uint64_t   limited_key[RANK_MAX], hole_key[RANK_MAX];
     regions_t  r;
 } faulty_t;
 
@@ -365,10 +367,20 @@ static angara_status_t make_faulty(const faulty_t *f, bad_t bad, unsigned at, an
         xfers[at].roffset = PAGE / 2;
         xfers[at].length  = 2 * PAGE;
         return ANGARA_ERR_BOUNDS;
+    case REMOTE_WORD_HOLE:
+        xfers[at].rkey    = f->hole_key[1];
+        xfers[at].roffset = PAGE + 4;
+        xfers[at].length  = 4;
+        return ANGARA_ERR_BOUNDS;
     case LOCAL_HOLE:
         xfers[at].lmr    = f->lhole.mr;
         xfers[at].laddr  = f->lhole.addr + PAGE / 2;
         xfers[at].length = 2 * PAGE;
+        return ANGARA_ERR_BOUNDS;
+    case LOCAL_WORD_HOLE: /* half of it can land */
+        xfers[at].lmr    = f->lhole.mr;
+        xfers[at].laddr  = f->lhole.addr + PAGE - 2;
+        xfers[at].length = 4;
         return ANGARA_ERR_BOUNDS;
     case LOCAL_BOUNDS:
         xfers[at].laddr = buf->addr + buf->length - LENGTH + PAGE;
@@ -400,12 +412,22 @@ static void check_landed(const conf_mem_t *mems, unsigned landed, unsigned at, u
     }
 }
 
+static int at_remote_hole(bad_t bad)
+{
+    return bad == REMOTE_HOLE || bad == REMOTE_WORD_HOLE;
+}
+
+static int at_local_hole(bad_t bad)
+{
+    return bad == LOCAL_HOLE || bad == LOCAL_WORD_HOLE;
+}
+
 static void one_fault(conf_t *t, faulty_t *f, angara_batch_op_t op, bad_t bad, unsigned at)
 {
     conf_mem_t     *src   = (op == ANGARA_BATCH_PUT) ? f->r.buf : f->r.mem;
     conf_mem_t     *dst   = (op == ANGARA_BATCH_PUT) ? f->r.mem : f->r.buf;
     int             local = (bad == LOCAL_BOUNDS) || (bad == LOCAL_NULL);
-    int             holes = (bad == REMOTE_HOLE) || (bad == LOCAL_HOLE);
+    int             holes = at_remote_hole(bad) || at_local_hole(bad);
     uint64_t        seed  = bad * 100u + at;
     angara_xfer_t   xfers[SLOTS];
     angara_status_t status, expected;
@@ -413,7 +435,7 @@ static void one_fault(conf_t *t, faulty_t *f, angara_batch_op_t op, bad_t bad, u
 
     fill_all(dst, GUARD);
     for (i = 0; i < BATCH; ++i) {
-        conf_fill(src[i % REGIONS].addr + i * SLOT, LENGTH, seed + i);
+        rank_fill(src[i % REGIONS].addr + i * SLOT, LENGTH, seed + i);
     }
     conf_barrier(t);
     if (t->rank == 0) {
@@ -449,7 +471,7 @@ static void faults(conf_t *t, angara_batch_op_t op)
 {
     static const unsigned places[] = {0, 1, 5, BATCH - 1};
     /* A system call that reaches a hole gives an error, not a signal; memcheck wouldn't like it. */
-    int survives = !conf_chaos() && conf_env_on("ANGARA_SOFT_CMA") &&
+    int survives = !rank_chaos() && conf_env_on("ANGARA_SOFT_CMA") &&
                    conf_env_on("ANGARA_SOFT_LOOPBACK") && getenv("ANGARA_TEST_QUICK") == NULL;
     unsigned bad, i;
     faulty_t f;
@@ -457,10 +479,11 @@ static void faults(conf_t *t, angara_batch_op_t op)
     conf_open(t);
     faulty_init(t, &f, op);
     for (bad = 0; bad < BAD_LAST; ++bad) {
-        if (((bad == REMOTE_HOLE) || (bad == LOCAL_HOLE)) && strcmp(t->attr.provider, "soft")) {
+        if ((at_remote_hole((bad_t)bad) || at_local_hole((bad_t)bad)) &&
+            strcmp(t->attr.provider, "soft")) {
             continue; /* elsewhere a region's memory is pinned */
         }
-        if ((bad == LOCAL_HOLE) && (!survives || ((const kind_t *)t->arg)->shared != 0)) {
+        if (at_local_hole((bad_t)bad) && (!survives || ((const kind_t *)t->arg)->shared != 0)) {
             continue;
         }
         for (i = 0; i < sizeof(places) / sizeof(places[0]); ++i) {
@@ -521,7 +544,7 @@ static void batches_until_gone(conf_t *t, regions_t *r, angara_batch_op_t op, un
         }
     }
     CHECK((status == ANGARA_ERR_KEY) || (status == ANGARA_ERR_PAIR));
-    CHECK(conf_event(t, &event, CONF_TIMEOUT));
+    CHECK(conf_event(t, &event, RANK_TIMEOUT));
     CHECK_EQ(event.type, ANGARA_EVENT_FAULT);
     CHECK_STATUS((angara_status_t)event.status, ANGARA_ERR_KEY);
     CHECK_EQ(event.key, r->keys[0][victim]);
@@ -534,7 +557,7 @@ static void batches_until_gone(conf_t *t, regions_t *r, angara_batch_op_t op, un
  */
 static void deregister_waits(conf_t *t)
 {
-    unsigned  rounds = conf_rounds(conf_chaos() ? 12 : 60), round;
+    unsigned  rounds = conf_rounds(rank_chaos() ? 12 : 60), round;
     regions_t r;
     size_t    i;
     char      byte;

@@ -59,7 +59,7 @@ static void access_until_gone(conf_t *t, int get, conf_mem_t *buf, const char *e
     if (status != ANGARA_ERR_KEY) {
         CHECK_STATUS(status, ANGARA_ERR_PAIR);
     }
-    CHECK(conf_event(t, &event, CONF_TIMEOUT));
+    CHECK(conf_event(t, &event, RANK_TIMEOUT));
     CHECK_EQ(event.type, ANGARA_EVENT_FAULT);
     CHECK_STATUS((angara_status_t)event.status, ANGARA_ERR_KEY);
     CHECK_OK(angara_peer_reset(t->peer[0]));
@@ -71,11 +71,11 @@ static void access_until_gone(conf_t *t, int get, conf_mem_t *buf, const char *e
  */
 static void deregister_waits(conf_t *t)
 {
-    unsigned   rounds   = conf_rounds(conf_chaos() ? 20 : 60), round;
+    unsigned   rounds   = conf_rounds(rank_chaos() ? 20 : 60), round;
     char      *expected = malloc(WAIT_LENGTH), byte;
     size_t     i;
     conf_mem_t mem, buf;
-    uint64_t   keys[CONF_MAX_RANKS];
+    uint64_t   keys[RANK_MAX];
 
     CHECK(expected != NULL);
     memset(expected, 0x44, WAIT_LENGTH);
@@ -114,10 +114,10 @@ static void deregister_waits(conf_t *t)
 /* Shared memory freed under access: the initiator gets a fault, never a signal. */
 static void free_under_access(conf_t *t)
 {
-    unsigned   rounds = conf_rounds(conf_chaos() ? 10 : 30), round;
+    unsigned   rounds = conf_rounds(rank_chaos() ? 10 : 30), round;
     size_t     length = 256u << 10;
     conf_mem_t mem, buf;
-    uint64_t   keys[CONF_MAX_RANKS];
+    uint64_t   keys[RANK_MAX];
     char       byte;
 
     conf_open(t);
@@ -140,7 +140,7 @@ static void free_under_access(conf_t *t)
                     conf_send(t, 0, "r", 1);
                 }
             }
-            CHECK(conf_event(t, &event, CONF_TIMEOUT));
+            CHECK(conf_event(t, &event, RANK_TIMEOUT));
             CHECK_STATUS((angara_status_t)event.status, ANGARA_ERR_KEY);
             CHECK_OK(angara_peer_reset(t->peer[0]));
         } else {
@@ -157,10 +157,10 @@ static void free_under_access(conf_t *t)
 /* A get whose own local region goes: it faults, or is through before; nothing is written later. */
 static void local_gone(conf_t *t)
 {
-    unsigned        rounds = conf_rounds(conf_chaos() ? 60 : 30), round;
+    unsigned        rounds = conf_rounds(rank_chaos() ? 60 : 30), round;
     angara_status_t status;
     conf_mem_t      mem, buf;
-    uint64_t        keys[CONF_MAX_RANKS];
+    uint64_t        keys[RANK_MAX];
     size_t          i;
 
     conf_open(t);
@@ -200,7 +200,7 @@ static void headless_traffic(conf_t *t)
     const kind_t  *kind = t->arg;
     unsigned       me = t->rank, other = 1 - me, round;
     conf_mem_t     mem, buf;
-    uint64_t       keys[CONF_MAX_RANKS];
+    uint64_t       keys[RANK_MAX];
     angara_event_t event;
     char           byte = 0;
 
@@ -209,7 +209,7 @@ static void headless_traffic(conf_t *t)
     for (round = 0; round < 4; ++round) {
         conf_mem_init(t, &mem, kind->shared, WAIT_LENGTH, ANGARA_ACCESS_ALL);
         conf_mem_exchange(t, &mem, keys);
-        conf_fill(buf.addr, 100000, me + round);
+        rank_fill(buf.addr, 100000, me + round);
         POST_OK(t, angara_offload_put(t->peer[other], buf.mr, buf.addr, keys[other], 64, 100000));
         POST_OK(t, angara_atomic(t->peer[other], ANGARA_ATOMIC_ADD, 8, 5, 0, keys[other], 0, NULL,
                                  NULL));
@@ -218,7 +218,7 @@ static void headless_traffic(conf_t *t)
         POST_OK(t, angara_notify(t->peer[other], &byte, 1));
         conf_marker(t, other);
         CHECK_DATA(buf.addr + 200000, 100000, me + round);
-        CHECK(conf_event(t, &event, CONF_TIMEOUT));
+        CHECK(conf_event(t, &event, RANK_TIMEOUT));
         CHECK_EQ(event.type, ANGARA_EVENT_NOTIFY); /* and never PEER_DOWN */
         conf_barrier(t);
         CHECK_DATA(mem.addr + 64, 100000, other + round);
@@ -275,7 +275,7 @@ static void main_thread_ends(conf_t *t)
     pthread_t     thread;
 
     if (getenv("ANGARA_TEST_QUICK") != NULL) {
-        conf_skip("under valgrind the main thread stays");
+        rank_skip("under valgrind the main thread stays");
     }
     if (t->rank == 1) {
         copy = *t;

@@ -23,7 +23,7 @@ static void record_init(record_t *record, unsigned rank, unsigned n)
 {
     record->rank   = rank;
     record->number = n;
-    conf_fill(record->data, sizeof(record->data), rank * 1000 + n);
+    rank_fill(record->data, sizeof(record->data), rank * 1000 + n);
 }
 
 /* Several senders flood a small ring; every record arrives once, whole, in its sender's order. */
@@ -31,8 +31,8 @@ static void flood(conf_t *t)
 {
     angara_pe_params_t params = {
         .size = sizeof(params), .window_size = CONF_WINDOW, .events = SMALL_RING};
-    unsigned          rounds               = conf_rounds(conf_chaos() ? 500 : 3000);
-    unsigned          next[CONF_MAX_RANKS] = {0}, left, n;
+    unsigned          rounds         = conf_rounds(rank_chaos() ? 500 : 3000);
+    unsigned          next[RANK_MAX] = {0}, left, n;
     angara_counters_t counters;
     angara_event_t    event;
     record_t          record;
@@ -47,7 +47,7 @@ static void flood(conf_t *t)
         CHECK_EQ(counters.notifies, rounds);
     } else {
         for (left = rounds * (t->nranks - 1); left > 0; --left) {
-            CHECK(conf_event(t, &event, CONF_TIMEOUT));
+            CHECK(conf_event(t, &event, RANK_TIMEOUT));
             CHECK_EQ(event.type, ANGARA_EVENT_NOTIFY);
             memcpy(&record, event.data, sizeof(record));
             CHECK((record.rank > 0) && (record.rank < t->nranks));
@@ -89,9 +89,9 @@ static void full(conf_t *t)
         POST_OK(t, angara_notify(t->peer[1], &accepted, sizeof(accepted)));
     } else {
         conf_recv(t, 0, &accepted, sizeof(accepted));
-        conf_sleep_ms(20);
+        rank_sleep_ms(20);
         for (i = 0; i <= accepted; ++i) {
-            CHECK(conf_event(t, &event, CONF_TIMEOUT));
+            CHECK(conf_event(t, &event, RANK_TIMEOUT));
             CHECK_EQ(event.type, ANGARA_EVENT_NOTIFY);
             CHECK(memcmp(event.data, &i, sizeof(i)) == 0);
         }
@@ -103,7 +103,7 @@ static void full(conf_t *t)
 /* A stranger's record comes with no peer; after connecting to it, with that peer. */
 static void stranger(conf_t *t)
 {
-    angara_address_t mine, all[CONF_MAX_RANKS];
+    angara_address_t mine, all[RANK_MAX];
     angara_peer_h    peer;
     angara_event_t   event;
     char             record[ANGARA_NOTIFY_MAX + 1];
@@ -126,18 +126,18 @@ static void stranger(conf_t *t)
         conf_barrier(t);
         POST_OK(t, angara_notify(peer, record, 1));
     } else {
-        CHECK(conf_event(t, &event, CONF_TIMEOUT));
+        CHECK(conf_event(t, &event, RANK_TIMEOUT));
         CHECK_EQ(event.type, ANGARA_EVENT_NOTIFY);
         CHECK_EQ(event.len, 0);
         CHECK(event.peer == NULL);
-        CHECK(conf_event(t, &event, CONF_TIMEOUT));
+        CHECK(conf_event(t, &event, RANK_TIMEOUT));
         CHECK_EQ(event.len, ANGARA_NOTIFY_MAX);
         CHECK(memcmp(event.data, record, ANGARA_NOTIFY_MAX) == 0);
         CHECK(event.peer == NULL);
         conf_barrier(t);
         CHECK_OK(angara_peer_connect(pe, &all[0], &peer));
         conf_barrier(t);
-        CHECK(conf_event(t, &event, CONF_TIMEOUT));
+        CHECK(conf_event(t, &event, RANK_TIMEOUT));
         CHECK_EQ(event.len, 1);
         CHECK(event.peer == peer);
     }
@@ -187,7 +187,7 @@ static void index_reuse(conf_t *t)
         return;
     }
     do {
-        CHECK(conf_event(t, &event, CONF_TIMEOUT));
+        CHECK(conf_event(t, &event, RANK_TIMEOUT));
     } while (event.type != ANGARA_EVENT_NOTIFY);
     CHECK(event.peer == NULL);
     conf_barrier(t);
@@ -230,8 +230,8 @@ static void sleep_until(conf_t *t, int fd, uint64_t word, unsigned notified, uns
         }
         CHECK_OK(status);
         if (((window_word(t) < word) || (*seen < notified)) &&
-            (poll(&pfd, 1, CONF_TIMEOUT * 1000) != 1)) {
-            conf_fail(__FILE__, __LINE__, "wake-up lost: word %llu of %llu, %u of %u records",
+            (poll(&pfd, 1, RANK_TIMEOUT * 1000) != 1)) {
+            rank_fail(__FILE__, __LINE__, "wake-up lost: word %llu of %llu, %u of %u records",
                       (unsigned long long)window_word(t), (unsigned long long)word, *seen,
                       notified);
         }
@@ -242,7 +242,7 @@ static void sleep_until(conf_t *t, int fd, uint64_t word, unsigned notified, uns
 /* Two ranks wake each other in turns, by window and by notify, now and then with a pause. */
 static void wake_rounds(conf_t *t)
 {
-    unsigned rounds = conf_rounds(conf_chaos() ? 1000 : 10000), n, other = 1 - t->rank;
+    unsigned rounds = conf_rounds(rank_chaos() ? 1000 : 10000), n, other = 1 - t->rank;
     unsigned notified = 0, seen = 0;
     uint64_t word = 0;
     int      fd;
@@ -272,7 +272,7 @@ static void wake_rounds(conf_t *t)
  */
 static void wake_stream(conf_t *t)
 {
-    unsigned rounds = conf_rounds(conf_chaos() ? 1000 : 10000), n, seen = 0;
+    unsigned rounds = conf_rounds(rank_chaos() ? 1000 : 10000), n, seen = 0;
     int      fd;
 
     conf_open(t);
@@ -313,7 +313,7 @@ static void spin(uint64_t turns)
 static void wake_race(conf_t *t)
 {
     struct pollfd pfd    = {.events = POLLIN};
-    unsigned      rounds = conf_rounds(conf_chaos() ? 1000 : 60000), n, mask;
+    unsigned      rounds = conf_rounds(rank_chaos() ? 1000 : 60000), n, mask;
 
     conf_pin(t);
     conf_open(t);
@@ -333,8 +333,8 @@ static void wake_race(conf_t *t)
             continue;
         }
         CHECK_OK(angara_pe_event_arm(t->pe));
-        if ((window_word(t) != n) && (poll(&pfd, 1, CONF_TIMEOUT * 1000) != 1)) {
-            conf_fail(__FILE__, __LINE__, "wake-up %u of %u was lost", n, rounds);
+        if ((window_word(t) != n) && (poll(&pfd, 1, RANK_TIMEOUT * 1000) != 1)) {
+            rank_fail(__FILE__, __LINE__, "wake-up %u of %u was lost", n, rounds);
         }
         angara_pe_event_disarm(t->pe);
         CONF_WAIT(t, window_word(t) == n);
@@ -352,7 +352,7 @@ static void sleep_on_queue(conf_t *t)
 {
     struct pollfd   pfd    = {.events = POLLIN};
     unsigned        rounds = conf_rounds(200), n, i;
-    uint64_t       *words, keys[CONF_MAX_RANKS], done = 0, value;
+    uint64_t       *words, keys[RANK_MAX], done = 0, value;
     angara_status_t status;
     conf_mem_t      mem;
     char            byte = 0;
@@ -386,8 +386,8 @@ static void sleep_on_queue(conf_t *t)
             status = angara_pe_event_arm(t->pe);
             if (status == ANGARA_OK) {
                 if (!angara_marker_arrived(t->slot, value) &&
-                    (poll(&pfd, 1, CONF_TIMEOUT * 1000) != 1)) {
-                    conf_fail(__FILE__, __LINE__, "asleep in round %u of %u", n, rounds);
+                    (poll(&pfd, 1, RANK_TIMEOUT * 1000) != 1)) {
+                    rank_fail(__FILE__, __LINE__, "asleep in round %u of %u", n, rounds);
                 }
                 angara_pe_event_disarm(t->pe);
             } else {
@@ -420,7 +420,7 @@ static void arm_states(conf_t *t)
         CHECK_OK(angara_pe_event_arm(t->pe));
         CHECK_EQ(poll(&pfd, 1, 0), 0);
         conf_barrier(t);
-        CHECK_EQ(poll(&pfd, 1, CONF_TIMEOUT * 1000), 1);
+        CHECK_EQ(poll(&pfd, 1, RANK_TIMEOUT * 1000), 1);
         angara_pe_event_disarm(t->pe);
         CHECK_EQ(poll(&pfd, 1, 0), 0);
         CHECK_STATUS(angara_pe_event_arm(t->pe), ANGARA_INPROGRESS);
@@ -435,7 +435,7 @@ static void arm_states(conf_t *t)
     if (t->rank == 0) { /* an explicit wake, with nothing to see */
         CHECK_OK(angara_pe_event_arm(t->pe));
         conf_barrier(t);
-        CHECK_EQ(poll(&pfd, 1, CONF_TIMEOUT * 1000), 1);
+        CHECK_EQ(poll(&pfd, 1, RANK_TIMEOUT * 1000), 1);
         angara_pe_event_disarm(t->pe);
         CHECK_EQ(poll(&pfd, 1, 0), 0);
     } else {

@@ -21,9 +21,9 @@ typedef struct {
     conf_mem_t readable; /* remote reads only */
     conf_mem_t writable; /* remote writes only */
     conf_mem_t buf;
-    uint64_t   all_keys[CONF_MAX_RANKS];
-    uint64_t   readable_keys[CONF_MAX_RANKS];
-    uint64_t   writable_keys[CONF_MAX_RANKS];
+    uint64_t   all_keys[RANK_MAX];
+    uint64_t   readable_keys[RANK_MAX];
+    uint64_t   writable_keys[RANK_MAX];
 } regions_t;
 
 static void regions_init(conf_t *t, regions_t *r)
@@ -92,7 +92,7 @@ static void expect_all_fault(conf_t *t, regions_t *r, uint64_t key, uint64_t off
 
 static void bad_keys(conf_t *t)
 {
-    unsigned  rounds = conf_rounds(conf_chaos() ? 20 : 50), n;
+    unsigned  rounds = conf_rounds(rank_chaos() ? 20 : 50), n;
     regions_t r;
     uint64_t  key;
 
@@ -192,7 +192,7 @@ static void deregistered(conf_t *t)
     unsigned   n;
     regions_t  r;
     conf_mem_t first, second;
-    uint64_t   old_keys[CONF_MAX_RANKS], new_keys[CONF_MAX_RANKS];
+    uint64_t   old_keys[RANK_MAX], new_keys[RANK_MAX];
 
     conf_open(t);
     regions_init(t, &r);
@@ -229,7 +229,7 @@ static void domain_isolation(conf_t *t)
     angara_domain_h other, mine;
     conf_mem_t      foreign;
     regions_t       r;
-    uint64_t        keys[CONF_MAX_RANKS];
+    uint64_t        keys[RANK_MAX];
 
     conf_open(t);
     regions_init(t, &r);
@@ -271,7 +271,7 @@ static void fault_in_stream(conf_t *t)
     conf_open(t);
     regions_init(t, &r);
     if (t->rank == 0) {
-        conf_fill(r.buf.addr, 1000, 9);
+        rank_fill(r.buf.addr, 1000, 9);
         POST_OK(t, angara_offload_put(t->peer[1], r.buf.mr, r.buf.addr, r.all_keys[1], 0, 1000));
         conf_marker(t, 1);
         status = CONF_POST(
@@ -285,7 +285,7 @@ static void fault_in_stream(conf_t *t)
         value  = ++t->value;
         status = angara_marker(t->peer[1], t->slot, value);
         CHECK((status == ANGARA_OK) || (status == ANGARA_ERR_PAIR));
-        CHECK(conf_event(t, &event, CONF_TIMEOUT));
+        CHECK(conf_event(t, &event, RANK_TIMEOUT));
         CHECK_EQ(event.type, ANGARA_EVENT_FAULT);
         CHECK(event.peer == t->peer[1]);
         for (n = 0; n < 1000; ++n) {

@@ -19,7 +19,7 @@
 
 typedef struct {
     conf_mem_t mem, buf;
-    uint64_t   keys[CONF_MAX_RANKS];
+    uint64_t   keys[RANK_MAX];
 } regions_t;
 
 static void regions_init(conf_t *t, regions_t *r, int shared)
@@ -42,7 +42,7 @@ static void traffic(conf_t *t, regions_t *r, unsigned seed)
     unsigned       other = 1 - t->rank;
     angara_event_t event;
 
-    conf_fill(r->buf.addr, 30000, seed + t->rank);
+    rank_fill(r->buf.addr, 30000, seed + t->rank);
     POST_OK(t, angara_put_flag(t->peer[other], 8, r->buf.addr, 1000, 0, seed));
     POST_OK(t,
             angara_offload_put(t->peer[other], r->buf.mr, r->buf.addr, r->keys[other], 64, 30000));
@@ -53,7 +53,7 @@ static void traffic(conf_t *t, regions_t *r, unsigned seed)
     conf_barrier(t);
     CHECK_DATA(t->window + 8, 1000, seed + other);
     CHECK_DATA(r->mem.addr + 64, 30000, seed + other);
-    CHECK(conf_event(t, &event, CONF_TIMEOUT));
+    CHECK(conf_event(t, &event, RANK_TIMEOUT));
     CHECK_EQ(event.type, ANGARA_EVENT_NOTIFY);
     CHECK(memcmp(event.data, &seed, sizeof(seed)) == 0);
     conf_barrier(t);
@@ -66,7 +66,7 @@ static void wait_child(pid_t pid)
     CHECK(pid > 0);
     CHECK(waitpid(pid, &status, 0) == pid);
     if (!WIFEXITED(status) || (WEXITSTATUS(status) != 0)) {
-        conf_fail(__FILE__, __LINE__, "the forked child ended with %#x", status);
+        rank_fail(__FILE__, __LINE__, "the forked child ended with %#x", status);
     }
 }
 
@@ -213,7 +213,7 @@ static void child_opens(conf_t *t)
             conf_mem_init(&own, &buf, 0, SIZE, ANGARA_ACCESS_LOCAL_WRITE);
             for (i = 0; i < 2; ++i) {
                 CHECK_OK(angara_peer_connect(own.pe, &t->addr[i], &own.peer[i]));
-                conf_fill(buf.addr, 40000, 50 + i);
+                rank_fill(buf.addr, 40000, 50 + i);
                 POST_OK(&own, angara_put_flag(own.peer[i], 8192, buf.addr, 1000, 4096, 50 + i));
                 POST_OK(&own,
                         angara_offload_put(own.peer[i], buf.mr, buf.addr, r.keys[i], 1024, 40000));
@@ -276,7 +276,7 @@ static void child_descriptors(conf_t *t)
             } else if (pid == 0) {
                 list_descriptors(now, sizeof(now));
                 if (strcmp(before, now) != 0) {
-                    conf_fail(__FILE__, __LINE__, "descriptors %s, expected %s", now, before);
+                    rank_fail(__FILE__, __LINE__, "descriptors %s, expected %s", now, before);
                 }
                 exit(0);
             }
@@ -326,7 +326,7 @@ static void peer_execs(conf_t *t)
         execl("/bin/sh", "sh", "-c", "read line && exit 0; exit 1", (char *)NULL);
         _exit(2);
     }
-    CHECK(conf_event(t, &event, CONF_TIMEOUT));
+    CHECK(conf_event(t, &event, RANK_TIMEOUT));
     CHECK_EQ(event.type, ANGARA_EVENT_PEER_DOWN);
     CHECK(event.peer == t->peer[1]);
     CHECK_STATUS((angara_status_t)event.status, ANGARA_ERR_PEER_DEAD);

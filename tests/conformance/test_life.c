@@ -49,7 +49,7 @@ static void kill_target(conf_t *t)
 {
     const kind_t   *kind = t->arg;
     conf_mem_t      mem, buf;
-    uint64_t        keys[CONF_MAX_RANKS], value;
+    uint64_t        keys[RANK_MAX], value;
     angara_status_t status = ANGARA_OK;
     angara_event_t  event;
     double          killed = 0, end;
@@ -68,19 +68,19 @@ static void kill_target(conf_t *t)
     }
     if (t->rank == 2) {
         conf_recv(t, 0, &byte, 1);
-        conf_sleep_ms(5 + (unsigned)getpid() % 20);
+        rank_sleep_ms(5 + (unsigned)getpid() % 20);
         CHECK(kill(t->pid[1], SIGKILL) == 0);
         conf_send(t, 0, "k", 1);
         conf_recv(t, 0, &byte, 1); /* stay a target for rank 0 until it is through */
     } else {
         /* Operations with markers, until one fails; the time counts from the kill. */
-        end = conf_now() + 30;
+        end = rank_now() + 30;
         for (n = 0; (status == ANGARA_OK) || (status == ANGARA_ERR_NO_RESOURCE); ++n) {
             if (n == 3) {
                 conf_send(t, 2, "k", 1);
-                killed = conf_now(); /* it may be dead before the next turn */
+                killed = rank_now(); /* it may be dead before the next turn */
             }
-            CHECK(conf_now() < end);
+            CHECK(rank_now() < end);
             status = any_operation(t, n, 1, &buf, keys[1]);
             if (status == ANGARA_OK) {
                 value  = ++t->value;
@@ -88,19 +88,19 @@ static void kill_target(conf_t *t)
                 while ((status == ANGARA_OK) && !angara_marker_arrived(t->slot, value)) {
                     angara_pe_progress(t->pe);
                     status = angara_peer_status(t->peer[1]);
-                    CHECK(conf_now() < end);
+                    CHECK(rank_now() < end);
                 }
             }
             angara_pe_progress(t->pe);
         }
         conf_recv(t, 2, &byte, 1);
-        CHECK(conf_now() - killed < BOUND + 1);
+        CHECK(rank_now() - killed < BOUND + 1);
         if (status != ANGARA_ERR_PEER_DEAD) {
             CHECK_STATUS(status, ANGARA_ERR_PAIR);
         }
-        end = conf_now() + BOUND;
+        end = rank_now() + BOUND;
         while (!down) {
-            CHECK(conf_now() < end);
+            CHECK(rank_now() < end);
             if (conf_event(t, &event, 0.01)) {
                 CHECK((event.type == ANGARA_EVENT_PEER_DOWN) || (event.type == ANGARA_EVENT_FAULT));
                 CHECK(event.peer == t->peer[1]);
@@ -142,7 +142,7 @@ static void kill_initiator(conf_t *t)
 {
     const kind_t *kind = t->arg;
     conf_mem_t    mem, buf;
-    uint64_t      keys[CONF_MAX_RANKS];
+    uint64_t      keys[RANK_MAX];
     unsigned      n;
     double        start;
 
@@ -159,11 +159,11 @@ static void kill_initiator(conf_t *t)
         }
     }
     conf_recv(t, 1, &n, 1);
-    conf_sleep_ms(5 + (unsigned)getpid() % 20);
+    rank_sleep_ms(5 + (unsigned)getpid() % 20);
     CHECK(kill(t->pid[1], SIGKILL) == 0);
-    start = conf_now();
+    start = rank_now();
     conf_mem_cleanup(&mem);
-    CHECK(conf_now() - start < BOUND);
+    CHECK(rank_now() - start < BOUND);
     conf_mem_cleanup(&buf);
     conf_close_alone(t);
 }
@@ -197,9 +197,9 @@ static void closed_pe(conf_t *t)
         return;
     }
     conf_barrier(t);
-    end = conf_now() + BOUND;
+    end = rank_now() + BOUND;
     while (status == ANGARA_OK || status == ANGARA_ERR_NO_RESOURCE) {
-        CHECK(conf_now() < end);
+        CHECK(rank_now() < end);
         angara_pe_progress(t->pe);
         status = angara_marker(t->peer[1], t->slot, ++t->value);
         if (status == ANGARA_OK) {
@@ -208,7 +208,7 @@ static void closed_pe(conf_t *t)
     }
     CHECK_STATUS(status, ANGARA_ERR_PEER_DEAD);
     while (!down) {
-        CHECK(conf_now() < end);
+        CHECK(rank_now() < end);
         down = conf_event(t, &event, 0.01) && (event.type == ANGARA_EVENT_PEER_DOWN) &&
                (event.peer == t->peer[1]);
     }
@@ -227,21 +227,21 @@ static void stopped_peer(conf_t *t)
 {
     const kind_t *kind = t->arg;
     conf_mem_t    mem, buf;
-    uint64_t      keys[CONF_MAX_RANKS], value;
+    uint64_t      keys[RANK_MAX], value;
     double        end;
 
     conf_open(t);
     conf_mem_init(t, &mem, kind->shared, 100000, ANGARA_ACCESS_ALL);
     conf_mem_init(t, &buf, 0, 100000, ANGARA_ACCESS_LOCAL_WRITE);
-    conf_fill(mem.addr, mem.length, t->rank);
+    rank_fill(mem.addr, mem.length, t->rank);
     conf_mem_exchange(t, &mem, keys);
     if (t->rank == 0) {
         CHECK(kill(t->pid[1], SIGSTOP) == 0);
         POST_OK(t, angara_offload_get(t->peer[1], buf.mr, buf.addr, keys[1], 0, mem.length));
         value = ++t->value;
         POST_OK(t, angara_marker(t->peer[1], t->slot, value));
-        end = conf_now() + 0.5;
-        while (conf_now() < end) {
+        end = rank_now() + 0.5;
+        while (rank_now() < end) {
             angara_pe_progress(t->pe);
             CHECK_OK(angara_peer_status(t->peer[1]));
         }
@@ -299,7 +299,7 @@ static void stop_process(pid_t pid)
 static void reset_stopped(conf_t *t)
 {
     conf_mem_t mem, buf;
-    uint64_t   keys[CONF_MAX_RANKS], before;
+    uint64_t   keys[RANK_MAX], before;
     unsigned   n;
 
     conf_open(t);
@@ -307,7 +307,7 @@ static void reset_stopped(conf_t *t)
     conf_mem_init(t, &buf, 0, 4096, ANGARA_ACCESS_LOCAL_WRITE);
     conf_mem_exchange(t, &mem, keys);
     if (strcmp(t->attr.provider, "soft") != 0) {
-        conf_skip("only on the soft fabric the peer's process carries out operations");
+        rank_skip("only on the soft fabric the peer's process carries out operations");
     }
     if (t->rank == 0) {
         POST_OK(t, angara_atomic(t->peer[1], ANGARA_ATOMIC_ADD, 8, 1, 0, keys[1], 0, NULL, NULL));
@@ -366,7 +366,7 @@ static void kill_senders(conf_t *t)
                     angara_notify(peer, record, sizeof(record));
                 }
             }
-            conf_sleep_ms(10 + n % 7);
+            rank_sleep_ms(10 + n % 7);
             CHECK(kill(pid, SIGKILL) == 0);
             CHECK(waitpid(pid, NULL, 0) == pid);
         }
@@ -388,7 +388,7 @@ static void kill_senders(conf_t *t)
     angara_pe_address(t->pe, &t->addr[0]);
     conf_send(t, 1, &t->addr[0], sizeof(t->addr[0]));
     for (n = 0; n < 100;) { /* the hundred records of the one that lives */
-        CHECK(conf_event(t, &event, CONF_TIMEOUT));
+        CHECK(conf_event(t, &event, RANK_TIMEOUT));
         if (event.type != ANGARA_EVENT_NOTIFY) {
             continue;
         }

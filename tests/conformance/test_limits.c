@@ -51,7 +51,7 @@ static const char *capture_end(void)
 static void expect_message(const char *text, const char *word)
 {
     if (strcasestr(text, word) == NULL) {
-        conf_fail(__FILE__, __LINE__, "the message lacks \"%s\": \"%s\"", word, text);
+        rank_fail(__FILE__, __LINE__, "the message lacks \"%s\": \"%s\"", word, text);
     }
 }
 
@@ -76,7 +76,7 @@ static void wrong_setting(conf_t *t)
     status = angara_open(NULL, &dom);
     text   = capture_end();
     if (status == ANGARA_OK) {
-        conf_fail(__FILE__, __LINE__, "%s=\"%s\" was accepted", setting->name, setting->value);
+        rank_fail(__FILE__, __LINE__, "%s=\"%s\" was accepted", setting->name, setting->value);
     }
     if (strcmp(setting->name, "ANGARA_DEVICE") != 0) {
         CHECK_STATUS(status, ANGARA_ERR_INVALID);
@@ -99,7 +99,7 @@ static void valid_setting(conf_t *t)
     text = capture_end();
     /* A NIC whose driver or device decides such a thing says so. */
     if (text[0] != '\0' && strstr(text, "a NIC ignores it") == NULL) {
-        conf_fail(__FILE__, __LINE__, "%s=\"%s\" is valid but says: %s", setting->name,
+        rank_fail(__FILE__, __LINE__, "%s=\"%s\" is valid but says: %s", setting->name,
                   setting->value, text);
     }
 }
@@ -246,7 +246,7 @@ static void test_unknown_setting(void **state)
 /* Two ranks of different node ids don't reach each other, and say so. */
 static void different_nodes(conf_t *t)
 {
-    angara_address_t mine, all[CONF_MAX_RANKS];
+    angara_address_t mine, all[RANK_MAX];
     angara_domain_h  dom;
     angara_attr_t    attr;
     angara_peer_h    peer = NULL;
@@ -254,7 +254,7 @@ static void different_nodes(conf_t *t)
     char             node[16];
 
     if (strcmp(conf_device(), "soft") != 0) {
-        conf_skip("only the soft fabric's nodes have ids of one's choice");
+        rank_skip("only the soft fabric's nodes have ids of one's choice");
     }
     snprintf(node, sizeof(node), "%u", 5 + t->rank);
     setenv("ANGARA_SOFT_NODE", node, 1);
@@ -330,7 +330,7 @@ static angara_status_t whole_life(conf_t *t, const angara_address_t *other)
 /* Rank 1 only gives an address to connect to. */
 static int target_only(conf_t *t, angara_address_t *other)
 {
-    angara_address_t mine = {0}, all[CONF_MAX_RANKS];
+    angara_address_t mine = {0}, all[RANK_MAX];
 
     if (t->rank == 1) {
         CHECK_OK(angara_open(conf_device(), &t->dom));
@@ -387,7 +387,7 @@ static void small_files(conf_t *t)
     const char      *text;
 
     if (strcmp(conf_device(), "soft") != 0) {
-        conf_skip("only on the soft fabric memory is a file");
+        rank_skip("only on the soft fabric memory is a file");
     }
     if (target_only(t, &other)) {
         return;
@@ -416,10 +416,10 @@ static void small_address_space(conf_t *t)
     FILE            *statm;
 
 #if defined(__SANITIZE_ADDRESS__)
-    conf_skip("the address sanitizer needs unlimited address space");
+    rank_skip("the address sanitizer needs unlimited address space");
 #endif
     if (getenv("ANGARA_TEST_QUICK") != NULL) {
-        conf_skip("an emulated process needs its address space");
+        rank_skip("an emulated process needs its address space");
     }
     if (target_only(t, &other)) {
         return;

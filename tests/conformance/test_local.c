@@ -75,7 +75,7 @@ static void pair_cleanup(conf_t *t, pair_t *pair)
 
 static void transfers(conf_t *t)
 {
-    unsigned rounds = conf_rounds(conf_chaos() ? 60 : 300), n;
+    unsigned rounds = conf_rounds(rank_chaos() ? 60 : 300), n;
     pair_t   pair;
 
     pair_init(t, &pair);
@@ -88,7 +88,7 @@ static void transfers(conf_t *t)
         size_t   put  = (size < side->attr.put_max) ? size : side->attr.put_max;
 
         memset(dst, 0, 8 + size);
-        conf_fill(src, size, n);
+        rank_fill(src, size, n);
         POST_OK(side, angara_put_flag(side->peer[to], 8, src, put, 0, n));
         POST_OK(side, angara_offload_put(side->peer[to], pair.mem[from].mr, src, key, 8, size));
         POST_OK(side, angara_atomic(side->peer[to], ANGARA_ATOMIC_ADD, 8, n, 0, key, 0,
@@ -107,7 +107,7 @@ static void transfers(conf_t *t)
         {
             angara_event_t event;
 
-            CHECK(conf_event(&pair.side[to], &event, CONF_TIMEOUT));
+            CHECK(conf_event(&pair.side[to], &event, RANK_TIMEOUT));
             CHECK_EQ(event.type, ANGARA_EVENT_NOTIFY);
             CHECK(event.peer == pair.side[to].peer[from]);
             CHECK(memcmp(event.data, &n, sizeof(n)) == 0);

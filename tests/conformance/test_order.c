@@ -19,7 +19,7 @@ static const kind_t kind_private = {0}, kind_shared = {1};
 typedef struct {
     conf_mem_t mem; /* written by the peer: flag word at 0, a word of atomics at 64, data behind */
     conf_mem_t buf;
-    uint64_t   keys[CONF_MAX_RANKS];
+    uint64_t   keys[RANK_MAX];
 } regions_t;
 
 #define DATA 4096u
@@ -49,7 +49,7 @@ static uint8_t flag_byte(const conf_mem_t *mem, size_t offset)
  */
 static void ring_order(conf_t *t)
 {
-    unsigned  rounds = conf_rounds(conf_chaos() ? 60 : 200), n;
+    unsigned  rounds = conf_rounds(rank_chaos() ? 60 : 200), n;
     uint64_t *atomics;
     regions_t r;
 
@@ -60,8 +60,8 @@ static void ring_order(conf_t *t)
         uint8_t flag = (uint8_t)n;
 
         if (t->rank == 0) {
-            conf_fill(r.buf.addr, PIECE, n);
-            conf_fill(r.buf.addr + PIECE, PIECE, n + 1000);
+            rank_fill(r.buf.addr, PIECE, n);
+            rank_fill(r.buf.addr + PIECE, PIECE, n + 1000);
             POST_OK(t,
                     angara_offload_put(t->peer[1], r.buf.mr, r.buf.addr, r.keys[1], DATA, PIECE));
             POST_OK(t, angara_offload_put_inline(t->peer[1], &flag, r.keys[1], 0, 1));
@@ -88,7 +88,7 @@ static void ring_order(conf_t *t)
 /* A ring operation posted after window writes to the same PE is performed after them. */
 static void ring_after_window(conf_t *t)
 {
-    unsigned  rounds = conf_rounds(conf_chaos() ? 100 : 1000), n;
+    unsigned  rounds = conf_rounds(rank_chaos() ? 100 : 1000), n;
     size_t    size;
     regions_t r;
 
@@ -99,7 +99,7 @@ static void ring_after_window(conf_t *t)
 
         size = 1 + (n * 97) % ((t->attr.put_max < 9000) ? t->attr.put_max : 9000);
         if (t->rank == 0) {
-            conf_fill(r.buf.addr, size, n);
+            rank_fill(r.buf.addr, size, n);
             POST_OK(t, angara_put(t->peer[1], 128, r.buf.addr, size));
             POST_OK(t, angara_put_u64(t->peer[1], 0, n));
             POST_OK(t, angara_put_flag(t->peer[1], 16384, r.buf.addr, size, 64, n));
@@ -126,14 +126,14 @@ static void ring_after_window(conf_t *t)
 /* Get responses of one PE arrive in the order of the gets: the last byte tells about all before. */
 static void gets_in_order(conf_t *t)
 {
-    unsigned  rounds = conf_rounds(conf_chaos() ? 60 : 200), n, i;
+    unsigned  rounds = conf_rounds(rank_chaos() ? 60 : 200), n, i;
     regions_t r;
 
     conf_open(t);
     regions_init(t, &r);
     for (n = 1; n <= rounds; ++n) {
         if (t->rank == 1) {
-            conf_fill(r.mem.addr + DATA, 4 * PIECE, n);
+            rank_fill(r.mem.addr + DATA, 4 * PIECE, n);
             r.mem.addr[0] = (char)n;
         }
         conf_barrier(t);
@@ -159,7 +159,7 @@ static void gets_in_order(conf_t *t)
  */
 static void marker_covers(conf_t *t)
 {
-    unsigned  rounds = conf_rounds(conf_chaos() ? 60 : 300), n, i;
+    unsigned  rounds = conf_rounds(rank_chaos() ? 60 : 300), n, i;
     uint64_t  sum    = 0;
     size_t    piece;
     regions_t r;
@@ -176,7 +176,7 @@ static void marker_covers(conf_t *t)
             conf_barrier(t);
         } else {
             conf_barrier(t);
-            conf_fill(r.buf.addr, PIECE, n);
+            rank_fill(r.buf.addr, PIECE, n);
             for (i = 0; i < pieces; ++i) {
                 POST_OK(t, angara_put(t->peer[1], 1 + i * 3000, r.buf.addr, piece));
                 POST_OK(t, angara_offload_put(t->peer[1], r.buf.mr, r.buf.addr, r.keys[1],
@@ -207,7 +207,7 @@ static void marker_covers(conf_t *t)
  */
 static void marker_batches(conf_t *t)
 {
-    unsigned              rounds = conf_rounds(conf_chaos() ? 30 : 100), n, i;
+    unsigned              rounds = conf_rounds(rank_chaos() ? 30 : 100), n, i;
     angara_marker_slot_t *slots[8];
     uint64_t              values[8];
     regions_t             r;
@@ -221,7 +221,7 @@ static void marker_batches(conf_t *t)
     for (n = 1; n <= rounds; ++n) {
         if (t->rank == 1) {
             for (i = 0; i < 8; ++i) {
-                conf_fill(r.mem.addr + DATA + i * 2000, 2000, n * 10 + i);
+                rank_fill(r.mem.addr + DATA + i * 2000, 2000, n * 10 + i);
             }
         }
         conf_barrier(t);
@@ -254,7 +254,7 @@ static void marker_batches(conf_t *t)
 /* Many values on one slot: it counts up, and each value covers its part. */
 static void marker_sequence(conf_t *t)
 {
-    unsigned  count = conf_rounds(conf_chaos() ? 100 : 1000), i, done = 0;
+    unsigned  count = conf_rounds(rank_chaos() ? 100 : 1000), i, done = 0;
     uint64_t  base, now;
     regions_t r;
 
@@ -296,7 +296,7 @@ static void marker_sequence(conf_t *t)
  */
 static void after_marker(conf_t *t)
 {
-    unsigned  rounds = conf_rounds(conf_chaos() ? 60 : 300), n;
+    unsigned  rounds = conf_rounds(rank_chaos() ? 60 : 300), n;
     uint64_t *flag;
     regions_t r;
 
@@ -305,7 +305,7 @@ static void after_marker(conf_t *t)
     flag = (uint64_t *)(void *)t->window;
     for (n = 1; n <= rounds; ++n) {
         if (t->rank == 0) {
-            conf_fill(r.buf.addr, PIECE, n);
+            rank_fill(r.buf.addr, PIECE, n);
             POST_OK(t,
                     angara_offload_put(t->peer[1], r.buf.mr, r.buf.addr, r.keys[1], DATA, PIECE));
             conf_marker(t, 1);
@@ -326,7 +326,7 @@ static void after_marker(conf_t *t)
 /* The marker to oneself: sources of operations to all destinations have been read, nothing more. */
 static void marker_self(conf_t *t)
 {
-    unsigned  rounds = conf_rounds(conf_chaos() ? 60 : 200), n, i;
+    unsigned  rounds = conf_rounds(rank_chaos() ? 60 : 200), n, i;
     regions_t r;
 
     conf_open(t);
@@ -334,7 +334,7 @@ static void marker_self(conf_t *t)
     for (n = 1; n <= rounds; ++n) {
         if (t->rank == 0) {
             for (i = 1; i < t->nranks; ++i) {
-                conf_fill(r.buf.addr + i * SELF_PIECE, SELF_PIECE, n + i);
+                rank_fill(r.buf.addr + i * SELF_PIECE, SELF_PIECE, n + i);
                 POST_OK(t, angara_offload_put(t->peer[i], r.buf.mr, r.buf.addr + i * SELF_PIECE,
                                               r.keys[i], DATA, SELF_PIECE));
             }
@@ -362,7 +362,7 @@ static void marker_self(conf_t *t)
  */
 static void slot_reuse(conf_t *t)
 {
-    unsigned               rounds = conf_rounds(conf_chaos() ? 30 : 100), taken, i, n;
+    unsigned               rounds = conf_rounds(rank_chaos() ? 30 : 100), taken, i, n;
     unsigned               max    = 4096;
     angara_marker_slot_t **slots  = calloc(max, sizeof(*slots));
     uint64_t              *start  = calloc(max, sizeof(*start));

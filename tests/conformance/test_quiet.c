@@ -112,7 +112,7 @@ static void quiet_open(conf_t *t, quiet_t *q)
     q->t = t;
     conf_open(t);
     if (!(t->attr.caps & ANGARA_CAP_LOOPBACK)) {
-        conf_skip("the own node can't be read without asking the target");
+        rank_skip("the own node can't be read without asking the target");
     }
     CHECK_OK(angara_pe_create(t->dom, &params, &q->pe));
     CHECK_OK(angara_pe_window_commit(q->pe, 0, CONF_WINDOW));

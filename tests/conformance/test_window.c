@@ -53,11 +53,11 @@ static void flagged_send(conf_t *t, unsigned to, unsigned n, char *buffer, int i
               n < SLOTS + __atomic_load_n((uint64_t *)(t->window + CREDIT_OFF), __ATOMIC_ACQUIRE));
     if (in_place) {
         p = angara_put_begin(t->peer[to], message_offset(n), size, buffer);
-        conf_fill(p, size, n);
+        rank_fill(p, size, n);
         POST_OK(t, angara_put_commit(t->peer[to], p, message_offset(n), size,
                                      message_flag_offset(n), n + 1));
     } else {
-        conf_fill(buffer, size, n);
+        rank_fill(buffer, size, n);
         POST_OK(t, angara_put_flag(t->peer[to], message_offset(n), buffer, size,
                                    message_flag_offset(n), n + 1));
         memset(buffer, 0xdd, size); /* the source is ours again */
@@ -78,7 +78,7 @@ static void flagged_receive(conf_t *t, unsigned from, unsigned n)
 /* Both ranks send and receive through a ring of slots; the data is looked at once the flag is. */
 static void flagged(conf_t *t)
 {
-    unsigned rounds   = conf_rounds(conf_chaos() ? 600 : 3000);
+    unsigned rounds   = conf_rounds(rank_chaos() ? 600 : 3000);
     unsigned other    = 1 - t->rank;
     int      in_place = *(const int *)t->arg;
     char    *buffer   = malloc(SLOT_SIZE);
@@ -99,7 +99,7 @@ static void flagged(conf_t *t)
 /* One word written many times, in all ways that write it: values are never seen to go back. */
 static void same_word(conf_t *t)
 {
-    unsigned           rounds = conf_rounds(conf_chaos() ? 2000 : 20000);
+    unsigned           rounds = conf_rounds(rank_chaos() ? 2000 : 20000);
     volatile uint64_t *word;
     uint64_t           last = 0, now, n;
 
@@ -126,7 +126,7 @@ static void same_word(conf_t *t)
         while (last < rounds) {
             now = *word;
             if (now < last) {
-                conf_fail(__FILE__, __LINE__, "%llu was seen after %llu", (unsigned long long)now,
+                rank_fail(__FILE__, __LINE__, "%llu was seen after %llu", (unsigned long long)now,
                           (unsigned long long)last);
             }
             last = now;
@@ -139,7 +139,7 @@ static void same_word(conf_t *t)
 /* Narrow writes leave their neighbours alone and are ordered within their word. */
 static void narrow_words(conf_t *t)
 {
-    unsigned  rounds = conf_rounds(conf_chaos() ? 500 : 5000);
+    unsigned  rounds = conf_rounds(rank_chaos() ? 500 : 5000);
     unsigned  n, lane;
     uint16_t *words;
     uint16_t  last[4] = {0};
@@ -185,7 +185,7 @@ static void plain(conf_t *t)
     conf_barrier(t);
     for (n = 0; (n < sizeof(sizes) / sizeof(sizes[0])) && (sizes[n] <= t->attr.put_max); ++n) {
         if (t->rank == 0) {
-            conf_fill(buffer, sizes[n], n);
+            rank_fill(buffer, sizes[n], n);
             POST_OK(t, angara_put(t->peer[1], offset + n % 8, buffer, sizes[n]));
             memset(buffer, 0xdd, sizes[n]);
             conf_marker(t, 1);
@@ -259,7 +259,7 @@ static void commit(conf_t *t)
     CHECK_STATUS(angara_pe_window_commit(t->pe, 0, size + 1), ANGARA_ERR_BOUNDS);
     CHECK_STATUS(angara_pe_window_commit(t->pe, 4096, SIZE_MAX - 100), ANGARA_ERR_BOUNDS);
     length = (t->attr.put_max < sizeof(buffer)) ? t->attr.put_max : sizeof(buffer);
-    conf_fill(buffer, length, 1);
+    rank_fill(buffer, length, 1);
     if (t->rank == 0) {
         /* A provider may refuse it or let it fall on the floor, but nobody crashes. */
         status = CONF_POST(t, angara_put(t->peer[1], 4u << 20, buffer, length));
@@ -289,7 +289,7 @@ static void commit(conf_t *t)
 /* Three writers, one target, neighbouring words: nobody's write is lost. */
 static void writers(conf_t *t)
 {
-    unsigned           rounds = conf_rounds(conf_chaos() ? 500 : 5000);
+    unsigned           rounds = conf_rounds(rank_chaos() ? 500 : 5000);
     volatile uint64_t *words;
     uint64_t           n;
     unsigned           i;

@@ -58,8 +58,6 @@ complete()
     [[ $rc == 0 ]]
 }
 
-not() { ! "$@"; }
-
 # A copy of the headers with the sed program $2 applied to the file $1.
 changed()
 {

@@ -15,7 +15,7 @@ $(UCT_TEST_OBJS): CFLAGS_EXTRA += -Iuct_transport $(subst -I,-isystem ,$(UCX_CFL
 $(UCT_TEST_OBJS): | build/ucx/VERSION
 
 $(B)/tests/uct/%: $(B)/obj/tests/uct/%.o $(UCT_TEST_HARNESS:%=$(B)/obj/tests/uct/%.o) \
-                  $(B)/lib/libangara.so $(B)/lib/libuct_angara.so
+                  $(B)/obj/tests/common/ranks.o $(B)/lib/libangara.so $(B)/lib/libuct_angara.so
 	$(SAY) LD $@
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS_COMMON) $(LDFLAGS_COMMON) $(LDFLAGS) -o $@ $(filter %.o,$^) -L$(B)/lib \

@@ -57,11 +57,11 @@ static ucs_status_t am_receive(void *arg, void *data, size_t length, unsigned fl
 
     (void)flags;
     if (sink->next >= sink->script->count) {
-        ut_fail(__FILE__, __LINE__, "a message too many: id %u, %zu bytes", handler->id, length);
+        rank_fail(__FILE__, __LINE__, "a message too many: id %u, %zu bytes", handler->id, length);
     }
     if ((length != item->length) || (handler->id != item->id)) {
-        ut_fail(__FILE__, __LINE__, "message %zu: id %u, %zu bytes, expected id %u, %zu bytes",
-                sink->next, handler->id, length, item->id, item->length);
+        rank_fail(__FILE__, __LINE__, "message %zu: id %u, %zu bytes, expected id %u, %zu bytes",
+                  sink->next, handler->id, length, item->id, item->length);
     }
     CHECK_DATA(data, length, item->seed);
     ++sink->next;
@@ -100,7 +100,7 @@ static void am_send(ut_t *t, uct_ep_h ep, const am_item_t *item, const uct_iface
     uint64_t  header;
     size_t    count;
 
-    ut_fill(am_buffer, item->length, item->seed);
+    rank_fill(am_buffer, item->length, item->seed);
     switch (item->kind) {
     case AM_SHORT:
         memcpy(&header, am_buffer, sizeof(header));

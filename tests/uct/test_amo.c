@@ -21,7 +21,7 @@ typedef struct {
     uct_ep_h    ep; /* to the rank that has the words: the last */
     unsigned    home;
     ut_mem_t    mem;
-    ut_remote_t remotes[UT_MAX_RANKS];
+    ut_remote_t remotes[RANK_MAX];
 } amo_t;
 
 /* What the model says: the old value is returned, *word gets the new. */
@@ -306,7 +306,7 @@ static void amo_contention(ut_t *t)
 static void amo_swap_token(ut_t *t)
 {
     unsigned count = ut_rounds(3000), i;
-    uint64_t mine = t->rank + 1, sum = 0, all[UT_MAX_RANKS];
+    uint64_t mine = t->rank + 1, sum = 0, all[RANK_MAX];
     amo_t    amo;
 
     amo_init(&amo, t);

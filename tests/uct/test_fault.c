@@ -16,7 +16,7 @@
 typedef struct {
     ut_t       *t;
     ut_mem_t    mem;
-    ut_remote_t remotes[UT_MAX_RANKS];
+    ut_remote_t remotes[RANK_MAX];
     uint64_t    received;
 } ft_t;
 
@@ -54,13 +54,13 @@ static void ft_cleanup(ft_t *ft)
 
 static void ft_wait_error(ut_t *t, unsigned errors)
 {
-    double end = ut_now() + FT_SECONDS;
+    double end = rank_now() + FT_SECONDS;
 
     while (t->main.errors < errors) {
         ut_progress(t);
-        if (ut_now() > end) {
-            ut_fail(__FILE__, __LINE__, "%u of %u error handlers were called in %g s",
-                    t->main.errors, errors, FT_SECONDS);
+        if (rank_now() > end) {
+            rank_fail(__FILE__, __LINE__, "%u of %u error handlers were called in %g s",
+                      t->main.errors, errors, FT_SECONDS);
         }
     }
     CHECK(UCS_STATUS_IS_ERR(t->main.error));
@@ -141,7 +141,7 @@ static void killed_check(ut_t *t)
     ut_progress_ms(t, 5);
     CHECK_EQ(t->main.errors, 0);
     ut_send_word(t, 1, 0);
-    for (end = ut_now() + FT_SECONDS; (t->main.errors == 0) && (ut_now() < end);) {
+    for (end = rank_now() + FT_SECONDS; (t->main.errors == 0) && (rank_now() < end);) {
         uct_ep_check(t->ep[1], 0, NULL); /* may fail once it is known */
         ut_progress(t);
     }
@@ -429,7 +429,7 @@ static void killed_unhandled(ut_t *t)
         raise(SIGKILL);
     }
     POST_OK(t, uct_ep_am_short(t->ep[1], FT_AM, 0, NULL, 0));
-    for (end = ut_now() + FT_SECONDS / 2; ut_now() < end;) {
+    for (end = rank_now() + FT_SECONDS / 2; rank_now() < end;) {
         ut_progress(t);
         usleep(100);
     }
@@ -609,7 +609,7 @@ static void killed_abort(ut_t *t)
     }
     ut_send_word(t, 0, 0);
     ut_progress_ms(t, (unsigned)(FT_SECONDS * 1000));
-    ut_fail(__FILE__, __LINE__, "nothing happened");
+    rank_fail(__FILE__, __LINE__, "nothing happened");
 }
 
 static void test_killed_unhandled_abort(void **state)

@@ -10,7 +10,7 @@
 #define FLOW_PAYLOAD 40
 
 typedef struct {
-    uint64_t next[UT_MAX_RANKS]; /* number expected from each rank */
+    uint64_t next[RANK_MAX]; /* number expected from each rank */
     uint64_t total;
 } flow_sink_t;
 
@@ -44,7 +44,7 @@ static ucs_status_t flow_receive(void *arg, void *data, size_t length, unsigned 
     memcpy(&header, data, sizeof(header));
     from   = (unsigned)(header >> 56);
     number = header & ~(0xffull << 56);
-    CHECK(from < UT_MAX_RANKS);
+    CHECK(from < RANK_MAX);
     CHECK_EQ(number, sink->next[from]);
     CHECK_DATA((char *)data + sizeof(header), FLOW_PAYLOAD, header);
     ++sink->next[from];
@@ -57,7 +57,7 @@ static ucs_status_t flow_send(ut_t *t, uct_ep_h ep, uint64_t number)
     uint64_t header = flow_header(t->rank, number);
     char     payload[FLOW_PAYLOAD];
 
-    ut_fill(payload, sizeof(payload), header);
+    rank_fill(payload, sizeof(payload), header);
     return uct_ep_am_short(ep, FLOW_ID, header, payload, sizeof(payload));
 }
 
@@ -351,9 +351,9 @@ static void many_queues(ut_t *t)
 static void flood(ut_t *t)
 {
     enum { WINDOW = 64 };
-    static flow_req_t reqs[UT_MAX_RANKS][WINDOW];
-    unsigned          count                 = ut_rounds(15000), i, j;
-    uint64_t          started[UT_MAX_RANKS] = {0};
+    static flow_req_t reqs[RANK_MAX][WINDOW];
+    unsigned          count             = ut_rounds(15000), i, j;
+    uint64_t          started[RANK_MAX] = {0};
     flow_sink_t       sink;
     flow_req_t       *req;
 
@@ -391,7 +391,7 @@ static void rma_flood(ut_t *t)
     unsigned    count = ut_rounds(20000), refused = 0, i;
     char        buffer[LENGTH];
     ut_pack_t   pack = {buffer, LENGTH};
-    ut_remote_t remotes[UT_MAX_RANKS];
+    ut_remote_t remotes[RANK_MAX];
     ut_mem_t    mem;
     ssize_t     length;
     size_t      slots;
@@ -401,7 +401,7 @@ static void rma_flood(ut_t *t)
     ut_mem_exchange(t, &mem, remotes);
     slots = mem.length / LENGTH;
     for (i = 0; (t->rank == 0) && (i < count); ++i) {
-        ut_fill(buffer, LENGTH, i);
+        rank_fill(buffer, LENGTH, i);
         for (;;) {
             length = uct_ep_put_bcopy(t->ep[1], ut_pack, &pack,
                                       remotes[1].addr + (i % slots) * LENGTH, remotes[1].key.rkey);
@@ -414,7 +414,7 @@ static void rma_flood(ut_t *t)
         CHECK_EQ(length, LENGTH);
     }
     /* where each put is complete at once, nothing ever runs out */
-    CHECK((refused > 0) || (t->rank == 1) || !ut_chaos());
+    CHECK((refused > 0) || (t->rank == 1) || !rank_chaos());
     ut_flush(t, &t->main);
     ut_barrier(t);
     for (i = (count > slots) ? count - (unsigned)slots : 0; (t->rank == 1) && (i < count); ++i) {

@@ -12,7 +12,7 @@
 typedef struct {
     ut_t       *t;
     ut_mem_t    mem;
-    ut_remote_t remotes[UT_MAX_RANKS];
+    ut_remote_t remotes[RANK_MAX];
     uint64_t    received;
 } fl_t;
 
@@ -80,7 +80,7 @@ static void flush_covers_messages(ut_t *t)
             for (i = 0; i < count; ++i) {
                 pack.length = ut_random(t) %
                               (i % 4 ? 60 : ucs_min(sizeof(data), t->main.attr.cap.am.max_bcopy));
-                ut_fill(data, pack.length, sent++);
+                rank_fill(data, pack.length, sent++);
                 CHECK_EQ(UT_POST(t, uct_ep_am_bcopy(t->ep[1], FL_AM, ut_pack, &pack, 0)),
                          pack.length);
             }
@@ -182,7 +182,7 @@ static void fl_flush_called(uct_completion_t *self)
 /* A flush ends behind the completions of what it covers, however these are found out. */
 static void flush_ends_last(ut_t *t)
 {
-    unsigned   rounds = ut_chaos() ? 500 : ut_rounds(3000), round, i;
+    unsigned   rounds = rank_chaos() ? 500 : ut_rounds(3000), round, i;
     ut_comp_t  puts[FL_PUTS];
     fl_flush_t flush;
     uct_iov_t  iov = {.length = 64, .count = 1};
@@ -252,7 +252,7 @@ static void slots_run_out(ut_t *t)
     fl_t             fl;
 
     fl_init(&fl, t);
-    ut_fill(fl.mem.addr, 4096, 7);
+    rank_fill(fl.mem.addr, 4096, 7);
     ut_mem_init(t, &near, UT_MEM_PRIVATE, 4096);
     ut_barrier(t);
     if (t->rank == 0) {
@@ -385,7 +385,7 @@ static void flush_cancel(ut_t *t)
     source = near.addr;
     for (round = 0; round < rounds; ++round) {
         if (t->rank == 0) {
-            ut_fill(source, LENGTH, round);
+            rank_fill(source, LENGTH, round);
             iov.buffer = source;
             iov.memh   = near.memh;
             ut_comp_init(&put, 1);
@@ -403,7 +403,7 @@ static void flush_cancel(ut_t *t)
         } else {
             ut_recv_word_still(t, 0);
             memcpy(picture, fl.mem.addr, FL_MEMORY);
-            ut_sleep_ms(ut_chaos() ? 5 : 0);
+            rank_sleep_ms(rank_chaos() ? 5 : 0);
             CHECK(memcmp(picture, fl.mem.addr, FL_MEMORY) == 0);
             ut_send_word(t, 0, round);
         }

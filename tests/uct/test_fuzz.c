@@ -164,7 +164,7 @@ static ucs_status_t ho_forged_receive(void *arg, void *data, size_t length, unsi
     (void)arg;
     (void)data;
     (void)flags;
-    ut_fail(__FILE__, __LINE__, "payload was taken for a header (%zu bytes)", length);
+    rank_fail(__FILE__, __LINE__, "payload was taken for a header (%zu bytes)", length);
 }
 
 /* Fill a message for slots from head on with header words of those slots' next lap. */
@@ -267,7 +267,7 @@ static void attacker_process(ut_t *t)
                        8);
             }
             ho_turn(&ho);
-            ut_sleep_ms(ut_random(t) % 16 == 0);
+            rank_sleep_ms(ut_random(t) % 16 == 0);
             if (ut_random(t) % 500 == 0) {
                 break;
             }

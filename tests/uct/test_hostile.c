@@ -47,9 +47,9 @@ static void bad_headers(ut_t *t)
         ho_header(&ho, 0, header, 1);
         ho_turns(&ho, 1000);
         if (ho_headers[i].fails && (ho.victim.errors != 1)) {
-            ut_fail(__FILE__, __LINE__, "%s: was not noticed", ho_headers[i].what);
+            rank_fail(__FILE__, __LINE__, "%s: was not noticed", ho_headers[i].what);
         } else if (!ho_headers[i].fails && (ho.victim.errors != 0)) {
-            ut_fail(__FILE__, __LINE__, "%s: is no reason to fail", ho_headers[i].what);
+            rank_fail(__FILE__, __LINE__, "%s: is no reason to fail", ho_headers[i].what);
         }
         CHECK_EQ(ho.messages, 0);
         ho_check_alive(&ho);

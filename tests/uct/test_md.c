@@ -69,9 +69,9 @@ static void iface_wiring(ut_t *t)
     for (i = 0; i < sizeof(md_wires) / sizeof(md_wires[0]); ++i) {
         tested |= md_wires[i].flag;
         if (!!(flags & md_wires[i].flag) != md_is_wired(iface, md_wires[i].op)) {
-            ut_fail(__FILE__, __LINE__, "%s is %s, but its operation is %s", md_wires[i].name,
-                    (flags & md_wires[i].flag) ? "advertised" : "not advertised",
-                    md_is_wired(iface, md_wires[i].op) ? "there" : "missing");
+            rank_fail(__FILE__, __LINE__, "%s is %s, but its operation is %s", md_wires[i].name,
+                      (flags & md_wires[i].flag) ? "advertised" : "not advertised",
+                      md_is_wired(iface, md_wires[i].op) ? "there" : "missing");
         }
     }
     CHECK_EQ(flags & ~tested, 0); /* a flag that nothing here tests */
@@ -247,7 +247,7 @@ static void addresses(ut_t *t)
 /* Another node of the soft fabric is out of reach, and says so. */
 static void other_node(ut_t *t)
 {
-    ut_addr_t all[UT_MAX_RANKS];
+    ut_addr_t all[RANK_MAX];
     uct_ep_h  ep;
 
     setenv("ANGARA_SOFT_NODE", t->rank ? "1" : "0", 1);
@@ -304,15 +304,15 @@ static void settings(ut_t *t)
     ut_md_open(t);
     for (i = 0; i < sizeof(bad) / sizeof(bad[0]); ++i) {
         if (md_try_iface(t, bad[i][0], bad[i][1]) == UCS_OK) {
-            ut_fail(__FILE__, __LINE__, "%s=%s was taken", bad[i][0], bad[i][1]);
+            rank_fail(__FILE__, __LINE__, "%s=%s was taken", bad[i][0], bad[i][1]);
         }
     }
     for (i = 0; i < sizeof(good) / sizeof(good[0]); ++i) {
-        if (ut_chaos() && (strcmp(good[i][1], "4096") == 0)) {
+        if (rank_chaos() && (strcmp(good[i][1], "4096") == 0)) {
             continue; /* a slot must fit into one put, and chaos takes smaller ones */
         }
         if (md_try_iface(t, good[i][0], good[i][1]) != UCS_OK) {
-            ut_fail(__FILE__, __LINE__, "%s=%s was refused", good[i][0], good[i][1]);
+            rank_fail(__FILE__, __LINE__, "%s=%s was refused", good[i][0], good[i][1]);
         }
     }
     ut_md_close(t);
@@ -341,7 +341,7 @@ static void leaks(ut_t *t)
     uint64_t word = 1;
 
     for (round = 0; round < rounds; ++round) {
-        ut_remote_t remotes[UT_MAX_RANKS];
+        ut_remote_t remotes[RANK_MAX];
 
         memset(&t->main, 0, sizeof(t->main));
         ut_open(t);

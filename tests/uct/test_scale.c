@@ -166,7 +166,7 @@ static void memory_per_peer(ut_t *t)
     sc_open(t);
     if (t->rank == 0) {
         /* chaos mode cuts messages into several puts: their flags make rings a 16th larger */
-        size_t flags = ut_chaos() ? 16 : SIZE_MAX;
+        size_t flags = rank_chaos() ? 16 : SIZE_MAX;
         size_t big   = (slots == NULL) ? SC_BIG : SC_LIMIT;
         size_t each;
 

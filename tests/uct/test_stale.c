@@ -127,8 +127,8 @@ static void stale_serve(ut_t *t)
         CHECK_OK(uct_rkey_unpack(t->component, &ask.packed, &key));
         COMPLETE_OK(t, &comp,
                     uct_ep_get_zcopy(t->ep[1], &iov, 1, ask.address, key.rkey, &comp.super));
-        ut_send_word(t, 1, (uint64_t)ut_matches(buffer, STALE_SIZE, ask.seed));
-        ut_fill(buffer, STALE_SIZE, ask.seed + 1);
+        ut_send_word(t, 1, (uint64_t)rank_matches(buffer, STALE_SIZE, ask.seed));
+        rank_fill(buffer, STALE_SIZE, ask.seed + 1);
         COMPLETE_OK(t, &comp,
                     uct_ep_put_zcopy(t->ep[1], &iov, 1, ask.address, key.rkey, &comp.super));
         ut_send_word(t, 1, 0);
@@ -144,7 +144,7 @@ static void stale_check(ut_t *t, const uct_angara_packed_rkey_t *packed, char *a
 {
     stale_ask_t ask = {*packed, (uintptr_t)address, seed};
 
-    ut_fill(address, STALE_SIZE, seed);
+    rank_fill(address, STALE_SIZE, seed);
     ut_send(t, 0, &ask, sizeof(ask));
     CHECK_EQ(ut_recv_word(t, 0), 1);
     ut_recv_word(t, 0);
@@ -222,7 +222,7 @@ static void local(ut_t *t)
 {
     unsigned    rounds = ut_rounds(12), i;
     uct_iov_t   iov    = {.buffer = stale_map(), .length = STALE_SIZE, .count = 1};
-    ut_remote_t remotes[UT_MAX_RANKS];
+    ut_remote_t remotes[RANK_MAX];
     uint64_t    key;
     ut_comp_t   comp;
     ut_mem_t    mem;
@@ -236,7 +236,7 @@ static void local(ut_t *t)
             CHECK_OK(
                 uct_md_mem_reg(t->md, iov.buffer, STALE_SIZE, UCT_MD_MEM_ACCESS_ALL, &iov.memh));
             CHECK(stale_key(iov.memh) != stale_fake.key);
-            ut_fill(iov.buffer, STALE_SIZE, i);
+            rank_fill(iov.buffer, STALE_SIZE, i);
             COMPLETE_OK(t, &comp,
                         uct_ep_put_zcopy(t->ep[0], &iov, 1, remotes[0].addr, remotes[0].key.rkey,
                                          &comp.super));
@@ -261,7 +261,7 @@ static void kept_local(ut_t *t)
     unsigned    rounds = ut_rounds(12), i;
     uct_iov_t   iov[2] = {{.buffer = stale_map(), .length = STALE_SIZE, .count = 1},
                           {.length = STALE_SIZE, .count = 1}};
-    ut_remote_t remotes[UT_MAX_RANKS];
+    ut_remote_t remotes[RANK_MAX];
     ut_comp_t   comp;
     uint64_t    key;
     ut_mem_t    mem, still;
@@ -278,8 +278,8 @@ static void kept_local(ut_t *t)
         if (t->rank == 1) {
             key = stale_key(iov[0].memh);
             stale_replace(iov[0].buffer, (stale_way_t)(i % STALE_WAYS), key);
-            ut_fill(iov[0].buffer, STALE_SIZE, i);
-            ut_fill(still.addr, STALE_SIZE, i + 100);
+            rank_fill(iov[0].buffer, STALE_SIZE, i);
+            rank_fill(still.addr, STALE_SIZE, i + 100);
             COMPLETE_OK(t, &comp,
                         uct_ep_put_zcopy(t->ep[0], iov, 1 + i % 2, remotes[0].addr,
                                          remotes[0].key.rkey, &comp.super));
@@ -293,7 +293,7 @@ static void kept_local(ut_t *t)
         ut_barrier(t);
         if (t->rank == 0) {
             CHECK_DATA(mem.addr, STALE_SIZE, i);
-            CHECK((i % 2 == 0) || ut_matches((char *)mem.addr + STALE_SIZE, STALE_SIZE, i + 100));
+            CHECK((i % 2 == 0) || rank_matches((char *)mem.addr + STALE_SIZE, STALE_SIZE, i + 100));
         }
         ut_barrier(t);
     }

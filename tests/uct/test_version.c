@@ -68,7 +68,7 @@ static void ve_load(const char *said)
     if (said == NULL) {
         CHECK(length == 0);
     } else if (strstr(text, said) == NULL) {
-        ut_fail(__FILE__, __LINE__, "said: %s", text);
+        rank_fail(__FILE__, __LINE__, "said: %s", text);
     }
 }
 

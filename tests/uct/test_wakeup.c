@@ -72,9 +72,9 @@ static void wu_sleep(wu_t *wu, unsigned events)
         uint64_t before = wu->received;
 
         ut_progress_ms(wu->t, 10);
-        ut_fail(__FILE__, __LINE__, "slept for %d ms, %s", WU_PATIENCE,
-                (wu->received > before) ? "with a message there: a lost wake-up" :
-                                          "and nothing came");
+        rank_fail(__FILE__, __LINE__, "slept for %d ms, %s", WU_PATIENCE,
+                  (wu->received > before) ? "with a message there: a lost wake-up" :
+                                            "and nothing came");
     }
 }
 
@@ -162,7 +162,7 @@ static void steps(ut_t *t)
  */
 static void race(ut_t *t)
 {
-    uint64_t rounds = ut_chaos() ? 1000 : 10000, i;
+    uint64_t rounds = rank_chaos() ? 1000 : 10000, i;
     wu_t     wu;
 
     wu_init(&wu, t);
@@ -236,7 +236,7 @@ static void send_completion(ut_t *t)
     enum { LENGTH = 50000 };
     unsigned    rounds = ut_rounds(2000), i;
     uct_iov_t   iov    = {.length = LENGTH, .count = 1};
-    ut_remote_t remotes[UT_MAX_RANKS];
+    ut_remote_t remotes[RANK_MAX];
     ut_mem_t    mem;
     ut_comp_t   comp;
     ssize_t     status;
@@ -343,7 +343,7 @@ static void puts_go_on(ut_t *t)
     unsigned           rounds = ut_rounds(300), round, i;
     volatile uint64_t *words;
     struct pollfd      pfd[2];
-    ut_remote_t        remotes[UT_MAX_RANKS];
+    ut_remote_t        remotes[RANK_MAX];
     ut_mem_t           mem;
     uint64_t           value;
     ucs_status_t       status;

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Harness of the UCT tests. A test is a function that runs in N fresh processes ("ranks"), forked
- * before any of them has opened anything and connected to each other by sockets. The process that
- * runs cmocka opens nothing itself, so tests can't disturb each other, and a test may set UCX_* and
- * ANGARA_* variables for its rank before ut_open().
+ * Harness of the UCT tests. A test is a function that runs in N fresh processes (common/ranks.h),
+ * and may set UCX_* and ANGARA_* variables for its rank before ut_open().
  *
  * The transport is used through UCT's public API only; the few tests that look at counters or speak
  * the wire protocol do so through ut_inside.h and ut_hostile.h.
  */
 #ifndef ANGARA_TESTS_UT_H
 #define ANGARA_TESTS_UT_H
+
+#include "../common/ranks.h"
 
 #include <uct/api/uct.h>
 #include <ucs/async/async_fwd.h>
@@ -27,10 +27,7 @@
 /* After the headers above, which it needs. */
 #include <cmocka.h>
 
-#define UT_MAX_RANKS 4
-#define UT_TIMEOUT   30 /* seconds that any single wait may take */
-#define UT_SKIP_EXIT 77 /* exit status of a rank that can't run the test here */
-#define UT_NAME      "angara"
+#define UT_NAME "angara"
 
 /* Addresses of an interface, as they travel between ranks. */
 typedef struct {
@@ -54,9 +51,9 @@ typedef struct {
 typedef struct ut {
     unsigned    rank; /* 0 to nranks - 1 */
     unsigned    nranks;
-    const void *arg;              /* of ut_run() */
-    int         fd[UT_MAX_RANKS]; /* socket to each other rank */
-    pid_t       pid[UT_MAX_RANKS];
+    const void *arg;          /* of ut_run() */
+    int         fd[RANK_MAX]; /* socket to each other rank */
+    pid_t       pid[RANK_MAX];
     uint64_t    rng;
     /* set up by ut_md_open() */
     ucs_async_context_t *async;
@@ -68,8 +65,8 @@ typedef struct ut {
     char                 dev_name[UCT_DEVICE_NAME_MAX];
     /* set up by ut_open() */
     ut_iface_t main;
-    ut_addr_t  addr[UT_MAX_RANKS];
-    uct_ep_h   ep[UT_MAX_RANKS]; /* to each rank, the own one included */
+    ut_addr_t  addr[RANK_MAX];
+    uct_ep_h   ep[RANK_MAX]; /* to each rank, the own one included */
 } ut_t;
 
 typedef void (*ut_func_t)(ut_t *t);
@@ -83,11 +80,6 @@ void ut_run_victims(unsigned nranks, ut_func_t func, const void *arg, unsigned v
 /* Run a group; argv[1] is a filter with wildcards. @return exit status. */
 int ut_main(int argc, char **argv, const char *name, const struct CMUnitTest *tests, size_t count);
 
-/* Report a failure (or the reason of a skip) and end this rank. */
-void ut_fail(const char *file, int line, const char *format, ...)
-    __attribute__((noreturn, format(printf, 3, 4)));
-void ut_skip(const char *why) __attribute__((noreturn));
-
 /* Talk between ranks by sockets. What waits makes progress on the worker, unless "still". */
 void ut_send(ut_t *t, unsigned rank, const void *buffer, size_t length);
 void ut_recv(ut_t *t, unsigned rank, void *buffer, size_t length);
@@ -99,21 +91,14 @@ void     ut_send_word(ut_t *t, unsigned rank, uint64_t word);
 uint64_t ut_recv_word(ut_t *t, unsigned rank);
 uint64_t ut_recv_word_still(ut_t *t, unsigned rank);
 
-/* Patterns: byte i of a buffer filled with a seed. */
-uint8_t  ut_pattern(size_t i, uint64_t seed);
-void     ut_fill(void *buffer, size_t length, uint64_t seed);
-int      ut_matches(const void *buffer, size_t length, uint64_t seed);
 uint64_t ut_random(ut_t *t);
 /* Rounds to run: fewer in quick mode (ANGARA_TEST_QUICK) and in chaos mode. */
 unsigned ut_rounds(unsigned rounds);
-int      ut_chaos(void);
 int      ut_env_is(const char *name, const char *value);
-double   ut_now(void);
-void     ut_sleep_ms(unsigned ms);
 /* Busy for about that long. */
 void ut_spin_ns(uint64_t ns);
 
-/* One turn of a wait loop: progress, now and then a yield, failure after UT_TIMEOUT. */
+/* One turn of a wait loop: progress, now and then a yield, failure after RANK_TIMEOUT. */
 typedef struct {
     double   end;
     unsigned turns;
@@ -209,20 +194,13 @@ void ut_iov_cut(ut_t *t, void *buffer, size_t length, uct_mem_h memh, uct_iov_t 
 
 /* ---- checks ---------------------------------------------------------------------------------- */
 
-#define CHECK(_cond)                                   \
-    do {                                               \
-        if (!(_cond)) {                                \
-            ut_fail(__FILE__, __LINE__, "%s", #_cond); \
-        }                                              \
-    } while (0)
-
-#define CHECK_STATUS(_expr, _expected)                                                             \
-    do {                                                                                           \
-        ucs_status_t _status = (ucs_status_t)(_expr);                                              \
-        if (_status != (_expected)) {                                                              \
-            ut_fail(__FILE__, __LINE__, "%s: %s, expected %s", #_expr, ucs_status_string(_status), \
-                    ucs_status_string(_expected));                                                 \
-        }                                                                                          \
+#define CHECK_STATUS(_expr, _expected)                                           \
+    do {                                                                         \
+        ucs_status_t _status = (ucs_status_t)(_expr);                            \
+        if (_status != (_expected)) {                                            \
+            rank_fail(__FILE__, __LINE__, "%s: %s, expected %s", #_expr,         \
+                      ucs_status_string(_status), ucs_status_string(_expected)); \
+        }                                                                        \
     } while (0)
 
 #define CHECK_OK(_expr) CHECK_STATUS(_expr, UCS_OK)
@@ -232,26 +210,9 @@ void ut_iov_cut(ut_t *t, void *buffer, size_t length, uct_mem_h memh, uct_iov_t 
     do {                                                                       \
         ucs_status_t _status = (ucs_status_t)(_expr);                          \
         if (!UCS_STATUS_IS_ERR(_status) || (_status == UCS_ERR_NO_RESOURCE)) { \
-            ut_fail(__FILE__, __LINE__, "%s: %s, expected an error", #_expr,   \
-                    ucs_status_string(_status));                               \
+            rank_fail(__FILE__, __LINE__, "%s: %s, expected an error", #_expr, \
+                      ucs_status_string(_status));                             \
         }                                                                      \
-    } while (0)
-
-#define CHECK_EQ(_a, _b)                                                                          \
-    do {                                                                                          \
-        uint64_t _va = (uint64_t)(_a), _vb = (uint64_t)(_b);                                      \
-        if (_va != _vb) {                                                                         \
-            ut_fail(__FILE__, __LINE__, "%s is %#llx, %s is %#llx", #_a, (unsigned long long)_va, \
-                    #_b, (unsigned long long)_vb);                                                \
-        }                                                                                         \
-    } while (0)
-
-#define CHECK_DATA(_buffer, _length, _seed)                                         \
-    do {                                                                            \
-        if (!ut_matches(_buffer, _length, _seed)) {                                 \
-            ut_fail(__FILE__, __LINE__, "%zu bytes of %s differ from pattern %llu", \
-                    (size_t)(_length), #_buffer, (unsigned long long)(_seed));      \
-        }                                                                           \
     } while (0)
 
 /* Wait with progress until the condition holds. */

@@ -58,7 +58,7 @@ bt_op_t *bt_next(bt_t *bt, unsigned rank, int is_get, size_t length)
     op->seed            = ++bt->nops;
     bt->used += length;
     if (!is_get) {
-        ut_fill(bt->near.addr + op->offset, length, op->seed);
+        rank_fill(bt->near.addr + op->offset, length, op->seed);
     }
     return op;
 }
@@ -111,7 +111,7 @@ void bt_wait(bt_t *bt)
 {
     unsigned i;
 
-    for (i = 0; i < UT_MAX_RANKS; ++i) {
+    for (i = 0; i < RANK_MAX; ++i) {
         UT_WAIT(bt->t, bt->turns[i] == bt->posted[i]);
     }
     bt_check_ended(bt);
@@ -156,7 +156,7 @@ void bt_serve(bt_t *bt)
             }
             break;
         case BT_FILL:
-            ut_fill(bt->far.addr + order.offset, order.length, order.seed);
+            rank_fill(bt->far.addr + order.offset, order.length, order.seed);
             break;
         default:
             return;

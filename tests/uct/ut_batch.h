@@ -33,10 +33,10 @@ typedef struct bt {
     ut_t       *t;
     ut_mem_t    near;
     ut_mem_t    far; /* what the others read and write */
-    ut_remote_t remotes[UT_MAX_RANKS];
-    unsigned    turns[UT_MAX_RANKS];  /* completions of each peer */
-    unsigned    posted[UT_MAX_RANKS]; /* started to each peer */
-    size_t      used;                 /* of the memory */
+    ut_remote_t remotes[RANK_MAX];
+    unsigned    turns[RANK_MAX];  /* completions of each peer */
+    unsigned    posted[RANK_MAX]; /* started to each peer */
+    size_t      used;             /* of the memory */
     unsigned    nops;
 } bt_t;
 

@@ -54,5 +54,5 @@ void ut_slots_give_one(uct_ep_h ep)
             return;
         }
     }
-    ut_fail(__FILE__, __LINE__, "all %u marker slots have been used", ut_nslots);
+    rank_fail(__FILE__, __LINE__, "all %u marker slots have been used", ut_nslots);
 }

@@ -33,7 +33,7 @@ static void ut_component_find(ut_t *t)
     }
     uct_release_component_list(components);
     if (t->component == NULL) {
-        ut_fail(__FILE__, __LINE__, "there is no UCT component '%s'", UT_NAME);
+        rank_fail(__FILE__, __LINE__, "there is no UCT component '%s'", UT_NAME);
     }
 }
 
@@ -64,7 +64,7 @@ void ut_md_open(ut_t *t)
 {
     /* as the plug-in for Open MPI does; no-op if preloaded */
     if (dlopen("libuct_angara.so", RTLD_NOW) == NULL) {
-        ut_fail(__FILE__, __LINE__, "%s", dlerror());
+        rank_fail(__FILE__, __LINE__, "%s", dlerror());
     }
     CHECK_OK(ucs_async_context_create(UCS_ASYNC_MODE_THREAD_SPINLOCK, &t->async));
     ut_component_find(t);
@@ -158,15 +158,15 @@ void ut_progress(ut_t *t)
 
 void ut_progress_ms(ut_t *t, unsigned ms)
 {
-    double   end = ut_now() + ms * 1e-3;
+    double   end = rank_now() + ms * 1e-3;
     unsigned i;
 
     do {
         for (i = 0; i < 64; ++i) {
             ut_progress(t);
         }
-        ut_sleep_ms(1);
-    } while (ut_now() < end);
+        rank_sleep_ms(1);
+    } while (rank_now() < end);
 }
 
 void ut_flush(ut_t *t, ut_iface_t *iface)
@@ -305,7 +305,7 @@ void ut_mem_exchange(ut_t *t, const ut_mem_t *mem, ut_remote_t *remotes)
         uint64_t length;
         uint8_t  rkey[UT_RKEY_MAX];
     } wire_t;
-    wire_t   mine, all[UT_MAX_RANKS];
+    wire_t   mine, all[RANK_MAX];
     unsigned i;
 
     memset(&mine, 0, sizeof(mine));

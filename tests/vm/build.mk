@@ -24,7 +24,7 @@ $(B)/tests/vm/kmod_fuzz: $(patsubst %,$(B)/obj/tests/vm/guest/kmod_fuzz_%.o,call
 
 $(B)/tests/vm/kmod_regperf: $(B)/obj/tests/vm/guest/regperf.o
 
-$(B)/tests/vm/nic_pair: $(B)/obj/tests/vm/guest/nic_pair.o $(B)/obj/tests/conformance/conf.o \
+$(B)/tests/vm/nic_pair: $(B)/obj/tests/vm/guest/nic_pair.o $(CONF_HARNESS) \
 		$(LIBANGARA)
 	$(SAY) LD $@
 	@mkdir -p $(@D)

@@ -10,11 +10,6 @@ source tests/common/tap.sh
 # shellcheck disable=SC1091
 source /run/vm/config
 
-not()
-{
-    ! "$@"
-}
-
 writable()
 {
     (: >"$1/vm-test") 2>/dev/null && rm "$1/vm-test"

@@ -36,15 +36,12 @@ qemus()
     done
 }
 
+no_qemus() { [[ -z $(qemus) ]]; }
+
 # Whether the harness $1 has left processes or files. What SIGKILL has hit may take a moment to go.
 nothing_left()
 {
-    local round
-    for round in {1..100}; do
-        [[ -n $(qemus) ]] || break
-        ((round == 100)) || sleep 0.1
-    done
-    [[ -z $(qemus) ]] && ! compgen -G "/dev/shm/vm-run.$1.*" >/dev/null
+    wait_until 10 no_qemus && ! compgen -G "/dev/shm/vm-run.$1.*" >/dev/null
 }
 
 contains()
@@ -52,17 +49,14 @@ contains()
     grep -Eq -- "$2" "$1"
 }
 
+at_work_or_gone() { contains "$output" 'at work' || not kill -0 "$running" 2>/dev/null; }
+
 # Starts a harness in the background whose guest is at work when this returns.
 start_running()
 {
     "$here/vm_run" --timeout 100 'echo at work; sleep 1000' >"$output" 2>"$errors" </dev/null &
     running=$!
-    local round
-    for round in {1..900}; do
-        ! contains "$output" 'at work' || return 0
-        kill -0 "$running" 2>/dev/null || return 0
-        ((round == 900)) || sleep 0.1
-    done
+    wait_until 90 at_work_or_gone || true
 }
 
 end_running()

@@ -20,17 +20,6 @@ run()
 
 says() { grep -q -- "$1" "$output"; }
 
-# wait_until CONDITION...: 20 s at most
-wait_until()
-{
-    for ((i = 0; i < 200; i++)); do
-        if "$@"; then return; fi
-        sleep 0.1
-    done
-    echo "# waited in vain: $*"
-    return 1
-}
-
 bring_back()
 {
     echo 1 >/sys/class/angara/angara0/device/remove || true
@@ -77,8 +66,8 @@ lose_device()
         </tmp/go >>"$output" 2>&1 &
     program=$!
     exec {line}>/tmp/go
-    wait_until says ready && device_is working && vm_host emu remove 0 &&
-        wait_until device_is failed || lost=125
+    wait_until 20 says ready && device_is working && vm_host emu remove 0 &&
+        wait_until 20 device_is failed || lost=125
     (echo go >&"$line") 2>/dev/null || true # it may be dead
     wait "$program" || rc=$?
     exec {line}>&-

@@ -20,11 +20,6 @@ output=$(mktemp)
 shown=("$output")
 nodes=(/dev/angara0 /dev/angara_memreg)
 
-not()
-{
-    ! "$@"
-}
-
 # as GROUP: whether a user who is in this group besides, can open both devices for writing
 as()
 {

@@ -21,13 +21,13 @@ mountpoint -q /sys/kernel/debug || mount -t debugfs none /sys/kernel/debug
 
 says() { grep -q -- "$1" "$output"; }
 
-not() { ! "$@"; }
-
 sysfs() { cat "/sys/class/angara/angara0/$1"; }
 
 sysfs_is() { [[ $(sysfs "$1") == "$2" ]]; }
 
 counter() { awk -v name="$1" '$1 == name { print $2 }' /sys/kernel/debug/angara/angara0/counters; }
+
+quota_was_refused() { (($(counter quota_refused) > 0)); }
 
 pinned()
 {
@@ -74,24 +74,17 @@ ok 'a quota of PEs: EDQUOT' says 'pes 3 errno 122'
 reload mrs_per_user=1
 "$op" churn >/dev/null 2>&1 &
 churn=$!
-for round in {1..100}; do
-    [[ $(counter quota_refused) == 0 ]] || break
-    sleep 0.05
-done
+wait_until 20 quota_was_refused || true
 kill "$churn"
 wait "$churn" 2>/dev/null || true
-ok 'one of regions' [ "$(counter quota_refused)" -gt 0 ]
+ok 'one of regions' quota_was_refused
 reload mr_entries=16
 run_op fill
 ok 'a full table of regions: ENOSPC' says 'regions 16 errno 28'
 reload admin_timeout_ms=300
 
 vm_host emu link 0 down
-for round in {1..100}; do
-    [[ $(sysfs link) == up ]] || break
-    sleep 0.05
-done
-ok 'the link goes down' sysfs_is link down
+ok 'the link goes down' wait_until 20 sysfs_is link down
 vm_host emu link 0 up
 
 vm_host emu loseirq 0 1000
@@ -138,7 +131,7 @@ vm_host emu admin 0 any 0
 
 "$op" read >"$output" 2>&1 &
 reader=$!
-until says reading; do sleep 0.05; done
+wait_until 20 says reading || true
 echo "$slot" >"$driver/unbind"
 wait "$reader" || true
 ok 'removal wakes a reader: ENODEV' says 'read 19 state 2'
@@ -190,15 +183,11 @@ ok 'nothing is pinned' [ "$(pinned)" == "$base" ]
 
 "$op" read >"$output" 2>&1 &
 reader=$!
-until says reading; do sleep 0.05; done
+wait_until 20 says reading || true
 vm_host emu remove 0
 # Nobody asks the device for anything.
-for round in {1..100}; do
-    [[ $(sysfs state) != failed ]] || break
-    sleep 0.1
-done
+ok 'pulled out: the driver notices' wait_until 20 sysfs_is state failed
 wait "$reader" 2>/dev/null || true
-ok 'pulled out: the driver notices' sysfs_is state failed
 ok 'and who sleeps is told' says 'read 19 state 2'
 run_op pe
 ok 'what is new is refused: ENODEV' says 'errno 19'
@@ -217,11 +206,8 @@ for timeout in 60000 300; do
     echo 'angara-vm: pulling it out' >/dev/kmsg
     vm_host emu remove 0
     late=$(counter admin_timeouts)
-    for round in {1..300}; do
-        [[ $(sysfs state) != failed ]] || break
-        sleep 0.1
-    done
-    ok "pulled out under load, $timeout ms for a command: noticed" sysfs_is state failed
+    ok "pulled out under load, $timeout ms for a command: noticed" \
+        wait_until 30 sysfs_is state failed
     wait "${churners[@]}"
     ok 'all calls come back with nothing left' \
         [ "$(sysfs pe_used) $(sysfs mr_used) $(pinned)" == "0 0 $base" ]
@@ -277,7 +263,7 @@ reload admin_timeout_ms=300
 
 "$op" read >"$output" 2>&1 &
 reader=$!
-until says reading; do sleep 0.05; done
+wait_until 20 says reading || true
 # Only the refusal: virtio's 9p, which the VM runs from, doesn't come back from a real one. One device after
 # the other, so that the NIC, which was found last, refuses before 9p has been stopped.
 rc=0

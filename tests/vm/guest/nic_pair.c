@@ -24,7 +24,7 @@
 
 typedef struct {
     conf_mem_t mem, buf;
-    uint64_t   keys[CONF_MAX_RANKS];
+    uint64_t   keys[RANK_MAX];
 } regions_t;
 
 static unsigned tap_number;
@@ -51,7 +51,7 @@ static void windows(conf_t *t, regions_t *r)
 
     for (n = 1; n <= 300; ++n) {
         size = (n * 1237) % t->attr.put_max;
-        conf_fill(r->buf.addr, size, n + t->rank);
+        rank_fill(r->buf.addr, size, n + t->rank);
         POST_OK(t, angara_put_flag(t->peer[other], 64, r->buf.addr, size, 0, n));
         CONF_WAIT(t, word_at(t->window) == n);
         CHECK_DATA(t->window + 64, size, n + other);
@@ -64,7 +64,7 @@ static void offload(conf_t *t, regions_t *r)
     unsigned      other = 1 - t->rank, n, posted;
     angara_xfer_t xfers[8];
 
-    conf_fill(r->buf.addr, REGION / 2, 7 + t->rank);
+    rank_fill(r->buf.addr, REGION / 2, 7 + t->rank);
     POST_OK(t, angara_offload_put(t->peer[other], r->buf.mr, r->buf.addr, r->keys[other], 0,
                                   REGION / 2));
     POST_OK(t, angara_offload_get(t->peer[other], r->buf.mr, r->buf.addr + REGION / 2,
@@ -75,7 +75,7 @@ static void offload(conf_t *t, regions_t *r)
     CHECK_DATA(r->mem.addr, REGION / 2, 7 + other);
     conf_barrier(t); /* it has been looked at */
     for (n = 0; n < 8; ++n) {
-        conf_fill(r->buf.addr + n * 10000, 9999, n + t->rank);
+        rank_fill(r->buf.addr + n * 10000, 9999, n + t->rank);
         xfers[n] = (angara_xfer_t){r->buf.mr, r->buf.addr + n * 10000, r->keys[other], n * 10000,
                                    9999};
     }
@@ -91,7 +91,7 @@ static void offload(conf_t *t, regions_t *r)
 /* Both nodes add to one word; the old values are all different. */
 static void atomics(conf_t *t, regions_t *r)
 {
-    uint64_t *old = (uint64_t *)(void *)r->buf.addr, all[CONF_MAX_RANKS], sum = 0;
+    uint64_t *old = (uint64_t *)(void *)r->buf.addr, all[RANK_MAX], sum = 0;
     unsigned  n;
 
     memset(r->mem.addr, 0, 8);
@@ -128,12 +128,12 @@ static void sleepers(conf_t *t, regions_t *r)
         } else if (t->rank == 0) {
             POST_OK(t, angara_notify(t->peer[1], &n, sizeof(n)));
         } else {
-            CHECK_EQ(poll(&pfd, 1, CONF_TIMEOUT * 1000), 1);
+            CHECK_EQ(poll(&pfd, 1, RANK_TIMEOUT * 1000), 1);
             angara_pe_event_disarm(t->pe);
             if (n % 2) {
                 CHECK_EQ(word_at(t->window + 8), n);
             } else {
-                CHECK(conf_event(t, &event, CONF_TIMEOUT));
+                CHECK(conf_event(t, &event, RANK_TIMEOUT));
                 CHECK_EQ(event.type, ANGARA_EVENT_NOTIFY);
                 CHECK(event.peer == t->peer[0]);
             }
@@ -159,7 +159,7 @@ static void expect_link(conf_t *t, int up)
 {
     angara_event_t event;
 
-    CHECK(conf_event(t, &event, CONF_TIMEOUT));
+    CHECK(conf_event(t, &event, RANK_TIMEOUT));
     CHECK_EQ(event.type, ANGARA_EVENT_LINK);
     CHECK_EQ(event.status, up);
 }
@@ -177,7 +177,7 @@ static void link_cut(conf_t *t, regions_t *r)
     } else {
         CHECK(system("vm_host emu link 1 down") == 0);
         CHECK_OK(angara_offload_put_inline(t->peer[1], "x", r->keys[1], 0, 1));
-        CHECK(conf_event(t, &event, CONF_TIMEOUT));
+        CHECK(conf_event(t, &event, RANK_TIMEOUT));
         CHECK_EQ(event.type, ANGARA_EVENT_FAULT);
         CHECK_STATUS((angara_status_t)event.status, ANGARA_ERR_UNREACHABLE);
         CHECK_STATUS(angara_peer_status(t->peer[1]), ANGARA_ERR_PAIR);
@@ -198,7 +198,7 @@ static void peer_dies(conf_t *t, regions_t *r)
     if (t->rank == 1) {
         kill(getpid(), SIGKILL);
     }
-    CHECK(conf_event(t, &event, CONF_TIMEOUT));
+    CHECK(conf_event(t, &event, RANK_TIMEOUT));
     CHECK_EQ(event.type, ANGARA_EVENT_PEER_DOWN);
     CHECK(event.peer == t->peer[1]);
     CHECK_STATUS(angara_peer_status(t->peer[1]), ANGARA_ERR_PEER_DEAD);
@@ -222,7 +222,7 @@ static void device_goes(conf_t *t, regions_t *r)
         conf_relax(t, &timer, __FILE__, __LINE__, "the device is gone");
     }
     CHECK_STATUS(status, ANGARA_ERR_PEER_DEAD);
-    CHECK(conf_event(t, &event, CONF_TIMEOUT));
+    CHECK(conf_event(t, &event, RANK_TIMEOUT));
     CHECK_EQ(event.type, ANGARA_EVENT_PEER_DOWN);
     CHECK(event.peer == t->peer[0]);
     CHECK(!conf_event(t, &event, 0));
@@ -279,7 +279,7 @@ static void *sleeper_run(void *arg)
     (void)arg;
     CHECK(set >= 0 && epoll_ctl(set, EPOLL_CTL_ADD, sleeper.fd, &event) == 0);
     do { /* system() of the other thread leaves its SIGCHLD to this one */
-        sleeper.result = epoll_wait(set, &event, 1, CONF_TIMEOUT * 1000);
+        sleeper.result = epoll_wait(set, &event, 1, RANK_TIMEOUT * 1000);
     } while (sleeper.result < 0 && errno == EINTR);
     close(set);
     return NULL;
@@ -310,7 +310,7 @@ static void pulled_out(conf_t *t, regions_t *r)
     CONF_WAIT(t, angara_peer_status(t->peer[other]) == ANGARA_ERR_PEER_DEAD);
     CHECK_STATUS(one_of_each(t, r, 0), ANGARA_ERR_PEER_DEAD);
     CHECK_STATUS(angara_peer_reset(t->peer[other]), ANGARA_ERR_PEER_DEAD);
-    while (conf_event(t, &event, down < expected ? CONF_TIMEOUT : 0)) {
+    while (conf_event(t, &event, down < expected ? RANK_TIMEOUT : 0)) {
         down += event.type == ANGARA_EVENT_PEER_DOWN;
     }
     CHECK_EQ(down, expected);
@@ -333,7 +333,7 @@ static void pulled_out_asleep(conf_t *t, regions_t *r)
     if (t->rank == 0) {
         CHECK(pthread_join(sleeper.thread, NULL) == 0);
         CHECK_EQ(sleeper.result, 1);
-        CHECK_EQ(poll(&pfd, 1, CONF_TIMEOUT * 1000), 1);
+        CHECK_EQ(poll(&pfd, 1, RANK_TIMEOUT * 1000), 1);
         for (unsigned i = 0; i < 2; ++i) {
             CHECK_STATUS(angara_pe_event_arm(t->pe), ANGARA_ERR_NO_DEVICE);
             CHECK_EQ(poll(&pfd, 1, 0), 0);
@@ -365,7 +365,7 @@ typedef struct {
 static int meet(unsigned rank, const char *address)
 {
     struct sockaddr_in name    = {.sin_family = AF_INET, .sin_port = htons(PORT)};
-    struct timeval     timeout = {CONF_TIMEOUT, 0};
+    struct timeval     timeout = {RANK_TIMEOUT, 0};
     int                one = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), listener = fd;
 
     CHECK(fd >= 0 && inet_pton(AF_INET, address, &name.sin_addr) == 1);
@@ -377,11 +377,11 @@ static int meet(unsigned rank, const char *address)
         CHECK(fd >= 0);
         close(listener);
     } else {
-        double end = conf_now() + CONF_TIMEOUT;
+        double end = rank_now() + RANK_TIMEOUT;
 
         while (connect(fd, (struct sockaddr *)&name, sizeof(name)) != 0) {
-            CHECK(conf_now() < end);
-            conf_sleep_ms(50);
+            CHECK(rank_now() < end);
+            rank_sleep_ms(50);
         }
     }
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
