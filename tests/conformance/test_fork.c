@@ -17,6 +17,12 @@
 
 #define SIZE 65536u
 
+#if defined(__SANITIZE_ADDRESS__)
+#define SANITIZED 1
+#else
+#define SANITIZED 0
+#endif
+
 typedef struct {
     conf_mem_t mem, buf;
     uint64_t   keys[RANK_MAX];
@@ -68,6 +74,80 @@ static void wait_child(pid_t pid)
     if (!WIFEXITED(status) || (WEXITSTATUS(status) != 0)) {
         rank_fail(__FILE__, __LINE__, "the forked child ended with %#x", status);
     }
+}
+
+/*
+ * @return how many times the threads of this process but the calling one have gone to sleep, or -1
+ *         where one of them doesn't.
+ */
+static long thread_naps(void)
+{
+    DIR           *dir  = opendir("/proc/self/task");
+    long           naps = 0, n;
+    struct dirent *task;
+    char           path[300], line[256], state;
+    FILE          *file;
+
+    CHECK(dir != NULL);
+    while ((task = readdir(dir)) != NULL) {
+        if (atoi(task->d_name) == 0 || atoi(task->d_name) == getpid()) {
+            continue;
+        }
+        snprintf(path, sizeof(path), "/proc/self/task/%s/status", task->d_name);
+        file = fopen(path, "r");
+        while (file != NULL && fgets(line, sizeof(line), file) != NULL && naps >= 0) {
+            if (sscanf(line, "State: %c", &state) == 1 && state != 'S') {
+                naps = -1;
+            } else if (sscanf(line, "voluntary_ctxt_switches: %ld", &n) == 1) {
+                naps += n;
+            }
+        }
+        if (file != NULL) {
+            fclose(file);
+        }
+    }
+    closedir(dir);
+    return naps;
+}
+
+/* Wait until the library's threads sleep, and go on to. */
+static void wait_for_threads(void)
+{
+    long before = -1, now = -1;
+
+    while (now < 0 || now != before) {
+        before = now;
+        rank_sleep_ms(2);
+        now = thread_naps();
+    }
+}
+
+/*
+ * Rank 0 forks; all ranks call this. The allocator of the address sanitizer (gcc 12) has locks that
+ * stay taken in the child where another thread was allocating: with it, nothing happens meanwhile.
+ * @return the child's number, 0 in it, -1 in the other ranks.
+ */
+static pid_t fork_rank_0(conf_t *t)
+{
+    pid_t pid = -1;
+
+    if (SANITIZED) {
+        conf_barrier(t);
+    }
+    if (t->rank == 0) {
+        if (SANITIZED) {
+            wait_for_threads();
+        }
+        pid = fork();
+        CHECK(pid >= 0);
+        if (pid == 0) {
+            return 0;
+        }
+    }
+    if (SANITIZED) {
+        conf_barrier(t);
+    }
+    return pid;
 }
 
 /* The numbers of the open descriptors, as "0 1 2 ". */
@@ -168,17 +248,15 @@ static void child_exits(conf_t *t)
     regions_init(t, &r, *(const int *)t->arg);
     traffic(t, &r, 1);
     for (n = 0; n < 3; ++n) {
+        pid = fork_rank_0(t);
+        if (pid == 0) {
+            child_inline(t);
+            child_calls(t, &r);
+            exit(0);
+        }
+        traffic(t, &r, 100 + n); /* while the child lives */
         if (t->rank == 0) {
-            pid = fork();
-            if (pid == 0) {
-                child_inline(t);
-                child_calls(t, &r);
-                exit(0);
-            }
-            traffic(t, &r, 100 + n); /* while the child lives */
             wait_child(pid);
-        } else {
-            traffic(t, &r, 100 + n);
         }
         traffic(t, &r, 200 + n);
     }
@@ -186,57 +264,57 @@ static void child_exits(conf_t *t)
     conf_close(t);
 }
 
+/* What the child does with objects of its own. */
+static void child_own(conf_t *t, const regions_t *r)
+{
+    angara_pe_params_t params = {.size = sizeof(params), .window_size = CONF_WINDOW};
+    conf_t             own    = {.rank = 0};
+    conf_mem_t         buf;
+    unsigned           i;
+
+    CHECK_OK(angara_open(conf_device(), &own.dom));
+    CHECK_OK(angara_pe_create(own.dom, &params, &own.pe));
+    CHECK_OK(angara_marker_slot_get(own.pe, &own.slot));
+    own.value = *own.slot;
+    conf_mem_init(&own, &buf, 0, SIZE, ANGARA_ACCESS_LOCAL_WRITE);
+    for (i = 0; i < 2; ++i) {
+        CHECK_OK(angara_peer_connect(own.pe, &t->addr[i], &own.peer[i]));
+        rank_fill(buf.addr, 40000, 50 + i);
+        POST_OK(&own, angara_put_flag(own.peer[i], 8192, buf.addr, 1000, 4096, 50 + i));
+        POST_OK(&own, angara_offload_put(own.peer[i], buf.mr, buf.addr, r->keys[i], 1024, 40000));
+        POST_OK(&own, angara_atomic(own.peer[i], ANGARA_ATOMIC_ADD, 4, 7, 0, r->keys[i], 8, buf.mr,
+                                    buf.addr + 50000));
+        POST_OK(&own,
+                angara_offload_get(own.peer[i], buf.mr, buf.addr + 8, r->keys[i], 1024, 40000));
+        conf_marker(&own, i);
+        CHECK_DATA(buf.addr + 8, 40000, 50 + i);
+    }
+    for (i = 0; i < 2; ++i) {
+        angara_peer_disconnect(own.peer[i]);
+    }
+    conf_mem_cleanup(&buf);
+    angara_marker_slot_put(own.pe, own.slot);
+    angara_pe_destroy(own.pe);
+    CHECK_OK(angara_close(own.dom));
+}
+
 /* The child opens its own objects; it and its parent talk to each other and to rank 1. */
 static void child_opens(conf_t *t)
 {
-    angara_pe_params_t params = {.size = sizeof(params), .window_size = CONF_WINDOW};
-    regions_t          r;
-    pid_t              pid;
-    int                sent[2];
-    uint64_t          *word;
+    regions_t r;
+    pid_t     pid;
+    uint64_t *word;
 
     conf_open(t);
     regions_init(t, &r, *(const int *)t->arg);
     traffic(t, &r, 1);
+    pid = fork_rank_0(t);
+    if (pid == 0) {
+        child_own(t, &r);
+        exit(0);
+    }
     if (t->rank == 0) {
-        CHECK(pipe(sent) == 0);
-        pid = fork();
-        if (pid == 0) {
-            conf_t     own = {.rank = 0};
-            conf_mem_t buf;
-            unsigned   i;
-
-            CHECK_OK(angara_open(conf_device(), &own.dom));
-            CHECK_OK(angara_pe_create(own.dom, &params, &own.pe));
-            CHECK_OK(angara_marker_slot_get(own.pe, &own.slot));
-            own.value = *own.slot;
-            conf_mem_init(&own, &buf, 0, SIZE, ANGARA_ACCESS_LOCAL_WRITE);
-            for (i = 0; i < 2; ++i) {
-                CHECK_OK(angara_peer_connect(own.pe, &t->addr[i], &own.peer[i]));
-                rank_fill(buf.addr, 40000, 50 + i);
-                POST_OK(&own, angara_put_flag(own.peer[i], 8192, buf.addr, 1000, 4096, 50 + i));
-                POST_OK(&own,
-                        angara_offload_put(own.peer[i], buf.mr, buf.addr, r.keys[i], 1024, 40000));
-                POST_OK(&own, angara_atomic(own.peer[i], ANGARA_ATOMIC_ADD, 4, 7, 0, r.keys[i], 8,
-                                            buf.mr, buf.addr + 50000));
-                POST_OK(&own, angara_offload_get(own.peer[i], buf.mr, buf.addr + 8, r.keys[i], 1024,
-                                                 40000));
-                conf_marker(&own, i);
-                CHECK_DATA(buf.addr + 8, 40000, 50 + i);
-            }
-            CHECK(write(sent[1], "x", 1) == 1);
-            for (i = 0; i < 2; ++i) {
-                angara_peer_disconnect(own.peer[i]);
-            }
-            conf_mem_cleanup(&buf);
-            angara_marker_slot_put(own.pe, own.slot);
-            angara_pe_destroy(own.pe);
-            CHECK_OK(angara_close(own.dom));
-            exit(0);
-        }
         wait_child(pid);
-        close(sent[0]);
-        close(sent[1]);
     }
     conf_barrier(t);
     word = (uint64_t *)(void *)(t->window + 4096);
@@ -268,18 +346,17 @@ static void child_descriptors(conf_t *t)
     CHECK_OK(angara_pe_event_fd(t->pe, &fd));
     traffic(t, &r, 1);
     for (with_exec = 0; with_exec < 2; ++with_exec) {
-        if (t->rank == 0) {
-            pid = fork();
-            if ((pid == 0) && with_exec) {
-                execl("/proc/self/exe", "test_fork", "--descriptors", before, (char *)NULL);
-                _exit(2);
-            } else if (pid == 0) {
-                list_descriptors(now, sizeof(now));
-                if (strcmp(before, now) != 0) {
-                    rank_fail(__FILE__, __LINE__, "descriptors %s, expected %s", now, before);
-                }
-                exit(0);
+        pid = fork_rank_0(t);
+        if ((pid == 0) && with_exec) {
+            execl("/proc/self/exe", "test_fork", "--descriptors", before, (char *)NULL);
+            _exit(2);
+        } else if (pid == 0) {
+            list_descriptors(now, sizeof(now));
+            if (strcmp(before, now) != 0) {
+                rank_fail(__FILE__, __LINE__, "descriptors %s, expected %s", now, before);
             }
+            exit(0);
+        } else if (pid > 0) {
             wait_child(pid);
         }
         conf_barrier(t);
