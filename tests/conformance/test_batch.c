@@ -69,7 +69,7 @@ typedef struct {
 
 static void draw_plan(conf_t *shared_rng, plan_t *plan, unsigned round)
 {
-    static const size_t lengths[] = {0, 1, 7, 8, 64, 1000, 4096, 4097, SLOT - 256};
+    static const size_t lengths[] = {0, 1, 2, 4, 4, 7, 8, 64, 1000, 4096, 4097, SLOT - 256};
     unsigned            i;
 
     plan->op    = (conf_random(shared_rng) % 2) ? ANGARA_BATCH_PUT : ANGARA_BATCH_GET;

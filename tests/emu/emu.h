@@ -202,8 +202,8 @@ void *emu_bus(emu_node_t *node, uint64_t bus, uint64_t length);
 /* Copy from and to guest memory. @return 1, or 0 if it is none. */
 int emu_read(emu_node_t *node, void *dst, uint64_t bus, uint64_t length);
 /*
- * Copy: one naturally aligned word of up to 8 bytes is read at once, and such words of the target
- * are written at once if the copy is small.
+ * Copy: one word of up to 8 bytes, naturally aligned at both ends, is read at once; aligned words
+ * of the target are written at once if the copy is small.
  */
 void emu_copy(void *dst, const void *src, size_t length);
 /* A write to a page that can't be had (no room in /dev/shm) hits a private page instead. */

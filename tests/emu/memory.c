@@ -161,7 +161,8 @@ void emu_copy(void *dst_, const void *src_, size_t length)
     const char *src = src_;
     size_t      width;
 
-    if (length == 0 || length > SMALL_COPY || next_word((uintptr_t)src, length) == length) {
+    if (length == 0 || length > SMALL_COPY ||
+        next_word((uintptr_t)src | (uintptr_t)dst, length) == length) {
         ang_cpu_copy(dst, src, length);
         return;
     }

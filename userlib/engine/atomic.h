@@ -42,9 +42,9 @@ typedef uint64_t ang_u64_t __attribute__((may_alias));
     } while (0)
 
 /*
- * Copy as a NIC does: a naturally aligned word is read at once, whatever changes it, and stored at
- * once, so that whoever polls it sees all of it or nothing. Longer copies promise nothing; the two
- * may overlap.
+ * Copy as a NIC does: a naturally aligned word of 1, 2, 4 or 8 bytes is read at once, whatever
+ * changes it. (It is stored at once, too, which not all ways of a provider do.) Longer copies
+ * promise nothing; the two may overlap.
  */
 static inline void ang_cpu_copy(void *dst, const void *src, uint64_t length)
 {

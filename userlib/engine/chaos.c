@@ -251,7 +251,7 @@ static unsigned choose_piece(ang_chaos_t *chaos, const ang_entry_t *entry)
 static int gets_word(const ang_entry_t *entry)
 {
     return entry->desc.op == ANG_OP_GET && entry->desc.length == WORD_BYTES &&
-           entry->remote.addr % WORD_BYTES == 0;
+           entry->remote.addr % WORD_BYTES == 0 && entry->local.addr % WORD_BYTES == 0;
 }
 
 static void choose_pieces(ang_chaos_t *chaos, ang_entry_t *entry)

@@ -107,20 +107,28 @@ static void backend_release(ang_pair_t *pair, ang_ref_t *ref)
     }
 }
 
-/* One end of a batched transfer; 0 unless it is private memory that process_vm reaches. */
-static int batch_remote(soft_peer_t *peer, const ang_desc_t *desc, unsigned access,
-                        struct iovec *iov)
+/* Both ends of a batched transfer; 0 unless the far one is private memory that process_vm reaches.
+ */
+static int batch_ends(ang_pair_t *pair, const ang_desc_t *desc, struct iovec *here,
+                      struct iovec *there)
 {
+    soft_peer_t           *peer   = soft_pair_peer(pair);
     soft_remote_t         *remote = &peer->remote;
+    int                    is_get = desc->op == ANG_OP_GET;
+    unsigned               access = is_get ? ANGARA_ACCESS_REMOTE_READ : ANGARA_ACCESS_REMOTE_WRITE;
     const soft_mr_entry_t *entry;
     uint64_t               addr;
+    ang_ref_t              ref;
 
-    if (soft_mr_check(remote->dom, remote->mr_max, desc->rkey, desc->roffset, desc->length, access,
+    if (backend_local(pair, desc->lkey, desc->loffset, desc->length,
+                      is_get ? ANGARA_ACCESS_LOCAL_WRITE : 0, &ref) != ANGARA_OK ||
+        soft_mr_check(remote->dom, remote->mr_max, desc->rkey, desc->roffset, desc->length, access,
                       &addr, &entry) != ANGARA_OK ||
         entry->fd >= 0 || needs_agent(peer, entry, access)) {
         return 0;
     }
-    *iov = (struct iovec){(void *)(uintptr_t)addr, desc->length};
+    *here  = (struct iovec){(void *)(uintptr_t)ref.addr, desc->length};
+    *there = (struct iovec){(void *)(uintptr_t)addr, desc->length};
     return 1;
 }
 
@@ -136,57 +144,65 @@ static void batch_hold(soft_remote_t *remote, const ang_desc_t *descs, unsigned 
 }
 
 /*
- * One system call for all: entering it, finding the process and asking whether it may be touched
+ * Perform the first of the transfers, of the same kind all. @return how many: 0 if it isn't for
+ * process_vm, or fails.
+ */
+static unsigned batch_run(ang_pair_t *pair, const ang_desc_t *descs, unsigned count)
+{
+    soft_remote_t *remote = &soft_pair_peer(pair)->remote;
+    int            is_get = descs[0].op == ANG_OP_GET;
+    unsigned       num    = 0;
+    unsigned       done   = 0;
+    uint64_t       total  = 0;
+    int            word   = 0; /* the first is one that process_vm would tear: it goes alone */
+    struct iovec   here[ANGARA_BATCH_MAX], there[ANGARA_BATCH_MAX];
+    ssize_t        moved;
+
+    while (num < count && !word && descs[num].length <= CMA_CHUNK - total &&
+           batch_ends(pair, &descs[num], &here[num], &there[num])) {
+        word = is_get && soft_vm_tears((uintptr_t)there[num].iov_base, there[num].iov_len);
+        if (word && num > 0) {
+            break;
+        }
+        total += there[num++].iov_len;
+    }
+    if (num == 0) {
+        return 0;
+    }
+    if (word && num == 1) {
+        moved = soft_vm_read(remote->task, (uintptr_t)here[0].iov_base,
+                             (uintptr_t)there[0].iov_base, there[0].iov_len);
+    } else {
+        moved = is_get ? process_vm_readv(remote->task, here, num, there, num, 0) :
+                         process_vm_writev(remote->task, here, num, there, num, 0);
+    }
+    while (done < num && moved >= (ssize_t)there[done].iov_len) {
+        moved -= (ssize_t)there[done++].iov_len;
+    }
+    return done;
+}
+
+/*
+ * One system call for many: entering it, finding the process and asking whether it may be touched
  * cost as much as copying 8 KiB.
  */
 static unsigned backend_batch(ang_pair_t *pair, const ang_desc_t *descs, unsigned count)
 {
-    soft_peer_t   *peer    = soft_pair_peer(pair);
-    soft_remote_t *remote  = &peer->remote;
-    int            is_get  = descs[0].op == ANG_OP_GET;
-    unsigned       raccess = is_get ? ANGARA_ACCESS_REMOTE_READ : ANGARA_ACCESS_REMOTE_WRITE;
-    unsigned       laccess = is_get ? ANGARA_ACCESS_LOCAL_WRITE : 0;
-    uint64_t       total   = 0;
-    uint64_t       moved   = 0;
-    unsigned       num     = 0;
-    unsigned       done    = 0;
-    unsigned       bounced = 0; /* of those, the last ones */
-    struct iovec   here[ANGARA_BATCH_MAX], there[ANGARA_BATCH_MAX];
-    soft_bounce_t  bounce[ANGARA_BATCH_MAX];
-    ang_ref_t      ref;
-    ssize_t        result;
+    soft_peer_t   *peer   = soft_pair_peer(pair);
+    soft_remote_t *remote = &peer->remote;
+    unsigned       done   = 0;
+    unsigned       run;
 
     if (!peer->cma || remote->same_process || count < 2 || count > ANGARA_BATCH_MAX ||
         remote->seg->generation != remote->address.generation) {
         return 0;
     }
     batch_hold(remote, descs, count);
-    while (num < count && descs[num].length <= CMA_CHUNK - total &&
-           backend_local(pair, descs[num].lkey, descs[num].loffset, descs[num].length, laccess,
-                         &ref) == ANGARA_OK &&
-           batch_remote(peer, &descs[num], raccess, &there[num])) {
-        here[num] = (struct iovec){(void *)(uintptr_t)ref.addr, descs[num].length};
-        if (is_get && soft_bounce(&bounce[bounced], &here[num], &there[num])) {
-            bounced++;
-        } else if (bounced > 0) {
-            break; /* it would be there before the words, which may still fail to land */
-        }
-        total += there[num].iov_len;
-        num++;
-    }
-    if (num > 1) {
-        result = is_get ? process_vm_readv(remote->task, here, num, there, num, 0) :
-                          process_vm_writev(remote->task, here, num, there, num, 0);
-        moved  = result > 0 ? (uint64_t)result : 0;
-    }
+    do { /* what was moved in part, or not at all, is done again by itself: then it may fault */
+        run = batch_run(pair, descs + done, count - done);
+        done += run;
+    } while (run > 0 && done < count);
     __atomic_store_n(&remote->hazard->key, 0, __ATOMIC_RELEASE);
-    /* What was moved in part, or not at all, is done again by itself: then it may fault. */
-    while (num > 1 && done < num - bounced && moved >= there[done].iov_len) {
-        moved -= there[done++].iov_len;
-    }
-    if (num > 1 && done == num - bounced && moved > 0) {
-        done += soft_bounce_land(bounce, (unsigned)(moved / sizeof(bounce->word)));
-    }
     return done;
 }
 

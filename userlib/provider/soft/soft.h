@@ -229,17 +229,9 @@ soft_life_t soft_process_look(pid_t pid, uint64_t *start_time);
  * once if `to` is aligned alike. `task`: a thread of the process.
  */
 ssize_t soft_vm_read(pid_t task, uint64_t to, uint64_t from, size_t length);
+/* Would process_vm_readv() tear it? Then it needs soft_vm_read(). */
+int soft_vm_tears(uint64_t from, size_t length);
 
-/* A word on its way that process_vm_readv() would tear: read with those around it, then landed. */
-typedef struct {
-    uint64_t     word;
-    struct iovec to, from;
-} soft_bounce_t;
-
-/* Let the ends of a read, of the same length, go by the word if they need it. @return 1 if so. */
-int soft_bounce(soft_bounce_t *bounce, struct iovec *to, struct iovec *from);
-/* @return how many of the words, in order, are where they belong; if not all, errno says why. */
-unsigned soft_bounce_land(const soft_bounce_t *bounce, unsigned count);
 /* Bytes of memory that this process may still get, as far as the kernel tells. */
 uint64_t soft_memory_available(void);
 /*
