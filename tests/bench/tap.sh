@@ -17,6 +17,9 @@ if [[ $(id -u) == 0 ]]; then
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 fi
 
+# How long mpirun waits between SIGTERM and SIGKILL, for all ranks that it ends.
+export OMPI_MCA_odls_base_sigkill_timeout=0
+
 # run SECONDS COMMAND...: keeps output and exit status.
 run()
 {

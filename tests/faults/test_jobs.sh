@@ -42,8 +42,8 @@ ends()
         well || why "in job $i" || return 1
     done
 }
-ok '30 jobs end in order: messages' ends msg 30
-ok '15 jobs end in order: one-sided' ends put 15
+ok '12 jobs end in order: messages' ends msg 12
+ok '6 jobs end in order: one-sided' ends put 6
 ok 'nothing is left' nothing_left
 
 # --- children ------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ mountpoint -q /sys/kernel/debug || mount -t debugfs none /sys/kernel/debug
 
 says() { grep -q -- "$1" "$output"; }
 
-sysfs() { cat "/sys/class/angara/angara0/$1"; }
+sysfs() { echo "$(<"/sys/class/angara/angara0/$1")"; }
 
 sysfs_is() { [[ $(sysfs "$1") == "$2" ]]; }
 
