@@ -10,33 +10,15 @@
 /* After the headers above, which it needs. */
 #include <cmocka.h>
 
-#include <errno.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #define SKIP_EXIT 77 /* exit status of a rank that can't run the test here */
 
 /* Rank of this process for messages; the cmocka process has none. */
 static int my_rank = -1;
-
-double rank_now(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
-}
-
-void rank_sleep_ms(unsigned ms)
-{
-    struct timespec ts = {ms / 1000, (long)(ms % 1000) * 1000000};
-
-    while (nanosleep(&ts, &ts) != 0 && errno == EINTR) {
-    }
-}
 
 void rank_fail(const char *file, int line, const char *format, ...)
 {
@@ -229,7 +211,7 @@ static void kill_left(const ranks_t *ranks)
 static void wait_all(ranks_t *ranks, unsigned victims, int sig)
 {
     const char *slow   = getenv("ANGARA_TEST_SLOW");
-    double      end    = rank_now() + 3 * RANK_TIMEOUT * (slow != NULL ? atoi(slow) : 1);
+    double      end    = now_seconds() + 3 * RANK_TIMEOUT * (slow != NULL ? atoi(slow) : 1);
     unsigned    left   = ranks->nranks;
     int         hurry  = 0;
     int         killed = 0;
@@ -237,13 +219,13 @@ static void wait_all(ranks_t *ranks, unsigned victims, int sig)
     while ((left -= collect(ranks, victims, sig)) > 0) {
         if (ranks->failed && !hurry) { /* the others have two seconds to notice */
             hurry = 1;
-            end   = rank_now() + 2;
+            end   = now_seconds() + 2;
         }
-        if (!killed && rank_now() > end) {
+        if (!killed && now_seconds() > end) {
             killed = 1;
             kill_left(ranks);
         }
-        rank_sleep_ms(1);
+        sleep_ms(1);
     }
 }
 

@@ -10,6 +10,8 @@
 #ifndef ANGARA_TESTS_RANKS_H
 #define ANGARA_TESTS_RANKS_H
 
+#include "clock.h"
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -65,10 +67,6 @@ int     rank_matches(const void *buffer, size_t length, uint64_t seed);
 
 /** The next of the numbers that follow *state (splitmix64). */
 uint64_t rank_random(uint64_t *state);
-
-/** Seconds, CLOCK_MONOTONIC. */
-double rank_now(void);
-void   rank_sleep_ms(unsigned ms);
 
 /** Is chaos mode on? */
 int rank_chaos(void);

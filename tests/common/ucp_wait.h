@@ -5,17 +5,9 @@
 #ifndef ANGARA_TESTS_UCP_WAIT_H
 #define ANGARA_TESTS_UCP_WAIT_H
 
+#include "clock.h"
+
 #include <ucp/api/ucp.h>
-
-#include <time.h>
-
-static inline double ucp_wait_now(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
-}
 
 /*
  * Progress the worker until the request (or status) of an _nbx() call has ended.
@@ -23,14 +15,14 @@ static inline double ucp_wait_now(void)
  */
 static inline ucs_status_t ucp_wait(ucp_worker_h worker, ucs_status_ptr_t request, double seconds)
 {
-    double       end = ucp_wait_now() + seconds;
+    double       end = now_seconds() + seconds;
     ucs_status_t status;
 
     if (!UCS_PTR_IS_PTR(request)) {
         return UCS_PTR_STATUS(request);
     }
     while ((status = ucp_request_check_status(request)) == UCS_INPROGRESS) {
-        if (ucp_wait_now() > end) {
+        if (now_seconds() > end) {
             return UCS_INPROGRESS;
         }
         ucp_worker_progress(worker);

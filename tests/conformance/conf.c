@@ -266,8 +266,8 @@ void conf_relax(conf_t *t, conf_timer_t *timer, const char *file, int line, cons
     /* The clock is looked at rarely, so that waits stay tight; the CPUs are shared. */
     sched_yield();
     if (timer->end == 0) {
-        timer->end = rank_now() + RANK_TIMEOUT;
-    } else if (rank_now() > timer->end) {
+        timer->end = now_seconds() + RANK_TIMEOUT;
+    } else if (now_seconds() > timer->end) {
         rank_fail(file, line, "%d s are up: %s", RANK_TIMEOUT, what);
     }
 }
@@ -302,7 +302,7 @@ angara_status_t conf_settle(conf_t *t, unsigned rank)
 
 int conf_event(conf_t *t, angara_event_t *event, double seconds)
 {
-    double          end = rank_now() + seconds;
+    double          end = now_seconds() + seconds;
     angara_status_t status;
 
     for (;;) {
@@ -312,7 +312,7 @@ int conf_event(conf_t *t, angara_event_t *event, double seconds)
             return 1;
         }
         CHECK_STATUS(status, ANGARA_ERR_NO_RESOURCE);
-        if (rank_now() > end) {
+        if (now_seconds() > end) {
             return 0;
         }
         sched_yield();

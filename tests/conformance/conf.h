@@ -27,6 +27,15 @@
 #define CONF_WINDOW      (1u << 20)
 #define CONF_SEGMENT_MAX (2ul << 30) /* RLIMIT_FSIZE of the ranks */
 
+/* Is this a build with the address sanitizer? gcc and clang tell in ways of their own. */
+#if defined(__SANITIZE_ADDRESS__)
+#define CONF_SANITIZED 1
+#elif defined(__has_feature)
+#define CONF_SANITIZED __has_feature(address_sanitizer)
+#else
+#define CONF_SANITIZED 0
+#endif
+
 typedef struct conf {
     unsigned    rank; /* 0 to nranks - 1 */
     unsigned    nranks;

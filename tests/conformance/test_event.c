@@ -89,7 +89,7 @@ static void full(conf_t *t)
         POST_OK(t, angara_notify(t->peer[1], &accepted, sizeof(accepted)));
     } else {
         conf_recv(t, 0, &accepted, sizeof(accepted));
-        rank_sleep_ms(20);
+        sleep_ms(20);
         for (i = 0; i <= accepted; ++i) {
             CHECK(conf_event(t, &event, RANK_TIMEOUT));
             CHECK_EQ(event.type, ANGARA_EVENT_NOTIFY);

@@ -17,12 +17,6 @@
 
 #define SIZE 65536u
 
-#if defined(__SANITIZE_ADDRESS__)
-#define SANITIZED 1
-#else
-#define SANITIZED 0
-#endif
-
 typedef struct {
     conf_mem_t mem, buf;
     uint64_t   keys[RANK_MAX];
@@ -113,12 +107,14 @@ static long thread_naps(void)
 /* Wait until the library's threads sleep, and go on to. */
 static void wait_for_threads(void)
 {
-    long before = -1, now = -1;
+    long   before = -1, now = -1;
+    double end = now_seconds() + RANK_TIMEOUT;
 
     while (now < 0 || now != before) {
         before = now;
-        rank_sleep_ms(2);
+        sleep_ms(2);
         now = thread_naps();
+        CHECK(now_seconds() < end);
     }
 }
 
@@ -131,11 +127,11 @@ static pid_t fork_rank_0(conf_t *t)
 {
     pid_t pid = -1;
 
-    if (SANITIZED) {
+    if (CONF_SANITIZED) {
         conf_barrier(t);
     }
     if (t->rank == 0) {
-        if (SANITIZED) {
+        if (CONF_SANITIZED) {
             wait_for_threads();
         }
         pid = fork();
@@ -144,7 +140,7 @@ static pid_t fork_rank_0(conf_t *t)
             return 0;
         }
     }
-    if (SANITIZED) {
+    if (CONF_SANITIZED) {
         conf_barrier(t);
     }
     return pid;

@@ -68,19 +68,19 @@ static void kill_target(conf_t *t)
     }
     if (t->rank == 2) {
         conf_recv(t, 0, &byte, 1);
-        rank_sleep_ms(5 + (unsigned)getpid() % 20);
+        sleep_ms(5 + (unsigned)getpid() % 20);
         CHECK(kill(t->pid[1], SIGKILL) == 0);
         conf_send(t, 0, "k", 1);
         conf_recv(t, 0, &byte, 1); /* stay a target for rank 0 until it is through */
     } else {
         /* Operations with markers, until one fails; the time counts from the kill. */
-        end = rank_now() + 30;
+        end = now_seconds() + 30;
         for (n = 0; (status == ANGARA_OK) || (status == ANGARA_ERR_NO_RESOURCE); ++n) {
             if (n == 3) {
                 conf_send(t, 2, "k", 1);
-                killed = rank_now(); /* it may be dead before the next turn */
+                killed = now_seconds(); /* it may be dead before the next turn */
             }
-            CHECK(rank_now() < end);
+            CHECK(now_seconds() < end);
             status = any_operation(t, n, 1, &buf, keys[1]);
             if (status == ANGARA_OK) {
                 value  = ++t->value;
@@ -88,19 +88,19 @@ static void kill_target(conf_t *t)
                 while ((status == ANGARA_OK) && !angara_marker_arrived(t->slot, value)) {
                     angara_pe_progress(t->pe);
                     status = angara_peer_status(t->peer[1]);
-                    CHECK(rank_now() < end);
+                    CHECK(now_seconds() < end);
                 }
             }
             angara_pe_progress(t->pe);
         }
         conf_recv(t, 2, &byte, 1);
-        CHECK(rank_now() - killed < BOUND + 1);
+        CHECK(now_seconds() - killed < BOUND + 1);
         if (status != ANGARA_ERR_PEER_DEAD) {
             CHECK_STATUS(status, ANGARA_ERR_PAIR);
         }
-        end = rank_now() + BOUND;
+        end = now_seconds() + BOUND;
         while (!down) {
-            CHECK(rank_now() < end);
+            CHECK(now_seconds() < end);
             if (conf_event(t, &event, 0.01)) {
                 CHECK((event.type == ANGARA_EVENT_PEER_DOWN) || (event.type == ANGARA_EVENT_FAULT));
                 CHECK(event.peer == t->peer[1]);
@@ -159,11 +159,11 @@ static void kill_initiator(conf_t *t)
         }
     }
     conf_recv(t, 1, &n, 1);
-    rank_sleep_ms(5 + (unsigned)getpid() % 20);
+    sleep_ms(5 + (unsigned)getpid() % 20);
     CHECK(kill(t->pid[1], SIGKILL) == 0);
-    start = rank_now();
+    start = now_seconds();
     conf_mem_cleanup(&mem);
-    CHECK(rank_now() - start < BOUND);
+    CHECK(now_seconds() - start < BOUND);
     conf_mem_cleanup(&buf);
     conf_close_alone(t);
 }
@@ -197,9 +197,9 @@ static void closed_pe(conf_t *t)
         return;
     }
     conf_barrier(t);
-    end = rank_now() + BOUND;
+    end = now_seconds() + BOUND;
     while (status == ANGARA_OK || status == ANGARA_ERR_NO_RESOURCE) {
-        CHECK(rank_now() < end);
+        CHECK(now_seconds() < end);
         angara_pe_progress(t->pe);
         status = angara_marker(t->peer[1], t->slot, ++t->value);
         if (status == ANGARA_OK) {
@@ -208,7 +208,7 @@ static void closed_pe(conf_t *t)
     }
     CHECK_STATUS(status, ANGARA_ERR_PEER_DEAD);
     while (!down) {
-        CHECK(rank_now() < end);
+        CHECK(now_seconds() < end);
         down = conf_event(t, &event, 0.01) && (event.type == ANGARA_EVENT_PEER_DOWN) &&
                (event.peer == t->peer[1]);
     }
@@ -240,8 +240,8 @@ static void stopped_peer(conf_t *t)
         POST_OK(t, angara_offload_get(t->peer[1], buf.mr, buf.addr, keys[1], 0, mem.length));
         value = ++t->value;
         POST_OK(t, angara_marker(t->peer[1], t->slot, value));
-        end = rank_now() + 0.5;
-        while (rank_now() < end) {
+        end = now_seconds() + 0.5;
+        while (now_seconds() < end) {
             angara_pe_progress(t->pe);
             CHECK_OK(angara_peer_status(t->peer[1]));
         }
@@ -366,7 +366,7 @@ static void kill_senders(conf_t *t)
                     angara_notify(peer, record, sizeof(record));
                 }
             }
-            rank_sleep_ms(10 + n % 7);
+            sleep_ms(10 + n % 7);
             CHECK(kill(pid, SIGKILL) == 0);
             CHECK(waitpid(pid, NULL, 0) == pid);
         }

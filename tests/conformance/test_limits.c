@@ -415,9 +415,9 @@ static void small_address_space(conf_t *t)
     rlim_t           extra;
     FILE            *statm;
 
-#if defined(__SANITIZE_ADDRESS__)
-    rank_skip("the address sanitizer needs unlimited address space");
-#endif
+    if (CONF_SANITIZED) {
+        rank_skip("the address sanitizer needs unlimited address space");
+    }
     if (getenv("ANGARA_TEST_QUICK") != NULL) {
         rank_skip("an emulated process needs its address space");
     }

@@ -4,13 +4,11 @@
 #include "fault_common.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/time.h>
-#include <time.h>
 #include <unistd.h>
 
 int (*fault_end_hook)(int status);
@@ -45,22 +43,6 @@ void fault_watchdog(unsigned seconds)
 {
     signal(SIGALRM, late);
     alarm(seconds);
-}
-
-double fault_seconds(void)
-{
-    struct timespec time;
-
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
-
-void fault_sleep_ms(unsigned ms)
-{
-    struct timespec time = {ms / 1000, (long)(ms % 1000) * 1000000};
-
-    while (nanosleep(&time, &time) != 0 && errno == EINTR) {
-    }
 }
 
 static void die(int signal)

@@ -6,6 +6,8 @@
 #ifndef ANGARA_TESTS_FAULT_COMMON_H
 #define ANGARA_TESTS_FAULT_COMMON_H
 
+#include "../common/clock.h"
+
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -28,11 +30,6 @@ void fault_end(int status, const char *fmt, ...) __attribute__((format(printf, 2
 
 /** End with FAULT_LATE and a text after @a seconds, wherever the program hangs. */
 void fault_watchdog(unsigned seconds);
-
-/** CLOCK_MONOTONIC. */
-double fault_seconds(void);
-
-void fault_sleep_ms(unsigned ms);
 
 /** Kill this process as if from outside, @a us microseconds from now, asynchronously. */
 void fault_kill_self_after(unsigned us);

@@ -96,7 +96,7 @@ static void node_disconnect(node_t *node)
 static void node_transfer(node_t *node, uint64_t key)
 {
     uint64_t value = *node->slot + 1;
-    double   end   = fault_seconds() + SECONDS;
+    double   end   = now_seconds() + SECONDS;
 
     fault_fill(data + SIZE, SIZE, key);
     check(angara_offload_put(node->peer, node->mr, data + SIZE, node->theirs.key, 0, SIZE),
@@ -105,7 +105,7 @@ static void node_transfer(node_t *node, uint64_t key)
     while (!angara_marker_arrived(node->slot, value)) {
         angara_pe_progress(node->pe);
         sched_yield();
-        if (fault_seconds() > end) {
+        if (now_seconds() > end) {
             fault_end(FAULT_LATE, "a marker never came");
         }
     }
@@ -187,9 +187,9 @@ static pid_t start(unsigned cycles)
  */
 static void compare_connected(const char *who, fault_usage_t before)
 {
-    double end = fault_seconds() + SECONDS;
+    double end = now_seconds() + SECONDS;
 
-    while (fault_count_fds() > before.fds && fault_seconds() < end) {
+    while (fault_count_fds() > before.fds && now_seconds() < end) {
         sched_yield();
     }
     compare(who, before);
@@ -228,13 +228,13 @@ static void first(node_t *node, unsigned cycles, fault_usage_t *before, const ch
 static void lose_one(node_t *node)
 {
     pid_t  pid = start(0);
-    double end = fault_seconds() + SECONDS;
+    double end = now_seconds() + SECONDS;
 
     node_connect(node);
     fault_barrier();
     while (angara_peer_status(node->peer) == ANGARA_OK) {
         angara_pe_progress(node->pe);
-        if (fault_seconds() > end) {
+        if (now_seconds() > end) {
             fault_end(FAULT_LATE, "the death of a peer was never seen");
         }
     }

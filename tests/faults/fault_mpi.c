@@ -144,7 +144,7 @@ static void stand_still(void)
 
     if (child == 0) {
         kill(victim, SIGSTOP);
-        fault_sleep_ms(opt.stop_ms);
+        sleep_ms(opt.stop_ms);
         kill(victim, SIGCONT);
         _exit(0);
     }
@@ -372,7 +372,7 @@ static void allocate(void)
  */
 static int goes_on(double start)
 {
-    int mine = rank == 0 && fault_seconds() - start < opt.seconds;
+    int mine = rank == 0 && now_seconds() - start < opt.seconds;
     int more = 0;
 
     check(MPI_Allreduce(&mine, &more, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD), "MPI_Allreduce");
@@ -381,12 +381,12 @@ static int goes_on(double start)
 
 static uint64_t run_traffic(void)
 {
-    double   start = fault_seconds();
+    double   start = now_seconds();
     uint64_t round = 0;
 
     do {
         for (int i = 0; i < 8; ++i, ++round) {
-            harm_self((fault_seconds() - start) * 1e6);
+            harm_self((now_seconds() - start) * 1e6);
             round_functions[opt.mode](round);
         }
         if (opt.forks) {

@@ -190,10 +190,10 @@ static fault_usage_t before;
 static void compare_usage(const char *who, unsigned clients)
 {
     const fault_usage_t slack = {.maps = 8 + 2 * clients, .resident_kib = SLACK_KIB + 64 * clients};
-    double              end   = fault_seconds() + 3;
+    double              end   = now_seconds() + 3;
 
     /* The last ones that left may not have been noticed yet. */
-    while (worker != NULL && fault_count_fds() > before.fds && fault_seconds() < end) {
+    while (worker != NULL && fault_count_fds() > before.fds && now_seconds() < end) {
         ucp_worker_progress(worker);
     }
     fault_usage_check(who, before, slack);
@@ -263,7 +263,7 @@ static void victim(unsigned us)
  */
 static void end_receive(ucs_status_ptr_t recv)
 {
-    double end = fault_seconds() + 0.2;
+    double end = now_seconds() + 0.2;
 
     if (!UCS_PTR_IS_PTR(recv)) {
         return;
@@ -273,7 +273,7 @@ static void end_receive(ucs_status_ptr_t recv)
     }
     while (ucp_request_check_status(recv) == UCS_INPROGRESS) {
         ucp_worker_progress(worker);
-        if (fault_seconds() > end) {
+        if (now_seconds() > end) {
             return;
         }
     }
@@ -284,7 +284,7 @@ static void end_receive(ucs_status_ptr_t recv)
 static void survive(unsigned i)
 {
     const size_t     size = sizes[i % 3];
-    double           end  = fault_seconds() + SECONDS;
+    double           end  = now_seconds() + SECONDS;
     ucs_status_ptr_t recv;
     ucs_status_t     status = UCS_OK;
 
@@ -297,7 +297,7 @@ static void survive(unsigned i)
         while (UCS_PTR_IS_PTR(recv) && ucp_request_check_status(recv) == UCS_INPROGRESS &&
                !failed) {
             ucp_worker_progress(worker);
-            if (fault_seconds() > end) {
+            if (now_seconds() > end) {
                 fault_end(FAULT_LATE, "the error handler was never called");
             }
         }

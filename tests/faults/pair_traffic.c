@@ -113,10 +113,10 @@ void pair_meet(void)
 /* Repeat a call that may say "not now". */
 #define POST(_call)                                                 \
     do {                                                            \
-        double          post_end = fault_seconds() + SECONDS;       \
+        double          post_end = now_seconds() + SECONDS;         \
         angara_status_t post_status;                                \
         while ((post_status = (_call)) == ANGARA_ERR_NO_RESOURCE) { \
-            if (fault_seconds() > post_end) {                       \
+            if (now_seconds() > post_end) {                         \
                 fault_end(FAULT_LATE, "no room for " #_call);       \
             }                                                       \
             angara_pe_progress(pe);                                 \
@@ -126,7 +126,7 @@ void pair_meet(void)
 
 static void wait_marker(void)
 {
-    double end = fault_seconds() + SECONDS;
+    double end = now_seconds() + SECONDS;
 
     POST(angara_marker(peer, slot, ++marker));
     while (!angara_marker_arrived(slot, marker)) {
@@ -134,7 +134,7 @@ static void wait_marker(void)
         if (angara_peer_status(peer) != ANGARA_OK) {
             check(angara_peer_status(peer), "waiting for a marker");
         }
-        if (fault_seconds() > end) {
+        if (now_seconds() > end) {
             fault_end(FAULT_LATE, "a marker never came");
         }
         sched_yield(); /* the peer's helper may need this processor */
@@ -200,7 +200,7 @@ static void passive_half(uint64_t round)
 {
     const uint64_t *window = angara_pe_window(pe, &(size_t){0});
     angara_event_t  event;
-    double          end = fault_seconds() + SECONDS;
+    double          end = now_seconds() + SECONDS;
 
     verify("put to private memory", half_of(&private_region, 0), opt.size, 4 * round);
     verify("put to shared memory", half_of(&shared_region, 0), opt.size, 4 * round + 2);
@@ -209,7 +209,7 @@ static void passive_half(uint64_t round)
     }
     verify("window put", window + 8, PUT, round);
     while (angara_pe_event_poll(pe, &event) != ANGARA_OK || event.type != ANGARA_EVENT_NOTIFY) {
-        if (fault_seconds() > end) {
+        if (now_seconds() > end) {
             fault_end(FAULT_LATE, "a notify record never came");
         }
         angara_pe_progress(pe);
@@ -278,7 +278,7 @@ static volatile double death; /* when the second process died */
 static void note_death(int signal)
 {
     (void)signal;
-    death = fault_seconds();
+    death = now_seconds();
 }
 
 void pair_flood_until_death(void)
@@ -291,7 +291,7 @@ void pair_flood_until_death(void)
     sigaction(SIGCHLD, &action, NULL);
     fault_barrier();
     status = pair_flood();
-    now    = fault_seconds();
+    now    = now_seconds();
     late   = death != 0 ? now - death : 0; /* the library may know before the signal comes */
     if (status != ANGARA_ERR_PEER_DEAD) {
         fault_end(FAULT_WRONG, "the death shows as: %s", angara_strerror(status));
@@ -300,7 +300,7 @@ void pair_flood_until_death(void)
         fault_end(FAULT_LATE, "the death was seen only after %.2f s", late);
     }
     /* The event may take another look at the peers, never longer. */
-    while (fault_seconds() < now + 3) {
+    while (now_seconds() < now + 3) {
         angara_pe_progress(pe);
         if (angara_pe_event_poll(pe, &event) == ANGARA_OK && event.type == ANGARA_EVENT_PEER_DOWN &&
             event.peer == peer) {

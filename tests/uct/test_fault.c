@@ -54,11 +54,11 @@ static void ft_cleanup(ft_t *ft)
 
 static void ft_wait_error(ut_t *t, unsigned errors)
 {
-    double end = rank_now() + FT_SECONDS;
+    double end = now_seconds() + FT_SECONDS;
 
     while (t->main.errors < errors) {
         ut_progress(t);
-        if (rank_now() > end) {
+        if (now_seconds() > end) {
             rank_fail(__FILE__, __LINE__, "%u of %u error handlers were called in %g s",
                       t->main.errors, errors, FT_SECONDS);
         }
@@ -141,7 +141,7 @@ static void killed_check(ut_t *t)
     ut_progress_ms(t, 5);
     CHECK_EQ(t->main.errors, 0);
     ut_send_word(t, 1, 0);
-    for (end = rank_now() + FT_SECONDS; (t->main.errors == 0) && (rank_now() < end);) {
+    for (end = now_seconds() + FT_SECONDS; (t->main.errors == 0) && (now_seconds() < end);) {
         uct_ep_check(t->ep[1], 0, NULL); /* may fail once it is known */
         ut_progress(t);
     }
@@ -429,7 +429,7 @@ static void killed_unhandled(ut_t *t)
         raise(SIGKILL);
     }
     POST_OK(t, uct_ep_am_short(t->ep[1], FT_AM, 0, NULL, 0));
-    for (end = rank_now() + FT_SECONDS / 2; rank_now() < end;) {
+    for (end = now_seconds() + FT_SECONDS / 2; now_seconds() < end;) {
         ut_progress(t);
         usleep(100);
     }

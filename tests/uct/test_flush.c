@@ -403,7 +403,7 @@ static void flush_cancel(ut_t *t)
         } else {
             ut_recv_word_still(t, 0);
             memcpy(picture, fl.mem.addr, FL_MEMORY);
-            rank_sleep_ms(rank_chaos() ? 5 : 0);
+            sleep_ms(rank_chaos() ? 5 : 0);
             CHECK(memcmp(picture, fl.mem.addr, FL_MEMORY) == 0);
             ut_send_word(t, 0, round);
         }

@@ -267,7 +267,7 @@ static void attacker_process(ut_t *t)
                        8);
             }
             ho_turn(&ho);
-            rank_sleep_ms(ut_random(t) % 16 == 0);
+            sleep_ms(ut_random(t) % 16 == 0);
             if (ut_random(t) % 500 == 0) {
                 break;
             }

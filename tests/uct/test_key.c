@@ -76,10 +76,10 @@ static void key_must_fail(ut_t *t, unsigned op, const uint8_t *packed, uint64_t 
             t, uct_ep_atomic64_fetch(ep, UCT_ATOMIC_OP_SWAP, 1, word, addr, key.rkey, &comp.super));
     }
     CHECK(status <= UCS_INPROGRESS);
-    for (end = rank_now() + 10; (status >= 0) && (iface.errors == 0) && (comp.status >= 0);) {
+    for (end = now_seconds() + 10; (status >= 0) && (iface.errors == 0) && (comp.status >= 0);) {
         uct_iface_flush(iface.iface, 0, NULL);
         ut_progress(t);
-        if (rank_now() > end) {
+        if (now_seconds() > end) {
             rank_fail(
                 __FILE__, __LINE__,
                 "operation %u with a wrong key was not refused (address %#llx, status %s, %s)",
@@ -142,7 +142,7 @@ static void key_hostile(ut_t *t)
         }
         ut_recv(t, 1, packed, sizeof(packed));
         addr = ut_recv_word(t, 1);
-        rank_sleep_ms(20);
+        sleep_ms(20);
         /* a cache keeps the registration for a while, and UCX's users know */
         for (i = 0; (i < 5) && !ut_env_is("UCX_ANGARA_RCACHE", "y"); ++i) {
             key_must_fail(t, i, packed, addr);

@@ -14,9 +14,9 @@
 
 void ut_spin_ns(uint64_t ns)
 {
-    double end = rank_now() + (double)ns * 1e-9;
+    double end = now_seconds() + (double)ns * 1e-9;
 
-    while (rank_now() < end) {
+    while (now_seconds() < end) {
     }
 }
 
@@ -98,8 +98,8 @@ void ut_relax(ut_t *t, ut_timer_t *timer, const char *file, int line, const char
     /* The clock is looked at rarely, so that waits stay tight; the CPUs are shared. */
     sched_yield();
     if (timer->end == 0) {
-        timer->end = rank_now() + RANK_TIMEOUT;
-    } else if (((timer->turns % 4096) == 0) && (rank_now() > timer->end)) {
+        timer->end = now_seconds() + RANK_TIMEOUT;
+    } else if (((timer->turns % 4096) == 0) && (now_seconds() > timer->end)) {
         rank_fail(file, line, "%d s are up: %s", RANK_TIMEOUT, what);
     }
 }

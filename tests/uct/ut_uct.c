@@ -158,15 +158,15 @@ void ut_progress(ut_t *t)
 
 void ut_progress_ms(ut_t *t, unsigned ms)
 {
-    double   end = rank_now() + ms * 1e-3;
+    double   end = now_seconds() + ms * 1e-3;
     unsigned i;
 
     do {
         for (i = 0; i < 64; ++i) {
             ut_progress(t);
         }
-        rank_sleep_ms(1);
-    } while (rank_now() < end);
+        sleep_ms(1);
+    } while (now_seconds() < end);
 }
 
 void ut_flush(ut_t *t, ut_iface_t *iface)

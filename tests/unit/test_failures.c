@@ -7,6 +7,7 @@
  * The calls are replaced at link time (ld --wrap, see build.mk); only those of this thread fail.
  */
 #define _GNU_SOURCE
+#include "../common/clock.h"
 #include "soft.h"
 
 #include "src/config.h"
@@ -35,7 +36,6 @@
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -329,24 +329,16 @@ typedef struct {
     char                 *memory;
 } life_t;
 
-static double now(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
-}
-
 /* Marker to the peer, awaited until it lands or the pair has failed. */
 static angara_status_t await(life_t *life, uint64_t value)
 {
     angara_status_t status = angara_marker(life->remote, life->slot, value);
-    double          end    = now() + 10;
+    double          end    = now_seconds() + 10;
 
     while ((status == ANGARA_OK) && (*life->slot != value)) {
         angara_pe_progress(life->pe);
         status = angara_peer_status(life->remote);
-        if (now() > end) {
+        if (now_seconds() > end) {
             fail_msg("a marker was lost after %s failed", (failed != NULL) ? failed : "nothing");
         }
     }
@@ -363,17 +355,23 @@ static angara_status_t await(life_t *life, uint64_t value)
 
 static angara_status_t operations(life_t *life)
 {
-    uint64_t base      = *life->slot;
-    char     record[8] = "record";
+    uint64_t      base      = *life->slot;
+    uint64_t      key       = peer.hello.private_key;
+    char          record[8] = "record";
+    angara_xfer_t xfers[]   = {{life->mr, life->memory, key, 0, 100},
+                               {life->mr, life->memory, key, 4, 4},
+                               {life->mr, life->memory, key, 8, 100}};
+    unsigned      posted;
 
     TRY(angara_put_flag(life->remote, 8, life->memory, 1000, 0, 1));
     TRY(angara_offload_put(life->remote, life->mr, life->memory, peer.hello.shared_key, 0, 20000));
-    TRY(angara_offload_put(life->remote, life->mr, life->memory, peer.hello.private_key, 0, 20000));
+    TRY(angara_offload_put(life->remote, life->mr, life->memory, key, 0, 20000));
     TRY(await(life, base + 1));
-    TRY(angara_offload_get(life->remote, life->mr, life->memory, peer.hello.private_key, 0, 20000));
-    TRY(angara_atomic(life->remote, ANGARA_ATOMIC_ADD, 8, 1, 0, peer.hello.private_key, 0, life->mr,
-                      life->memory));
-    TRY(angara_offload_put_inline(life->remote, record, peer.hello.private_key, 8, 8));
+    TRY(angara_offload_get(life->remote, life->mr, life->memory, key, 0, 20000));
+    TRY(angara_offload_get(life->remote, life->mr, life->memory, key, 4, 4));
+    TRY(angara_offload_batch(life->remote, ANGARA_BATCH_GET, xfers, 3, &posted));
+    TRY(angara_atomic(life->remote, ANGARA_ATOMIC_ADD, 8, 1, 0, key, 0, life->mr, life->memory));
+    TRY(angara_offload_put_inline(life->remote, record, key, 8, 8));
     TRY(await(life, base + 2));
     TRY(angara_notify(life->remote, record, sizeof(record)));
     TRY(angara_offload_put(life->self, life->mr, life->memory, angara_mr_key(life->shared), 0,

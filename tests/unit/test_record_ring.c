@@ -3,6 +3,7 @@
  * The record ring: order, fullness, wrap-around, spoilt hints, garbage from other processes, and
  * producers that die with a claim in hand.
  */
+#include "../common/clock.h"
 #include "record_ring.h"
 
 #include <pthread.h>
@@ -14,7 +15,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -192,13 +192,6 @@ static void test_garbage(void **state)
             assert_true((length >= -1) && (length <= SOFT_RECORD_MAX));
         }
     }
-}
-
-static void sleep_ms(long ms)
-{
-    struct timespec ts = {0, ms * 1000000};
-
-    nanosleep(&ts, NULL);
 }
 
 /* A producer killed between claim and ready, by hand: its slot's state is what such a one leaves.

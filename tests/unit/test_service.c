@@ -4,6 +4,7 @@
  * against the own table, and nothing but the requester's reply and staging memory is written for
  * it. Initiators of this library check before they ask, so only a test asks such things.
  */
+#include "../common/clock.h"
 #include "soft.h"
 
 #include "src/config.h"
@@ -16,7 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -95,13 +95,6 @@ static soft_request_t request(ang_op_t op, uint64_t key, uint64_t offset, uint32
     r.offset   = offset;
     r.sequence = ++f.sequence;
     return r;
-}
-
-static void sleep_ms(long ms)
-{
-    struct timespec ts = {0, ms * 1000000};
-
-    nanosleep(&ts, NULL);
 }
 
 /* Into the target's ring, which may be full while the helper thread is serving it. */

@@ -73,7 +73,7 @@ void *pages_map(size_t count)
 
 int main(int argc, char **argv)
 {
-    uint64_t seed  = argc > 3 ? strtoull(argv[3], NULL, 0) : (uint64_t)(now() * 1e6);
+    uint64_t seed  = argc > 3 ? strtoull(argv[3], NULL, 0) : (uint64_t)(now_seconds() * 1e6);
     unsigned count = argc > 2 ? (unsigned)strtoul(argv[2], NULL, 0) : 0;
     int      rings = argc > 1 && strcmp(argv[1], "rings") == 0;
 

@@ -457,11 +457,11 @@ int main(int argc, char **argv)
             wanted |= strcmp(argv[arg], groups[i].name) == 0;
         }
         if (wanted) {
-            double start = now();
+            double start = now_seconds();
 
             printf("# %s\n", groups[i].name);
             groups[i].run();
-            printf("# %s: %.1f s\n", groups[i].name, now() - start);
+            printf("# %s: %.1f s\n", groups[i].name, now_seconds() - start);
         }
     }
     return tap_finish();

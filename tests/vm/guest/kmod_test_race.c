@@ -320,13 +320,13 @@ void test_unpin(void)
 
     MUST(run("vm_host emu admin 0 mr_invalidate %d", LATE_MS));
     dereg.handle = far_reg.handle;
-    start        = now();
+    start        = now_seconds();
     MUST(pthread_create(&thread, NULL, dereg_run, &dereg) == 0);
-    while (now() < start + LATE_MS * 0.0005) {
+    while (now_seconds() < start + LATE_MS * 0.0005) {
         long long all = pinned_pages();
 
         /* By now the device can't have answered. */
-        if (now() < start + LATE_MS * 0.001) {
+        if (now_seconds() < start + LATE_MS * 0.001) {
             looks++;
             held += all == pinned + VICTIM / PAGE;
         }
@@ -336,7 +336,7 @@ void test_unpin(void)
     OK_SAY(puts > 0, "and it goes on writing to them");
     OK_SAY(fresh_is_intact(&a, near_reg.key, &to, 4 * FRESH), "they are nobody else's");
     MUST(pthread_join(thread, NULL) == 0);
-    OK(dereg.ret == 0 && now() - start >= LATE_MS * 0.001);
+    OK(dereg.ret == 0 && now_seconds() - start >= LATE_MS * 0.001);
     OK(pinned_pages() == pinned);
     OK_SAY(fresh_is_intact(&a, near_reg.key, &to, 4 * FRESH),
            "after the answer it reaches nothing");

@@ -205,7 +205,7 @@ void *check_run(void *arg)
 /* Two threads check a region, which is shaken, while a third deregisters it: all calls wait. */
 static void dereg_while_checked(int domain)
 {
-    enum { ROUNDS = 40, PAGES = 16 };
+    enum { ROUNDS = 20, PAGES = 16 };
     int                      memreg = memreg_open();
     char                    *at     = pages_map(PAGES);
     long long                pinned = pinned_pages();
@@ -306,7 +306,7 @@ static void *remap_run(void *arg)
  */
 static void remap_under_way(int domain, int checking)
 {
-    enum { ROUNDS = 120, PAGES = 24 };
+    enum { ROUNDS = 60, PAGES = 24 };
     int                      memreg = memreg_open(), far_domain = domain_open();
     size_t                   bytes       = ANGARA_MR_HANDLES_MAX * 4;
     volatile uint32_t       *stale       = mmap(NULL, bytes, PROT_READ, MAP_SHARED, memreg, 0);

@@ -10,7 +10,6 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 #define HANG_S 20
@@ -151,20 +150,12 @@ int mr_check(int memreg, uint32_t handle, uint64_t offset, uint64_t length)
     return ioctl(memreg, ANGARA_IOC_MR_CHECK, &check) == 0 ? (int)check.stale : -1;
 }
 
-double now(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
-}
-
 int word32_wait(const volatile uint32_t *word, uint32_t value)
 {
-    double end = now() + HANG_S;
+    double end = now_seconds() + HANG_S;
 
     while (__atomic_load_n(word, __ATOMIC_ACQUIRE) != value) {
-        if (now() > end) {
+        if (now_seconds() > end) {
             return 0;
         }
     }
@@ -173,10 +164,10 @@ int word32_wait(const volatile uint32_t *word, uint32_t value)
 
 int word_wait(const volatile uint64_t *word, uint64_t value)
 {
-    double end = now() + HANG_S;
+    double end = now_seconds() + HANG_S;
 
     while (__atomic_load_n(word, __ATOMIC_ACQUIRE) != value) {
-        if (now() > end) {
+        if (now_seconds() > end) {
             return 0;
         }
     }
@@ -222,7 +213,7 @@ int op_perform(pe_t *pe, const struct angara_desc *desc, struct angara_event_rec
     struct angara_desc marker = {
         .op = ANGARA_OP_MARKER, .pair = desc->pair, .operand = ++pe->marker_value};
     struct angara_event_record unwanted;
-    double                     end = now() + HANG_S;
+    double                     end = now_seconds() + HANG_S;
 
     desc_post(pe, desc);
     desc_post(pe, &marker);
@@ -230,7 +221,7 @@ int op_perform(pe_t *pe, const struct angara_desc *desc, struct angara_event_rec
         if (event_take(pe, event != NULL ? event : &unwanted)) {
             return 0;
         }
-        MUST(now() < end);
+        MUST(now_seconds() < end);
     } while (__atomic_load_n(&pe->marker[0], __ATOMIC_ACQUIRE) != pe->marker_value);
     return 1;
 }
@@ -296,10 +287,10 @@ long long value_read(const char *path, const char *name)
 
 int value_wait(const char *path, long long value)
 {
-    double end = now() + HANG_S;
+    double end = now_seconds() + HANG_S;
 
     while (value_read(path, NULL) != value) {
-        if (now() > end) {
+        if (now_seconds() > end) {
             return 0;
         }
         usleep(1000);

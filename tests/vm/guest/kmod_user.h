@@ -6,6 +6,8 @@
 #ifndef KMOD_USER_H
 #define KMOD_USER_H
 
+#include "../../common/clock.h"
+
 #include <misc/angara.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -95,7 +97,6 @@ int value_wait(const char *path, long long value);
 long long pinned_pages(void);
 void      file_write(const char *path, const char *text);
 /* Run a command line of the shell. @return 1 if it succeeded. */
-int    run(const char *format, ...) __attribute__((format(printf, 1, 2)));
-double now(void);
+int run(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 #endif

@@ -377,11 +377,11 @@ static int meet(unsigned rank, const char *address)
         CHECK(fd >= 0);
         close(listener);
     } else {
-        double end = rank_now() + RANK_TIMEOUT;
+        double end = now_seconds() + RANK_TIMEOUT;
 
         while (connect(fd, (struct sockaddr *)&name, sizeof(name)) != 0) {
-            CHECK(rank_now() < end);
-            rank_sleep_ms(50);
+            CHECK(now_seconds() < end);
+            sleep_ms(50);
         }
     }
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
