@@ -21,7 +21,11 @@ mountpoint -q /sys/kernel/debug || mount -t debugfs none /sys/kernel/debug
 
 says() { grep -q -- "$1" "$output"; }
 
-sysfs() { echo "$(<"/sys/class/angara/angara0/$1")"; }
+sysfs()
+{
+    local value
+    value=$(<"/sys/class/angara/angara0/$1") && echo "$value"
+}
 
 sysfs_is() { [[ $(sysfs "$1") == "$2" ]]; }
 
