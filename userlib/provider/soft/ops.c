@@ -144,8 +144,8 @@ static void batch_hold(soft_remote_t *remote, const ang_desc_t *descs, unsigned 
 }
 
 /*
- * Perform the first of the transfers, of the same kind all. @return how many: 0 if it isn't for
- * process_vm, or fails.
+ * Perform the first of the transfers, of the same kind all. @return how many: 0 if the first isn't
+ * for process_vm, or fails.
  */
 static unsigned batch_run(ang_pair_t *pair, const ang_desc_t *descs, unsigned count)
 {
@@ -154,28 +154,29 @@ static unsigned batch_run(ang_pair_t *pair, const ang_desc_t *descs, unsigned co
     unsigned       num    = 0;
     unsigned       done   = 0;
     uint64_t       total  = 0;
-    int            word   = 0; /* the first is one that process_vm would tear: it goes alone */
+    int            alone  = 0; /* the first is a word that process_vm would tear */
     struct iovec   here[ANGARA_BATCH_MAX], there[ANGARA_BATCH_MAX];
-    ssize_t        moved;
+    ssize_t        moved = 0;
+    int            word;
 
-    while (num < count && !word && descs[num].length <= CMA_CHUNK - total &&
+    batch_hold(remote, descs, count);
+    while (num < count && !alone && descs[num].length <= CMA_CHUNK - total &&
            batch_ends(pair, &descs[num], &here[num], &there[num])) {
         word = is_get && soft_vm_tears((uintptr_t)there[num].iov_base, there[num].iov_len);
         if (word && num > 0) {
             break;
         }
+        alone = word;
         total += there[num++].iov_len;
     }
-    if (num == 0) {
-        return 0;
-    }
-    if (word && num == 1) {
+    if (alone) {
         moved = soft_vm_read(remote->task, (uintptr_t)here[0].iov_base,
                              (uintptr_t)there[0].iov_base, there[0].iov_len);
-    } else {
+    } else if (num > 0) {
         moved = is_get ? process_vm_readv(remote->task, here, num, there, num, 0) :
                          process_vm_writev(remote->task, here, num, there, num, 0);
     }
+    __atomic_store_n(&remote->hazard->key, 0, __ATOMIC_RELEASE);
     while (done < num && moved >= (ssize_t)there[done].iov_len) {
         moved -= (ssize_t)there[done++].iov_len;
     }
@@ -184,7 +185,7 @@ static unsigned batch_run(ang_pair_t *pair, const ang_desc_t *descs, unsigned co
 
 /*
  * One system call for many: entering it, finding the process and asking whether it may be touched
- * cost as much as copying 8 KiB.
+ * cost as much as copying 8 KiB. Words that process_vm would tear take two each.
  */
 static unsigned backend_batch(ang_pair_t *pair, const ang_desc_t *descs, unsigned count)
 {
@@ -197,12 +198,10 @@ static unsigned backend_batch(ang_pair_t *pair, const ang_desc_t *descs, unsigne
         remote->seg->generation != remote->address.generation) {
         return 0;
     }
-    batch_hold(remote, descs, count);
     do { /* what was moved in part, or not at all, is done again by itself: then it may fault */
         run = batch_run(pair, descs + done, count - done);
         done += run;
     } while (run > 0 && done < count);
-    __atomic_store_n(&remote->hazard->key, 0, __ATOMIC_RELEASE);
     return done;
 }
 
