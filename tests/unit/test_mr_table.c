@@ -168,6 +168,28 @@ static void set_batch(soft_hazard_t *hazard, uint32_t number, const uint64_t *ke
     __atomic_store_n(&hazard->key, soft_batch_value(number, count), __ATOMIC_SEQ_CST);
 }
 
+/* Where the numbers begin again, no value is that of "no access", a key, or the one before. */
+static void test_batch_values(void **state)
+{
+    static const uint32_t starts[] = {0, SOFT_BATCH_NUMBERS, SOFT_BATCH_NUMBERS + 1, UINT32_MAX};
+    uint32_t              number;
+    uint64_t              value;
+    unsigned              i, j, count;
+
+    (void)state;
+    for (i = 0; i < sizeof(starts) / sizeof(starts[0]); ++i) {
+        for (j = 0; j < 4; ++j) {
+            number = starts[i] - 2 + j;
+            for (count = 1; count <= ANGARA_BATCH_MAX; ++count) {
+                value = soft_batch_value(number, count);
+                assert_in_range(value, 1, SOFT_HAZARD_BATCH_MAX);
+                assert_int_equal(soft_batch_count(value), count);
+                assert_int_not_equal(value, soft_batch_value(number + 1, count));
+            }
+        }
+    }
+}
+
 /* A batch that goes on, its process stopped say, holds up its own regions and no others. */
 static void test_batch_others(void **state)
 {
@@ -181,7 +203,7 @@ static void test_batch_others(void **state)
         assert_int_equal(soft_mr_register(dom, memory, 64, 0, &mrs[i]), ANGARA_OK);
         keys[i] = angara_mr_key(mrs[i]);
     }
-    for (count = 2; count <= ANGARA_BATCH_MAX; ++count) {
+    for (count = 1; count <= ANGARA_BATCH_MAX; ++count) {
         set_batch(hazard, count, keys, count);
         /* One it never had, and one that a longer batch of before had. */
         assert_int_equal(soft_mr_register(dom, memory, 64, 0, &mr), ANGARA_OK);
@@ -271,8 +293,8 @@ static void test_layout(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_bounds),       TEST(test_keys),      TEST(test_full),   TEST(test_garbled),
-        TEST(test_batch_others), TEST(test_batch_own), TEST(test_layout),
+        TEST(test_bounds),       TEST(test_keys),         TEST(test_full),      TEST(test_garbled),
+        TEST(test_batch_values), TEST(test_batch_others), TEST(test_batch_own), TEST(test_layout),
     };
 
     return cmocka_run_group_tests_name("mr_table", tests, NULL, NULL);

@@ -7,10 +7,12 @@
  * deregistration sees the hazard (Michael, "Hazard pointers", 2004). A dead process's hazard
  * doesn't count. The own helper thread is waited for by its lock.
  *
- * A batch accesses several regions behind one hazard. The pair stores the indices of their entries
- * in `regions`, sets the hazard to a value no key has, which gives their number and differs from
- * that of the batch before, then reads the entries, accesses, and clears the hazard. Deregistration
- * that finds such a value v waits, if its own index is among the regions, while the hazard is v.
+ * A batch accesses several regions behind one hazard (one that is performed in several runs sets it
+ * again for each: to this text, they are batches of their own). The pair stores the indices of
+ * their entries in `regions`, sets the hazard to a value no key has, which gives their number and
+ * differs from that of the batch before, then reads the entries, accesses, and clears the hazard.
+ * Deregistration that finds such a value v waits, if its own index is among the regions, while the
+ * hazard is v.
  *   - A batch that set its hazard later than deregistration looked finds the key gone, as above. So
  *     only the batch of v counts.
  *   - The regions that deregistration reads are those of v or of a later batch: they were stored
@@ -19,7 +21,7 @@
  *     end of the last. The regions are stored with release and read with acquire, so what the batch
  *     of v accessed is behind whoever has read such an index. On x86 that is how plain loads and
  *     stores behave; on arm64 it keeps the stores from passing the end of the batch before.
- *   - The value comes again after 2^20 batches: deregistration would wait for one batch more.
+ *   - The value comes again after 2^20 - 1 batches: deregistration would wait for one batch more.
  */
 #define _GNU_SOURCE
 #include "soft.h"

@@ -132,7 +132,7 @@ static int batch_ends(ang_pair_t *pair, const ang_desc_t *desc, struct iovec *he
     return 1;
 }
 
-/* The regions, the hazard with a full fence, then the look at the entries: see domain.c. */
+/* The regions that the run may reach, the hazard with a full fence, then the entries: domain.c. */
 static void batch_hold(soft_remote_t *remote, const ang_desc_t *descs, unsigned count)
 {
     soft_hazard_t *hazard = remote->hazard;
@@ -185,7 +185,7 @@ static unsigned batch_run(ang_pair_t *pair, const ang_desc_t *descs, unsigned co
 
 /*
  * One system call for many: entering it, finding the process and asking whether it may be touched
- * cost as much as copying 8 KiB. Words that process_vm would tear take two each.
+ * cost as much as copying 8 KiB. A word that process_vm would tear takes calls of its own.
  */
 static unsigned backend_batch(ang_pair_t *pair, const ang_desc_t *descs, unsigned count)
 {

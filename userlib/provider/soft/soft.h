@@ -73,15 +73,16 @@ typedef struct {
 
 #define SOFT_KEY_INDEX_BITS   24 /* of a key; the bits above are random and not all 0 */
 #define SOFT_HAZARD_BATCH_MAX ((1ul << SOFT_KEY_INDEX_BITS) - 1)
-#define SOFT_BATCH_COUNT_BITS 4 /* of a batch's value: regions - 1; above them a running number */
+#define SOFT_BATCH_COUNT_BITS 4 /* of a batch's value: regions - 1; above them a number, not 0 */
+#define SOFT_BATCH_NUMBERS    (SOFT_HAZARD_BATCH_MAX >> SOFT_BATCH_COUNT_BITS)
 
 /* Key: 24 bits of index, 40 random bits. */
 #define SOFT_KEY_INDEX(_key) ((uint32_t)((_key)&SOFT_HAZARD_BATCH_MAX))
 
-/* Value of the hazard for a batch of 2 to ANGARA_BATCH_MAX regions: never 0. */
+/* Value of the hazard for a batch of 1 to ANGARA_BATCH_MAX regions: never 0. */
 static inline uint64_t soft_batch_value(uint32_t number, unsigned count)
 {
-    return (number << SOFT_BATCH_COUNT_BITS & SOFT_HAZARD_BATCH_MAX) | (count - 1);
+    return (number % SOFT_BATCH_NUMBERS + 1) << SOFT_BATCH_COUNT_BITS | (count - 1);
 }
 
 static inline unsigned soft_batch_count(uint64_t value)
