@@ -208,49 +208,22 @@ void bench_slots_init(bench_t *b, bench_slots_t *slots, int count, bool distinct
     slots->base   = bench_alloc(b, length);
 }
 
-/* The finalizer of splitmix64: close inputs give unrelated outputs. */
-static uint64_t bench_mix(uint64_t x)
-{
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
-    return x ^ (x >> 31);
-}
-
 uint64_t bench_seed(int iteration, int source, int destination, int slot)
 {
     uint64_t what = ((uint64_t)(uint32_t)iteration << 32) ^ ((uint64_t)(uint32_t)slot << 20) ^
                     (uint32_t)source;
 
-    return bench_mix(bench_mix(what) + (uint32_t)destination);
-}
-
-/* Word number i of a message: depends on the place, so that moved data is noticed. */
-static uint64_t bench_word(uint64_t seed, size_t i)
-{
-    return seed + (uint64_t)i * 0x9e3779b97f4a7c15ull;
-}
-
-static void bench_write(char *buffer, size_t length, uint64_t seed, uint64_t invert)
-{
-    uint64_t word;
-    size_t   i;
-
-    for (i = 0; i < length / sizeof(word); i++) {
-        word = bench_word(seed, i) ^ invert;
-        memcpy(buffer + i * sizeof(word), &word, sizeof(word));
-    }
-    word = bench_word(seed, i) ^ invert;
-    memcpy(buffer + i * sizeof(word), &word, length % sizeof(word));
-}
-
-void bench_fill(void *buffer, size_t length, uint64_t seed)
-{
-    bench_write(buffer, length, seed, 0);
+    return random_mix(random_mix(what) + (uint32_t)destination);
 }
 
 void bench_poison(void *buffer, size_t length, uint64_t seed)
 {
-    bench_write(buffer, length, seed, ~0ull);
+    uint8_t *bytes = buffer;
+
+    data_fill(buffer, length, seed);
+    for (size_t i = 0; i < length; i++) {
+        bytes[i] ^= 0xff;
+    }
 }
 
 void bench_error(bench_t *b, int iteration, const char *format, ...)
@@ -271,24 +244,16 @@ void bench_error(bench_t *b, int iteration, const char *format, ...)
 
 void bench_check(bench_t *b, void *buffer, size_t length, uint64_t seed, int iteration)
 {
-    unsigned char *bytes = buffer;
-    uint64_t       word;
-    size_t         i, n, k;
+    uint8_t *bytes = buffer;
+    size_t   wrong;
 
     if (b->corrupt && length > 0) {
         bytes[length / 2] ^= 0x10;
     }
-    for (i = 0; i < length; i += sizeof(word)) {
-        word = bench_word(seed, i / sizeof(word));
-        n    = length - i < sizeof(word) ? length - i : sizeof(word);
-        if (memcmp(bytes + i, &word, n) == 0) {
-            continue;
-        }
-        for (k = 0; bytes[i + k] == ((unsigned char *)&word)[k]; k++) {
-        }
-        bench_error(b, iteration, "byte %zu is 0x%02x, expected 0x%02x", i + k, bytes[i + k],
-                    ((unsigned char *)&word)[k]);
-        return;
+    wrong = data_difference(buffer, length, seed);
+    if (wrong < length) {
+        bench_error(b, iteration, "byte %zu is 0x%02x, expected 0x%02x", wrong, bytes[wrong],
+                    data_byte(seed, wrong));
     }
 }
 

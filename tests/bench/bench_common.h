@@ -21,6 +21,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "../common/data.h"
+
 #include <mpi.h>
 
 #define BENCH_VERSION       "v7.x-compatible (angara)"
@@ -152,12 +154,12 @@ static inline char *bench_slot(const bench_slots_t *slots, int i)
     return slots->base + (size_t)(i % slots->count) * slots->stride;
 }
 
-/* Validation: the bytes of a message follow from what it is: iteration, source, destination, slot.
+/* Validation: the bytes of a message (data.h) follow from what it is: iteration, source,
+ * destination, slot. Of the poison every byte differs from them.
  */
 uint64_t bench_seed(int iteration, int source, int destination, int slot);
-void     bench_fill(void *buffer, size_t length, uint64_t seed);
-void bench_poison(void *buffer, size_t length, uint64_t seed); /* every byte differs from fill's */
-void bench_check(bench_t *b, void *buffer, size_t length, uint64_t seed, int iteration);
+void     bench_poison(void *buffer, size_t length, uint64_t seed);
+void     bench_check(bench_t *b, void *buffer, size_t length, uint64_t seed, int iteration);
 
 /* Counts one error; the first one of a rank is described on stderr. */
 void bench_error(bench_t *b, int iteration, const char *format, ...)

@@ -42,7 +42,7 @@ static double run_validated(bench_t *b, int peer, void *send, void *recv)
     int    i;
 
     for (i = -b->skip; i < b->iterations; i++) {
-        bench_fill(send, b->msg_size, bench_seed(i, b->rank, peer, 0));
+        data_fill(send, b->msg_size, bench_seed(i, b->rank, peer, 0));
         bench_poison(recv, b->msg_size, bench_seed(i, peer, b->rank, 0));
         bench_settle(b, peer);
         start = MPI_Wtime();

@@ -56,8 +56,7 @@ static void window_prepare(bench_t *b, bench_window_t *w, int iteration)
     int i;
 
     for (i = 0; w->sends && i < w->send.count; i++) {
-        bench_fill(bench_slot(&w->send, i), b->msg_size,
-                   bench_seed(iteration, b->rank, w->peer, i));
+        data_fill(bench_slot(&w->send, i), b->msg_size, bench_seed(iteration, b->rank, w->peer, i));
     }
     for (i = 0; w->receives && i < w->recv.count; i++) {
         bench_poison(bench_slot(&w->recv, i), b->msg_size,

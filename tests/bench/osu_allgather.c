@@ -18,7 +18,7 @@ static void prepare(bench_t *b, bench_coll_t *c, int iteration)
 {
     int rank;
 
-    bench_fill(c->send, b->msg_size, bench_seed(iteration, b->rank, 0, 0));
+    data_fill(c->send, b->msg_size, bench_seed(iteration, b->rank, 0, 0));
     for (rank = 0; rank < b->nranks; rank++) {
         bench_poison(c->recv + (size_t)rank * b->msg_size, b->msg_size,
                      bench_seed(iteration, rank, 0, 0));

@@ -20,7 +20,7 @@ static void prepare(bench_t *b, bench_coll_t *c, int iteration)
 
     for (rank = 0; rank < b->nranks; rank++) {
         offset = (size_t)rank * b->msg_size;
-        bench_fill(c->send + offset, b->msg_size, bench_seed(iteration, b->rank, rank, 0));
+        data_fill(c->send + offset, b->msg_size, bench_seed(iteration, b->rank, rank, 0));
         bench_poison(c->recv + offset, b->msg_size, bench_seed(iteration, rank, b->rank, 0));
     }
 }

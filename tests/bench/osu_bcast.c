@@ -18,7 +18,7 @@ static void prepare(bench_t *b, bench_coll_t *c, int iteration)
     uint64_t seed = bench_seed(iteration, 0, 0, 0);
 
     if (b->rank == 0) {
-        bench_fill(c->recv, b->msg_size, seed);
+        data_fill(c->recv, b->msg_size, seed);
     } else {
         bench_poison(c->recv, b->msg_size, seed);
     }

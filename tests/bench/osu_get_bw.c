@@ -30,7 +30,7 @@ static void prepare(bench_t *b, bench_rma_t *r, int iteration)
     for (i = 0; i < r->local.count; i++) {
         seed = bench_seed(iteration, BENCH_RMA_TARGET, 0, i);
         if (b->rank == BENCH_RMA_TARGET) {
-            bench_fill(bench_slot(&r->exposed, i), b->msg_size, seed);
+            data_fill(bench_slot(&r->exposed, i), b->msg_size, seed);
         } else {
             bench_poison(bench_slot(&r->local, i), b->msg_size, seed);
         }

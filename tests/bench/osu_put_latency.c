@@ -25,7 +25,7 @@ static void prepare(bench_t *b, bench_rma_t *r, int iteration)
     if (b->rank == BENCH_RMA_TARGET) {
         bench_poison(bench_slot(&r->exposed, 0), b->msg_size, seed);
     } else {
-        bench_fill(bench_slot(&r->local, 0), b->msg_size, seed);
+        data_fill(bench_slot(&r->local, 0), b->msg_size, seed);
     }
 }
 

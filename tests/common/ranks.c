@@ -33,6 +33,13 @@ void rank_fail(const char *file, int line, const char *format, ...)
     _exit(1);
 }
 
+int rank_slow(void)
+{
+    const char *slow = getenv("ANGARA_TEST_SLOW");
+
+    return slow != NULL ? atoi(slow) : 1;
+}
+
 void rank_skip(const char *why)
 {
     fprintf(stderr, "# rank %d: skipped: %s\n", my_rank, why);
@@ -45,15 +52,6 @@ int rank_chaos(void)
     const char *chaos = getenv("ANGARA_CHAOS");
 
     return chaos != NULL && strtoull(chaos, NULL, 0) != 0;
-}
-
-uint64_t rank_random(uint64_t *state)
-{
-    uint64_t z = (*state += 0x9e3779b97f4a7c15ull);
-
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-    return z ^ (z >> 31);
 }
 
 /* With a period that is no power of two, so that a shifted or repeated block shows. */
@@ -210,11 +208,10 @@ static void kill_left(const ranks_t *ranks)
 
 static void wait_all(ranks_t *ranks, unsigned victims, int sig)
 {
-    const char *slow   = getenv("ANGARA_TEST_SLOW");
-    double      end    = now_seconds() + 3 * RANK_TIMEOUT * (slow != NULL ? atoi(slow) : 1);
-    unsigned    left   = ranks->nranks;
-    int         hurry  = 0;
-    int         killed = 0;
+    double   end    = now_seconds() + 3 * RANK_TIMEOUT * rank_slow();
+    unsigned left   = ranks->nranks;
+    int      hurry  = 0;
+    int      killed = 0;
 
     while ((left -= collect(ranks, victims, sig)) > 0) {
         if (ranks->failed && !hurry) { /* the others have two seconds to notice */

@@ -11,6 +11,7 @@
 #define ANGARA_TESTS_RANKS_H
 
 #include "clock.h"
+#include "data.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -65,8 +66,8 @@ uint8_t rank_pattern(size_t i, uint64_t seed);
 void    rank_fill(void *buffer, size_t length, uint64_t seed);
 int     rank_matches(const void *buffer, size_t length, uint64_t seed);
 
-/** The next of the numbers that follow *state (splitmix64). */
-uint64_t rank_random(uint64_t *state);
+/** ANGARA_TEST_SLOW: how many times as long as usual everything may take. */
+int rank_slow(void);
 
 /** Is chaos mode on? */
 int rank_chaos(void);

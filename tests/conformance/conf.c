@@ -38,7 +38,7 @@ unsigned conf_rounds(unsigned rounds)
 
 uint64_t conf_random(conf_t *t)
 {
-    return rank_random(&t->rng);
+    return random_next(&t->rng);
 }
 
 void conf_pin(conf_t *t)

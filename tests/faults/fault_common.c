@@ -64,34 +64,6 @@ void fault_kill_self_after(unsigned us)
     setitimer(ITIMER_REAL, &timer, NULL);
 }
 
-static uint8_t pattern(size_t place, uint64_t key)
-{
-    uint64_t value = (place / 8 + 1) * 0x9e3779b97f4a7c15ull + key * 0xbf58476d1ce4e5b9ull;
-
-    return (uint8_t)((value ^ value >> 29) >> (place % 8 * 7));
-}
-
-void fault_fill(void *data, size_t length, uint64_t key)
-{
-    uint8_t *bytes = data;
-
-    for (size_t i = 0; i < length; ++i) {
-        bytes[i] = pattern(i, key);
-    }
-}
-
-long fault_verify(const void *data, size_t length, uint64_t key)
-{
-    const uint8_t *bytes = data;
-
-    for (size_t i = 0; i < length; ++i) {
-        if (bytes[i] != pattern(i, key)) {
-            return (long)i;
-        }
-    }
-    return -1;
-}
-
 unsigned fault_count_fds(void)
 {
     DIR     *dir   = opendir("/proc/self/fd");

@@ -7,6 +7,7 @@
 #define ANGARA_TESTS_FAULT_COMMON_H
 
 #include "../common/clock.h"
+#include "../common/data.h"
 
 #include <stdarg.h>
 #include <stddef.h>
@@ -33,12 +34,6 @@ void fault_watchdog(unsigned seconds);
 
 /** Kill this process as if from outside, @a us microseconds from now, asynchronously. */
 void fault_kill_self_after(unsigned us);
-
-/** Bytes that depend on @a key and on their place. */
-void fault_fill(void *data, size_t length, uint64_t key);
-
-/** @return the first wrong offset, or -1 if all is what fault_fill() wrote. */
-long fault_verify(const void *data, size_t length, uint64_t key);
 
 /** Number of open descriptors of this process. */
 unsigned fault_count_fds(void);

@@ -98,7 +98,7 @@ static void node_transfer(node_t *node, uint64_t key)
     uint64_t value = *node->slot + 1;
     double   end   = now_seconds() + SECONDS;
 
-    fault_fill(data + SIZE, SIZE, key);
+    data_fill(data + SIZE, SIZE, key);
     check(angara_offload_put(node->peer, node->mr, data + SIZE, node->theirs.key, 0, SIZE),
           "angara_offload_put");
     check(angara_marker(node->peer, node->slot, value), "angara_marker");
@@ -113,7 +113,7 @@ static void node_transfer(node_t *node, uint64_t key)
 
 static void node_verify(uint64_t key)
 {
-    if (fault_verify(data, SIZE, key) >= 0) {
+    if (data_difference(data, SIZE, key) != SIZE) {
         fault_end(FAULT_WRONG, "wrong data in cycle %llu", (unsigned long long)key);
     }
 }

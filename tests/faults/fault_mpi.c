@@ -219,10 +219,10 @@ static void check(int status, const char *what)
 
 static void verify(const char *what, const char *data, uint64_t key)
 {
-    long wrong = fault_verify(data, opt.size, key);
+    size_t wrong = data_difference(data, opt.size, key);
 
-    if (wrong >= 0) {
-        fprintf(stderr, "fault_mpi: rank %d: %s: wrong data at byte %ld of %zu\n", rank, what,
+    if (wrong < opt.size) {
+        fprintf(stderr, "fault_mpi: rank %d: %s: wrong data at byte %zu of %zu\n", rank, what,
                 wrong, opt.size);
         MPI_Abort(MPI_COMM_WORLD, FAULT_WRONG);
     }
@@ -243,7 +243,7 @@ static void round_msg(uint64_t round)
               "MPI_Irecv");
     }
     for (int i = 0; i < opt.window; ++i) {
-        fault_fill(send_data + (size_t)i * opt.size, opt.size, key_of(rank, round, i));
+        data_fill(send_data + (size_t)i * opt.size, opt.size, key_of(rank, round, i));
         check(MPI_Isend(send_data + (size_t)i * opt.size, (int)opt.size, MPI_CHAR, to, i,
                         MPI_COMM_WORLD, &requests[n++]),
               "MPI_Isend");
@@ -257,7 +257,7 @@ static void round_msg(uint64_t round)
 static void round_put(uint64_t round)
 {
     for (int i = 0; i < opt.window; ++i) {
-        fault_fill(send_data + (size_t)i * opt.size, opt.size, key_of(rank, round, i));
+        data_fill(send_data + (size_t)i * opt.size, opt.size, key_of(rank, round, i));
         check(MPI_Put(send_data + (size_t)i * opt.size, (int)opt.size, MPI_CHAR, to,
                       (MPI_Aint)((size_t)i * opt.size), (int)opt.size, MPI_CHAR, win),
               "MPI_Put");
@@ -274,7 +274,7 @@ static void round_put(uint64_t round)
 static void round_get(uint64_t round)
 {
     for (int i = 0; i < opt.window; ++i) {
-        fault_fill(win_data + (size_t)i * opt.size, opt.size, key_of(rank, round, i));
+        data_fill(win_data + (size_t)i * opt.size, opt.size, key_of(rank, round, i));
     }
     MPI_Win_sync(win);
     check(MPI_Barrier(MPI_COMM_WORLD), "MPI_Barrier");
@@ -321,7 +321,7 @@ static void end_acc(void)
 static void round_alltoall(uint64_t round)
 {
     for (int i = 0; i < ranks; ++i) {
-        fault_fill(send_data + (size_t)i * opt.size, opt.size, key_of(rank, round, i));
+        data_fill(send_data + (size_t)i * opt.size, opt.size, key_of(rank, round, i));
     }
     check(MPI_Alltoall(send_data, (int)opt.size, MPI_CHAR, recv_data, (int)opt.size, MPI_CHAR,
                        MPI_COMM_WORLD),

@@ -145,10 +145,10 @@ static void wait_marker(void)
 
 static void verify(const char *what, const void *data, size_t length, uint64_t key)
 {
-    long wrong = fault_verify(data, length, key);
+    size_t wrong = data_difference(data, length, key);
 
-    if (wrong >= 0) {
-        fault_end(FAULT_WRONG, "%s: wrong data at byte %ld of %zu", what, wrong, length);
+    if (wrong < length) {
+        fault_end(FAULT_WRONG, "%s: wrong data at byte %zu of %zu", what, wrong, length);
     }
 }
 
@@ -178,7 +178,7 @@ static void active_half(uint64_t round)
     for (int i = 0; i < 2; ++i) {
         uint64_t key = 4 * round + 2 * (uint64_t)i;
 
-        fault_fill(half_of(&private_region, 1), opt.size, key);
+        data_fill(half_of(&private_region, 1), opt.size, key);
         POST(angara_offload_put(peer, private_region.mr, half_of(&private_region, 1), keys[i], 0,
                                 opt.size));
         wait_marker();
@@ -189,7 +189,7 @@ static void active_half(uint64_t round)
         verify("get after put", half_of(&shared_region, 1), opt.size, key);
         fetch_add(&private_region, keys[i], 7 + round);
     }
-    fault_fill(half_of(&private_region, 1), PUT, round);
+    data_fill(half_of(&private_region, 1), PUT, round);
     POST(angara_put_flag(peer, 64, half_of(&private_region, 1), PUT, 0, round + 1));
     wait_marker();
     snprintf(note, sizeof(note), "round %u", (unsigned)round);

@@ -23,7 +23,7 @@ static void cross_exchange(MPI_Comm *comms, int count, int peer)
 
     for (i = 0; i < count; ++i) {
         out[i] = mt_buf_alloc(comm_sizes[i % NUM_COMM_SIZES], 0);
-        mt_fill(out[i].data, out[i].length, mt_key(mt.rank, peer, TAG, (uint64_t)i));
+        data_fill(out[i].data, out[i].length, mt_key(mt.rank, peer, TAG, (uint64_t)i));
         MPI_Isend(out[i].data, (int)out[i].length, MPI_BYTE, peer, TAG, comms[i], &requests[i]);
     }
     for (i = count - 1; i >= 0; --i) {
@@ -126,7 +126,7 @@ static void test_intercomm(void)
         }
         buf = mt_buf_alloc(comm_sizes[i], 0);
         if (is_odd) {
-            mt_fill(buf.data, buf.length, mt_key(mt.rank, peer, TAG, (uint64_t)i));
+            data_fill(buf.data, buf.length, mt_key(mt.rank, peer, TAG, (uint64_t)i));
             MPI_Send(buf.data, (int)buf.length, MPI_BYTE, local_rank, TAG, inter);
         } else {
             MPI_Recv(buf.data, (int)buf.length, MPI_BYTE, MPI_ANY_SOURCE, TAG, inter, &status);
@@ -210,7 +210,7 @@ static void test_self(void)
         for (j = 0; j < 2; ++j) {
             in  = mt_buf_alloc(comm_sizes[i], 1);
             out = mt_buf_alloc(comm_sizes[i], 1);
-            mt_fill(out.data, out.length, mt_key(mt.rank, mt.rank, j, (uint64_t)i));
+            data_fill(out.data, out.length, mt_key(mt.rank, mt.rank, j, (uint64_t)i));
             MPI_Isend(out.data, (int)out.length, MPI_BYTE, 0, TAG, comms[j], &request);
             MPI_Recv(in.data, (int)in.length, MPI_BYTE, 0, TAG, comms[j], MPI_STATUS_IGNORE);
             MPI_Wait(&request, MPI_STATUS_IGNORE);
@@ -237,14 +237,14 @@ static void spawn_exchange(MPI_Comm inter, bool is_parent)
     MPI_Comm_rank(inter, &rank);
     for (i = 0; i < remote_size; ++i) {
         if (is_parent) {
-            mt_fill(buf.data, size, mt_key(rank, i, TAG, 1));
+            data_fill(buf.data, size, mt_key(rank, i, TAG, 1));
             MPI_Send(buf.data, (int)size, MPI_BYTE, i, TAG, inter);
             MPI_Recv(buf.data, (int)size, MPI_BYTE, i, TAG, inter, MPI_STATUS_IGNORE);
             mt_buf_verify(&buf, mt_key(i, rank, TAG, 2), "from a child");
         } else {
             MPI_Recv(buf.data, (int)size, MPI_BYTE, i, TAG, inter, MPI_STATUS_IGNORE);
             mt_buf_verify(&buf, mt_key(i, rank, TAG, 1), "from a parent");
-            mt_fill(buf.data, size, mt_key(rank, i, TAG, 2));
+            data_fill(buf.data, size, mt_key(rank, i, TAG, 2));
             MPI_Send(buf.data, (int)size, MPI_BYTE, i, TAG, inter);
         }
     }

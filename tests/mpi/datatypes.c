@@ -200,7 +200,7 @@ static void scatter_pattern(unsigned char *data, const layout_t *layout, uint64_
     unsigned char *flat = mt_alloc(layout->size);
     size_t         i;
 
-    mt_fill(flat, layout->size, key);
+    data_fill(flat, layout->size, key);
     memset(data, GAP_BYTE, layout->span);
     for (i = 0; i < layout->size; ++i) {
         data[layout->offset[i]] = flat[i];

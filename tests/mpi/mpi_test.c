@@ -276,49 +276,9 @@ void mt_buf_free(mt_buf_t *buf)
     buf->base = NULL;
 }
 
-static inline uint64_t mt_pattern(uint64_t key, size_t word)
-{
-    uint64_t value = (key + word) * 0x9e3779b97f4a7c15ull;
-
-    return value ^ (value >> 29);
-}
-
-void mt_fill(void *data, size_t length, uint64_t key)
-{
-    unsigned char *p = data;
-    size_t         word;
-    uint64_t       value;
-
-    for (word = 0; (word + 1) * sizeof(value) <= length; ++word) {
-        value = mt_pattern(key, word);
-        memcpy(p + word * sizeof(value), &value, sizeof(value));
-    }
-    value = mt_pattern(key, word);
-    memcpy(p + word * sizeof(value), &value, length % sizeof(value));
-}
-
-static size_t mt_first_difference(const unsigned char *p, size_t length, uint64_t key)
-{
-    size_t   offset, chunk;
-    uint64_t value;
-
-    for (offset = 0; offset < length; offset += chunk) {
-        chunk = length - offset;
-        chunk = (chunk < sizeof(value)) ? chunk : sizeof(value);
-        value = mt_pattern(key, offset / sizeof(value));
-        if (memcmp(p + offset, &value, chunk) != 0) {
-            while (p[offset] == ((unsigned char *)&value)[offset % sizeof(value)]) {
-                ++offset;
-            }
-            return offset;
-        }
-    }
-    return length;
-}
-
 bool mt_verify(const void *data, size_t length, uint64_t key, const char *what)
 {
-    size_t offset = mt_first_difference(data, length, key);
+    size_t offset = data_difference(data, length, key);
 
     if (offset != length) {
         mt_fail(__FILE__, __LINE__, "%s: wrong data at byte %zu of %zu", what, offset, length);
@@ -345,16 +305,7 @@ uint64_t mt_key(int src, int dst, int tag, uint64_t seq)
 {
     uint64_t state = ((uint64_t)src << 48) ^ ((uint64_t)dst << 32) ^ ((uint64_t)tag << 20) ^ seq;
 
-    return mt_rand(&state);
-}
-
-uint64_t mt_rand(uint64_t *state)
-{
-    uint64_t z = (*state += 0x9e3779b97f4a7c15ull);
-
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-    return z ^ (z >> 31);
+    return random_next(&state);
 }
 
 void mt_check_status(MPI_Status *status, int source, int tag, size_t length)

@@ -7,6 +7,8 @@
 #ifndef ANGARA_TESTS_MPI_TEST_H
 #define ANGARA_TESTS_MPI_TEST_H
 
+#include "../common/data.h"
+
 #include <mpi.h>
 
 #include <stdbool.h>
@@ -78,10 +80,7 @@ void *mt_alloc(size_t length);
 mt_buf_t mt_buf_alloc(size_t length, unsigned shift);
 void     mt_buf_free(mt_buf_t *buf);
 
-/** Bytes that depend on @a key and on their place. */
-void mt_fill(void *data, size_t length, uint64_t key);
-
-/** Check what mt_fill() wrote. @return whether all is well. */
+/** Check what data_fill() wrote. @return whether all is well. */
 bool mt_verify(const void *data, size_t length, uint64_t key, const char *what);
 
 /** As mt_verify() for a whole buffer, and check that nothing was written around it. */
@@ -89,9 +88,6 @@ bool mt_buf_verify(const mt_buf_t *buf, uint64_t key, const char *what);
 
 /** A key for the message number @a seq from @a src to @a dst. */
 uint64_t mt_key(int src, int dst, int tag, uint64_t seq);
-
-/** A pseudo-random number; *state is the seed and changes. */
-uint64_t mt_rand(uint64_t *state);
 
 /** Check the source, tag and length that a receive reports. */
 void mt_check_status(MPI_Status *status, int source, int tag, size_t length);

@@ -170,13 +170,13 @@ static void test_put_get(void)
 
         for (seq = i * 100; seq < i * 100 + 2; ++seq) {
             buf = mt_buf_alloc(size, (unsigned)i % 5);
-            mt_fill(buf.data, size, mt_key(mt.rank, target, 51, seq));
+            data_fill(buf.data, size, mt_key(mt.rank, target, 51, seq));
             test_sync->begin(window.win, target, origin);
             MPI_Put(buf.data, (int)size, MPI_BYTE, target, part(target, mt.rank, offset), (int)size,
                     MPI_BYTE, window.win);
             test_sync->end(window.win, target, origin);
 
-            mt_fill(buf.data, size, 0);
+            data_fill(buf.data, size, 0);
             test_sync->begin(window.win, target, origin);
             MPI_Get(buf.data, (int)size, MPI_BYTE, target, part(target, mt.rank, offset), (int)size,
                     MPI_BYTE, window.win);
@@ -265,7 +265,7 @@ static void burst_check(window_t *window, bool requests, size_t size, uint64_t s
 
     for (i = 0; i < BURST; ++i) {
         bufs[i] = mt_buf_alloc(size, (unsigned)i % 5);
-        mt_fill(bufs[i].data, size, mt_key(mt.rank, target, i, seq));
+        data_fill(bufs[i].data, size, mt_key(mt.rank, target, i, seq));
     }
     burst_run(window->win, target, true, requests, bufs);
     MPI_Barrier(MPI_COMM_WORLD);
@@ -273,7 +273,7 @@ static void burst_check(window_t *window, bool requests, size_t size, uint64_t s
     for (i = 0; i < BURST; ++i) {
         mt_verify(window->base + PART_BYTES * (size_t)origin + (size_t)i * size, size,
                   mt_key(origin, mt.rank, i, seq), "burst of puts");
-        mt_fill(bufs[i].data, size, 0);
+        data_fill(bufs[i].data, size, 0);
     }
     burst_run(window->win, target, false, requests, bufs);
     for (i = 0; i < BURST; ++i) {

@@ -44,7 +44,7 @@ static void flood_send(flood_t *flood, int dst, int tag)
     for (i = 0; i < flood->count; ++i) {
         unsigned char *data = flood->data + (size_t)i * flood->size;
 
-        mt_fill(data, flood->size, mt_key(mt.rank, dst, tag, (uint64_t)i));
+        data_fill(data, flood->size, mt_key(mt.rank, dst, tag, (uint64_t)i));
         MPI_Isend(data, (int)flood->size, MPI_BYTE, dst, tag, MPI_COMM_WORLD, &flood->requests[i]);
     }
 }
@@ -205,7 +205,7 @@ static void test_slow_receiver(void)
             MPI_Recv(data, (int)flood_size, MPI_BYTE, peer, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
             mt_verify(data, flood_size, mt_key(peer, mt.rank, TAG, (uint64_t)i), "slow receiver");
         } else {
-            mt_fill(data, flood_size, mt_key(mt.rank, peer, TAG, (uint64_t)i));
+            data_fill(data, flood_size, mt_key(mt.rank, peer, TAG, (uint64_t)i));
             MPI_Send(data, (int)flood_size, MPI_BYTE, peer, TAG, MPI_COMM_WORLD);
         }
     }
@@ -267,7 +267,7 @@ static void test_incast(void)
 /* Random sizes over all protocols, random order of the tags at the receiver, both directions. */
 static size_t random_size(uint64_t *state)
 {
-    uint64_t r       = mt_rand(state);
+    uint64_t r       = random_next(state);
     unsigned log2max = 6;
     size_t   size;
 
@@ -296,8 +296,8 @@ static void test_random_mix(void)
     for (i = 0; i < count; ++i) {
         in[i]  = mt_buf_alloc(random_size(&recv_state), (unsigned)i % 8);
         out[i] = mt_buf_alloc(random_size(&send_state), (unsigned)i % 8);
-        mt_fill(out[i].data, out[i].length, mt_key(mt.rank, peer, i, 0));
-        if (mt_rand(&order_state) % 2) { /* before or after the message has been sent */
+        data_fill(out[i].data, out[i].length, mt_key(mt.rank, peer, i, 0));
+        if (random_next(&order_state) % 2) { /* before or after the message has been sent */
             MPI_Irecv(in[i].data, (int)in[i].length, MPI_BYTE, peer, 100 + i, MPI_COMM_WORLD,
                       &requests[count + i]);
         } else {

@@ -36,7 +36,8 @@ static void send_all_begin(sends_t *sends, int count, int dst, int tag, MPI_Comm
     sends->requests = mt_alloc((size_t)count * sizeof(*sends->requests));
     for (i = 0; i < count; ++i) {
         sends->bufs[i] = mt_buf_alloc(match_size((uint64_t)i), (unsigned)i % 9);
-        mt_fill(sends->bufs[i].data, sends->bufs[i].length, mt_key(mt.rank, dst, tag, (uint64_t)i));
+        data_fill(sends->bufs[i].data, sends->bufs[i].length,
+                  mt_key(mt.rank, dst, tag, (uint64_t)i));
         MPI_Isend(sends->bufs[i].data, (int)sends->bufs[i].length, MPI_BYTE, dst, tag, comm,
                   &sends->requests[i]);
     }
@@ -301,13 +302,13 @@ static void test_truncation(void)
             continue;
         }
         buf = mt_buf_alloc(size / 2, 0);
-        mt_fill(buf.data, buf.length, 1);
+        data_fill(buf.data, buf.length, 1);
         ret = MPI_Recv(buf.data, (int)buf.length, MPI_BYTE, peer, TAG, MPI_COMM_WORLD, &status);
         MPI_Error_class(ret, &error_class);
         MT_CHECK(error_class == MPI_ERR_TRUNCATE, "%zu bytes into %zu: error class %d", size,
                  buf.length, error_class);
         /* What the buffer has then is not defined, but its surroundings are. */
-        mt_fill(buf.data, buf.length, 2);
+        data_fill(buf.data, buf.length, 2);
         mt_buf_verify(&buf, 2, "truncated");
         mt_buf_free(&buf);
     }

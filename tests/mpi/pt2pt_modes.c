@@ -64,7 +64,7 @@ static void send_buffered(transfer_t *transfer)
     MPI_Buffer_attach(storage, size);
     MPI_Bsend(TRANSFER_ARGS(transfer));
     /* The data is the library's now. */
-    mt_fill(transfer->buf.data, transfer->buf.length, 0);
+    data_fill(transfer->buf.data, transfer->buf.length, 0);
     MPI_Buffer_detach(&storage, &size);
     free(storage);
 }
@@ -130,7 +130,7 @@ static void persistent_rounds(transfer_t *transfer, MPI_Request *request)
     int round;
 
     for (round = 0; round < PERSISTENT_ROUNDS; ++round) {
-        mt_fill(transfer->buf.data, transfer->buf.length, send_key(transfer) + (uint64_t)round);
+        data_fill(transfer->buf.data, transfer->buf.length, send_key(transfer) + (uint64_t)round);
         MPI_Start(request);
         MPI_Wait(request, MPI_STATUS_IGNORE);
     }
@@ -220,7 +220,7 @@ static void exchange_sendrecv(transfer_t *transfer)
     mt_buf_t   in = mt_buf_alloc(transfer->buf.length, (unsigned)(transfer->seq % 5));
     MPI_Status status;
 
-    mt_fill(transfer->buf.data, transfer->buf.length, send_key(transfer));
+    data_fill(transfer->buf.data, transfer->buf.length, send_key(transfer));
     MPI_Sendrecv(transfer->buf.data, (int)transfer->buf.length, MPI_BYTE, transfer->peer, TAG,
                  in.data, (int)in.length, MPI_BYTE, transfer->peer, TAG, MPI_COMM_WORLD, &status);
     mt_check_status(&status, transfer->peer, TAG, in.length);
@@ -232,7 +232,7 @@ static void exchange_replace(transfer_t *transfer)
 {
     MPI_Status status;
 
-    mt_fill(transfer->buf.data, transfer->buf.length, send_key(transfer));
+    data_fill(transfer->buf.data, transfer->buf.length, send_key(transfer));
     MPI_Sendrecv_replace(transfer->buf.data, (int)transfer->buf.length, MPI_BYTE, transfer->peer,
                          TAG, transfer->peer, TAG, MPI_COMM_WORLD, &status);
     mt_check_status(&status, transfer->peer, TAG, transfer->buf.length);
@@ -249,7 +249,7 @@ static void exchange_persistent_startall(transfer_t *transfer)
                   &requests[0]);
     MPI_Send_init(TRANSFER_ARGS(transfer), &requests[1]);
     for (round = 0; round < PERSISTENT_ROUNDS; ++round) {
-        mt_fill(transfer->buf.data, transfer->buf.length, send_key(transfer) + (uint64_t)round);
+        data_fill(transfer->buf.data, transfer->buf.length, send_key(transfer) + (uint64_t)round);
         MPI_Startall(2, requests);
         MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
         mt_buf_verify(&in, recv_key(transfer) + (uint64_t)round, "startall");
@@ -272,7 +272,7 @@ static void half_send(int peer, size_t size, uint64_t seq)
 {
     transfer_t transfer = transfer_begin(peer, size, seq);
 
-    mt_fill(transfer.buf.data, size, send_key(&transfer));
+    data_fill(transfer.buf.data, size, send_key(&transfer));
     mode_send(&transfer);
     mt_buf_free(&transfer.buf);
 }
@@ -281,7 +281,7 @@ static void half_recv(int peer, size_t size, uint64_t seq)
 {
     transfer_t transfer = transfer_begin(peer, size, seq);
 
-    mt_fill(transfer.buf.data, size, 1);
+    data_fill(transfer.buf.data, size, 1);
     mode_recv(&transfer);
     mt_buf_free(&transfer.buf);
 }

@@ -29,7 +29,7 @@ static void exchange_blocking(thread_t *thread, int peer, uint64_t seq)
     mt_buf_t   in = mt_buf_alloc(size, 1), out = mt_buf_alloc(size, 2);
     MPI_Status status;
 
-    mt_fill(out.data, size, mt_key(mt.rank, peer, thread->index, seq));
+    data_fill(out.data, size, mt_key(mt.rank, peer, thread->index, seq));
     MPI_Sendrecv(out.data, (int)size, MPI_BYTE, peer, thread->tag, in.data, (int)size, MPI_BYTE,
                  peer, thread->tag, thread->comm, &status);
     mt_check_status(&status, peer, thread->tag, size);
@@ -49,7 +49,7 @@ static void exchange_window(thread_t *thread, int peer, uint64_t first)
         size   = thread_sizes[(first + (uint64_t)i) % NUM_THREAD_SIZES];
         in[i]  = mt_buf_alloc(size, (unsigned)i);
         out[i] = mt_buf_alloc(size, (unsigned)i);
-        mt_fill(out[i].data, size, mt_key(mt.rank, peer, thread->index, first + (uint64_t)i));
+        data_fill(out[i].data, size, mt_key(mt.rank, peer, thread->index, first + (uint64_t)i));
         MPI_Irecv(in[i].data, (int)size, MPI_BYTE, peer, thread->tag, thread->comm, &requests[i]);
         MPI_Isend(out[i].data, (int)size, MPI_BYTE, peer, thread->tag, thread->comm,
                   &requests[WINDOW + i]);
@@ -115,7 +115,7 @@ static void *thread_roles(void *arg)
         size = thread_sizes[(size_t)i % NUM_THREAD_SIZES];
         buf  = mt_buf_alloc(size, 0);
         if (thread->index % 2) {
-            mt_fill(buf.data, size, mt_key(mt.rank, next, partner_tag, (uint64_t)i));
+            data_fill(buf.data, size, mt_key(mt.rank, next, partner_tag, (uint64_t)i));
             MPI_Send(buf.data, (int)size, MPI_BYTE, next, partner_tag, MPI_COMM_WORLD);
         } else {
             MPI_Recv(buf.data, (int)size, MPI_BYTE, MPI_ANY_SOURCE, partner_tag, MPI_COMM_WORLD,

@@ -40,7 +40,7 @@ unsigned ut_rounds(unsigned rounds)
 
 uint64_t ut_random(ut_t *t)
 {
-    return rank_random(&t->rng);
+    return random_next(&t->rng);
 }
 
 /* ---- processes ----------------------------------------------------------------------------- */

@@ -14,13 +14,14 @@
  */
 #include "kmod_fuzz.h"
 
+#include "../../common/data.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 uint64_t draw(rng_t *rng)
 {
-    rng->state ^= rng->state << 13, rng->state ^= rng->state >> 7, rng->state ^= rng->state << 17;
-    return rng->state * 0x2545f4914f6cdd1d;
+    return random_next(&rng->state);
 }
 
 unsigned below(rng_t *rng, unsigned limit)
@@ -30,13 +31,7 @@ unsigned below(rng_t *rng, unsigned limit)
 
 rng_t rng_make(uint64_t seed, unsigned thread)
 {
-    rng_t rng = {(seed + 1) * 0x9e3779b97f4a7c15 + thread};
-
-    for (unsigned i = 0; i < 20; ++i) {
-        rng.state += rng.state == 0;
-        draw(&rng);
-    }
-    return rng;
+    return (rng_t){random_mix(random_mix(seed + 1) + thread)};
 }
 
 uint64_t nasty(rng_t *rng)
