@@ -15,4 +15,8 @@ $(B)/tests/conformance/%: $(B)/obj/tests/conformance/%.o $(CONF_HARNESS) \
 	$(Q)$(CC) $(CFLAGS_COMMON) $(LDFLAGS_COMMON) $(LDFLAGS) -o $@ $(filter %.o,$^) -L$(B)/lib \
 		-langara -lcmocka -Wl,-rpath,'$$ORIGIN/../../lib'
 
+# Its chapter is long.
+$(B)/tests/conformance/test_batch: $(B)/obj/tests/conformance/batch.o \
+                                   $(B)/obj/tests/conformance/batch_fault.o
+
 .SECONDARY: $(CONFORMANCE_TESTS:%=$(B)/obj/tests/conformance/%.o) $(CONF_HARNESS)
