@@ -202,27 +202,53 @@ static unsigned text_scan(const frames_t *frames, const char *name, char *text)
     return found;
 }
 
+/*
+ * The kernel's log is read by records, from the first of our modules on: before, it says where
+ * the initial file system was, whose pages may be anybody's now.
+ */
+static size_t log_read(int fd, char *text, size_t size)
+{
+    size_t  length = 0;
+    ssize_t count;
+    char   *head_end;
+
+    while (length < size - 9000 &&
+           ((count = read(fd, text + length, 8192)) > 0 || (count < 0 && errno == EPIPE))) {
+        if (count < 0 || (length == 0 && !memmem(text, (size_t)count, "angara_nic", 10))) {
+            continue;
+        }
+        /* Microseconds look like an address. */
+        head_end = memchr(text + length, ';', (size_t)count);
+        MUST(head_end != NULL);
+        memset(text + length, ' ', (size_t)(head_end - text) - length);
+        length += (size_t)count;
+    }
+    MUST(length > 0);
+    return length;
+}
+
+static size_t text_read(int fd, char *text, size_t size)
+{
+    size_t  length = 0;
+    ssize_t count;
+
+    while (length < size && (count = read(fd, text + length, size - length)) > 0) {
+        length += (size_t)count;
+    }
+    return length;
+}
+
 static unsigned file_scan(const frames_t *frames, const char *path, unsigned *files)
 {
     static char text[1 << 20];
-    int         fd     = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-    int         is_log = strcmp(path, "/dev/kmsg") == 0;
-    size_t      length = 0;
-    ssize_t     count;
-    char       *head_end;
+    int         fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    size_t      length;
 
     if (fd < 0) {
         return 0;
     }
-    /* The kernel's log is read by records. */
-    while (length < sizeof(text) - 9000 &&
-           ((count = read(fd, text + length, 8192)) > 0 || (count < 0 && errno == EPIPE))) {
-        if (count > 0 && is_log && (head_end = memchr(text + length, ';', (size_t)count))) {
-            /* Microseconds look like an address. */
-            memset(text + length, ' ', (size_t)(head_end - text) - length);
-        }
-        length += count > 0 ? (size_t)count : 0;
-    }
+    length       = strcmp(path, "/dev/kmsg") == 0 ? log_read(fd, text, sizeof(text) - 1) :
+                                                    text_read(fd, text, sizeof(text) - 1);
     text[length] = '\0';
     close(fd);
     *files += length > 0;
