@@ -159,7 +159,7 @@ check-vm-long: check-vm ## as check-vm, then the tests in virtual machines that 
 check-debug-kernel: ## run check-vm's tests in a kernel that finds errors; builds it first: half an hour, 4 GB
 	@scripts/setup --debug-kernel
 	@$(SUB) FLAVOR= tests
-	@kernel=$$(tests/vm/vm_debug_kernel) && tests/vm/run_vm_tests --kernel "$$kernel" --slow 5 --memory 2048
+	@kernel=$$(tests/vm/vm_debug_kernel) && tests/vm/run_vm_tests --kernel "$$kernel" --slow 8 --memory 2048
 
 check-in-tree: all ## build the transport inside a UCX tree (UCX_SOURCE=unpacked source); slow
 	@scripts/check_in_tree '$(UCX_SOURCE)'

@@ -31,10 +31,13 @@ ok()
 # Conditions for ok().
 not() { ! "$@"; }
 
+# slow SECONDS: prints how many are to be waited where all takes ANGARA_TEST_SLOW times as long.
+slow() { echo $(($1 * ${ANGARA_TEST_SLOW:-1})); }
+
 # wait_until SECONDS CONDITION...
 wait_until()
 {
-    local end=$((SECONDS + $1))
+    local end=$((SECONDS + $(slow "$1")))
     shift
     until "$@"; do
         if ((SECONDS > end)); then

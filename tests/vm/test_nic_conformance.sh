@@ -14,8 +14,6 @@ trap 'rm -f "$output"' EXIT
 shown=("$output")
 export ANGARA_TEST_DEVICE=nic ANGARA_DEVICE=nic CMOCKA_MESSAGE_OUTPUT=TAP
 suite=conformance
-export ANGARA_TEST_SLOW=1
-[[ ! -e /sys/kernel/debug/kmemleak ]] || ANGARA_TEST_SLOW=8 # a debug kernel
 
 if [[ ${1:-} == --uct ]]; then
     suite=uct
@@ -23,7 +21,7 @@ if [[ ${1:-} == --uct ]]; then
 fi
 for program in "$@"; do
     rc=0
-    timeout "$((100 * ANGARA_TEST_SLOW))" "$B/tests/$suite/test_$program" >"$output" 2>&1 || rc=$?
+    timeout "$(slow 100)" "$B/tests/$suite/test_$program" >"$output" 2>&1 || rc=$?
     count=$(grep -c '^ok ' "$output" || true)
     ok "$suite: $program ($count tests)" [ "$rc" == 0 -a "$count" -gt 0 ]
 done

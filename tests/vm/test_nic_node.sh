@@ -29,12 +29,12 @@ ok 'UCX sees the NIC' says 'Device: angara0'
 ok 'and the soft fabric' says 'Device: soft0'
 
 ranks=(-np 4 --host 'vm0:2,vm1:2' -x UCX_TLS=angara -x 'UCX_ANGARA_STATS=/tmp/stats.%p')
-run timeout 150 mpirun "${ranks[@]}" "$B/bench/osu_alltoall" -c -i 5 -x 1 -m 1:65536
+run timeout "$(slow 150)" mpirun "${ranks[@]}" "$B/bench/osu_alltoall" -c -i 5 -x 1 -m 1:65536
 ok 'two ranks on each node talk to all' [ "$rc" == 0 ]
 ok 'all sizes were measured' [ "$(grep -Ec '^[0-9]+ +[0-9.]+' "$output")" == 17 ]
 ok 'by the transport: both ranks of this node' [ \
     "$(awk '$1 == "eager_tx" && $2 > 0' /tmp/stats.* | wc -l)" == 2 ]
-run timeout 100 mpirun -np 2 --host vm0:2 -x UCX_TLS=angara -x UCX_NET_DEVICES=angara0 \
+run timeout "$(slow 100)" mpirun -np 2 --host vm0:2 -x UCX_TLS=angara -x UCX_NET_DEVICES=angara0 \
     "$B/bench/osu_latency" -c -i 5 -x 1 -m 1:64
 ok 'the NIC alone does not reach the own node, which is an error' failed
 ok 'that UCX tells' says 'no .*transport'

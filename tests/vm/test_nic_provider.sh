@@ -40,13 +40,13 @@ chmod 0666 /dev/angara0 /dev/angara_memreg
 run as_nobody "$B/bin/angara_info" --device nic
 ok 'any user can use a NIC that may be opened' [ "$rc" == 0 ]
 
-run timeout 60 "$B/bin/angara_perf" --device nic --iterations 20 --warm-up 5 \
+run timeout "$(slow 60)" "$B/bin/angara_perf" --device nic --iterations 20 --warm-up 5 \
     --check put_lat put_bw offload_put_lat offload_get_bw atomic_lat marker_lat notify_lat
 ok 'angara_perf' [ "$rc" == 0 ]
 
-vm_rsh vm1 "timeout 60 $B/tests/vm/nic_pair 1 10.0.0.1" \
+vm_rsh vm1 "timeout $(slow 60) $B/tests/vm/nic_pair 1 10.0.0.1" \
     >/tmp/vm1.out 2>&1 &
-run timeout 60 "$B/tests/vm/nic_pair" 0 10.0.0.1
+run timeout "$(slow 60)" "$B/tests/vm/nic_pair" 0 10.0.0.1
 wait $! || true # killed as part of the test
 shown=("$output" /tmp/vm1.out)
 ok 'two nodes' [ "$rc" == 0 ]

@@ -31,14 +31,14 @@ as_nobody() { setpriv --reuid 65534 --regid 65534 --clear-groups "$@"; }
 
 # A user with a small limit on locked memory.
 chmod 0666 /dev/angara0 /dev/angara_memreg
-run as_nobody bash -c "ulimit -l 64; exec timeout 60 $B/bin/angara_perf --device nic put_lat"
+run as_nobody bash -c "ulimit -l 64; exec timeout $(slow 60) $B/bin/angara_perf --device nic put_lat"
 ok 'a limit on locked memory is an error' [ "$rc" != 0 ]
 ok 'that names the limit' says 'RLIMIT_MEMLOCK is 64 KiB'
 ok 'and what to do' says 'ulimit -l'
 
 # The device is pulled out under traffic.
-vm_rsh vm1 "timeout 90 $B/tests/vm/nic_pair 1 10.0.0.1 surprise" >/tmp/vm1.out 2>&1 &
-run timeout 90 "$B/tests/vm/nic_pair" 0 10.0.0.1 surprise
+vm_rsh vm1 "timeout $(slow 90) $B/tests/vm/nic_pair 1 10.0.0.1 surprise" >/tmp/vm1.out 2>&1 &
+run timeout "$(slow 90)" "$B/tests/vm/nic_pair" 0 10.0.0.1 surprise
 other=0
 wait $! || other=$?
 shown=("$output" /tmp/vm1.out)
@@ -62,7 +62,7 @@ lose_device()
     : >"$output"
     rm -f /tmp/go && mkfifo /tmp/go
     rc=0
-    env LD_PRELOAD="$preload" UCX_TLS="$2" timeout 60 "$B/tests/vm/ucp_gone" "$1" \
+    env LD_PRELOAD="$preload" UCX_TLS="$2" timeout "$(slow 60)" "$B/tests/vm/ucp_gone" "$1" \
         </tmp/go >>"$output" 2>&1 &
     program=$!
     exec {line}>/tmp/go

@@ -55,7 +55,8 @@ def guest_environment(build, count):
     """What programs of the build need to find its libraries, as scripts/angara_env has it, and Open
     MPI to find the other VMs."""
     names = ("LD_LIBRARY_PATH", "PATH", "OMPI_MCA_mca_base_component_path")
-    environment = {name: value for name, value in os.environ.items() if name in ("PATH", "FLAVOR")}
+    environment = {name: value for name, value in os.environ.items()
+                   if name in ("PATH", "FLAVOR", "ANGARA_TEST_SLOW")}
     environment.update(B=build, PATH="/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin")
     done = subprocess.run(
         ["bash", "-c", 'settings=$("$0") && eval "$settings"; exec env -0',

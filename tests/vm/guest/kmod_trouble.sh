@@ -43,7 +43,7 @@ pinned()
 run_op()
 {
     rc=0
-    timeout 60 "$op" "$@" >"$output" 2>&1 || rc=$?
+    timeout "$(slow 60)" "$op" "$@" >"$output" 2>&1 || rc=$?
 }
 
 # The device starts anew.
