@@ -142,6 +142,8 @@ check: ## set up, build, and run every test layer; the last line counts
 check-fast: ## as check, but only the layers that take seconds
 	@scripts/setup
 	@$(SUB) FLAVOR= tests
+	@$(SUB) FLAVOR=asan tests
+	@$(SUB) FLAVOR=mutants tests
 	@scripts/run_tests -l style -l unit -l conformance -l uct -l kmod
 
 MAKE_KMOD = $(MAKE) -C kmod B='$(abspath $(B))/kmod' DESTDIR='$(DESTDIR)' $(if $(KDIR),KDIR='$(KDIR)')
