@@ -68,6 +68,9 @@ static struct {
     int      stop; /* atomic */
 } field;
 
+/* Held while a new file has a number of its own, and to close all that have one. */
+static pthread_mutex_t numbers = PTHREAD_MUTEX_INITIALIZER;
+
 /* What came of it; shared with the parent. */
 typedef struct {
     unsigned good[CALLS], bad[CALLS], undocumented;
@@ -82,18 +85,20 @@ static int pe_new(int domain)
     return pe_ioctl(domain, 1 << 20, &create) == 0 ? create.fd : -1;
 }
 
+/* No read() may wait: nobody would end it. */
 static int file_open(unsigned kind)
 {
     int domain, fd;
 
     if (kind == MEMREG) {
-        return open("/dev/angara_memreg", O_RDWR | O_CLOEXEC);
+        return open("/dev/angara_memreg", O_RDWR | O_CLOEXEC | O_NONBLOCK);
     }
-    domain = open("/dev/angara0", O_RDWR | O_CLOEXEC);
+    domain = open("/dev/angara0", O_RDWR | O_CLOEXEC | O_NONBLOCK);
     if (kind == DOMAIN || domain < 0) {
         return domain;
     }
     fd = pe_new(domain);
+    MUST(fd < 0 || fcntl(fd, F_SETFL, O_NONBLOCK) == 0);
     close(domain);
     return fd;
 }
@@ -112,12 +117,13 @@ static void *files_shuffle(void *unused)
             dup3(field.files[below(&rng, FILES)], field.files[i], O_CLOEXEC);
             usleep(below(&rng, 200));
         }
-        /* The number may be closed by the other thread before it is used. */
+        pthread_mutex_lock(&numbers);
         fd = file_open(i % KINDS);
         if (fd >= 0) {
             dup3(fd, field.files[i], O_CLOEXEC);
             close(fd);
         }
+        pthread_mutex_unlock(&numbers);
         usleep(below(&rng, 5000));
     }
     return unused;
@@ -269,7 +275,6 @@ static void other_call(rng_t *rng)
         poll(&poll_fd, 1, 0);
         break;
     case 1:
-        fcntl(fd, F_SETFL, O_NONBLOCK);
         if (read(fd, below(rng, 3) ? bytes : (void *)nasty(rng), below(rng, sizeof(bytes))) > 0) {
             return;
         }
@@ -337,7 +342,9 @@ static void calls_child(unsigned count, outcome_t *outcome)
         }
         /* PEs whose number went elsewhere. */
         if (i % 200 == 0) {
+            pthread_mutex_lock(&numbers);
             close_range(24, ~0u, 0);
+            pthread_mutex_unlock(&numbers);
         }
     }
     __atomic_store_n(&field.stop, 1, __ATOMIC_RELAXED);
