@@ -54,21 +54,26 @@ static inline void data_fill(void *data, size_t length, uint64_t key)
     memcpy(bytes + i * sizeof(word), &word, length % sizeof(word));
 }
 
-/** @return where the first byte is that data_fill() writes otherwise; @a length: nowhere. */
+/**
+ * Each byte is read once: what comes too late makes no difference go away.
+ *
+ * @return where the first byte is that data_fill() writes otherwise; @a length: nowhere.
+ */
 static inline size_t data_difference(const void *data, size_t length, uint64_t key)
 {
     const uint8_t *bytes = data;
-    uint64_t       word;
-    size_t         at, size;
+    uint64_t       expected, found;
+    size_t         at, size, i;
 
     for (at = 0; at < length; at += size) {
-        word = data_word(key, at / sizeof(word));
-        size = length - at < sizeof(word) ? length - at : sizeof(word);
-        if (memcmp(bytes + at, &word, size) != 0) {
-            while (bytes[at] == data_byte(key, at)) {
-                ++at;
+        expected = found = data_word(key, at / sizeof(expected));
+        size             = length - at < sizeof(found) ? length - at : sizeof(found);
+        memcpy(&found, bytes + at, size);
+        __asm__ volatile("" : "+r"(found)); /* not to be read again */
+        if (found != expected) {
+            for (i = 0; ((uint8_t *)&found)[i] == ((uint8_t *)&expected)[i]; ++i) {
             }
-            return at;
+            return at + i;
         }
     }
     return length;

@@ -2,7 +2,7 @@
 /* See batch.h. */
 #include "batch.h"
 
-void regions_init(conf_t *t, regions_t *r)
+void batch_regions_init(conf_t *t, regions_t *r)
 {
     unsigned shared = ((const kind_t *)t->arg)->shared, i;
     uint64_t keys[REGIONS];
@@ -16,7 +16,7 @@ void regions_init(conf_t *t, regions_t *r)
     conf_exchange(t, keys, r->keys, sizeof(keys));
 }
 
-void regions_cleanup(conf_t *t, regions_t *r)
+void batch_regions_cleanup(conf_t *t, regions_t *r)
 {
     unsigned i;
 
@@ -27,7 +27,7 @@ void regions_cleanup(conf_t *t, regions_t *r)
     }
 }
 
-void fill_all(conf_mem_t *mems, int value)
+void batch_fill(conf_mem_t *mems, int value)
 {
     unsigned i;
 
@@ -36,7 +36,7 @@ void fill_all(conf_mem_t *mems, int value)
     }
 }
 
-angara_status_t post_batch(conf_t *t, unsigned to, angara_batch_op_t op, const angara_xfer_t *xfers,
+angara_status_t batch_post(conf_t *t, unsigned to, angara_batch_op_t op, const angara_xfer_t *xfers,
                            unsigned count, unsigned *posted_p)
 {
     conf_timer_t    timer = conf_timer();

@@ -21,17 +21,17 @@ typedef struct {
     uint64_t   keys[RANK_MAX][REGIONS];
 } regions_t;
 
-void regions_init(conf_t *t, regions_t *r);
-void regions_cleanup(conf_t *t, regions_t *r);
+void batch_regions_init(conf_t *t, regions_t *r);
+void batch_regions_cleanup(conf_t *t, regions_t *r);
 
 /* Give all bytes of REGIONS regions that value. */
-void fill_all(conf_mem_t *mems, int value);
+void batch_fill(conf_mem_t *mems, int value);
 
 /* Post a batch, what is left of it again while there are no resources. *posted_p: in all. */
-angara_status_t post_batch(conf_t *t, unsigned to, angara_batch_op_t op, const angara_xfer_t *xfers,
+angara_status_t batch_post(conf_t *t, unsigned to, angara_batch_op_t op, const angara_xfer_t *xfers,
                            unsigned count, unsigned *posted_p);
 
 /* Each kind of bad transfer at each of some places of a batch: batch_fault.c. */
-void faults(conf_t *t, angara_batch_op_t op);
+void batch_faults(conf_t *t, angara_batch_op_t op);
 
 #endif

@@ -39,7 +39,7 @@ static void hole_init(conf_t *t, conf_mem_t *mem)
 
 static void faulty_init(conf_t *t, faulty_t *f, angara_batch_op_t op)
 {
-    regions_init(t, &f->r);
+    batch_regions_init(t, &f->r);
     conf_mem_init(t, &f->limited, ((const kind_t *)t->arg)->shared != 0, SIZE,
                   (op == ANGARA_BATCH_PUT) ? ANGARA_ACCESS_REMOTE_READ :
                                              ANGARA_ACCESS_REMOTE_WRITE);
@@ -55,7 +55,7 @@ static void faulty_cleanup(conf_t *t, faulty_t *f)
     conf_mem_cleanup(&f->limited);
     conf_mem_cleanup(&f->hole);
     conf_mem_cleanup(&f->lhole);
-    regions_cleanup(t, &f->r);
+    batch_regions_cleanup(t, &f->r);
 }
 
 /* Eight transfers, number @a at is bad. @return the status that it must have. */
@@ -149,14 +149,14 @@ static void one_fault(conf_t *t, faulty_t *f, angara_batch_op_t op, bad_t bad, u
     angara_status_t status, expected;
     unsigned        posted, i;
 
-    fill_all(dst, GUARD);
+    batch_fill(dst, GUARD);
     for (i = 0; i < BATCH; ++i) {
-        rank_fill(src[i % REGIONS].addr + i * SLOT, LENGTH, seed + i);
+        data_fill(src[i % REGIONS].addr + i * SLOT, LENGTH, seed + i);
     }
     conf_barrier(t);
     if (t->rank == 0) {
         expected = make_faulty(f, bad, at, xfers);
-        status   = post_batch(t, 1, op, xfers, BATCH, &posted);
+        status   = batch_post(t, 1, op, xfers, BATCH, &posted);
         if (local) {
             CHECK_STATUS(status, expected);
             CHECK_EQ(posted, at);
@@ -183,7 +183,7 @@ static void one_fault(conf_t *t, faulty_t *f, angara_batch_op_t op, bad_t bad, u
     conf_barrier(t);
 }
 
-void faults(conf_t *t, angara_batch_op_t op)
+void batch_faults(conf_t *t, angara_batch_op_t op)
 {
     static const unsigned places[] = {0, 1, 5, BATCH - 1};
     /* A system call that reaches a hole gives an error, not a signal; memcheck wouldn't like it. */

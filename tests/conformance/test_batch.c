@@ -86,26 +86,26 @@ static void mixed(conf_t *t)
     regions_t     r;
 
     conf_open(t);
-    regions_init(t, &r);
+    batch_regions_init(t, &r);
     for (round = 0; round < rounds; ++round) {
         draw_plan(&plans, &plan, round);
-        fill_all(r.mem, GUARD);
-        fill_all(r.buf, GUARD);
+        batch_fill(r.mem, GUARD);
+        batch_fill(r.buf, GUARD);
         for (i = 0; i < plan.count; ++i) {
             const transfer_t *transfer = &plan.transfers[i];
 
             if (plan.op == ANGARA_BATCH_GET) {
-                rank_fill(r.mem[transfer->remote].addr + transfer->roffset, transfer->length,
+                data_fill(r.mem[transfer->remote].addr + transfer->roffset, transfer->length,
                           round + i);
             } else {
-                rank_fill(r.buf[transfer->local].addr + transfer->loffset, transfer->length,
+                data_fill(r.buf[transfer->local].addr + transfer->loffset, transfer->length,
                           round + i);
             }
         }
         conf_barrier(t);
         if (t->rank == 0) {
             make_xfers(&r, to, &plan, xfers);
-            CHECK_OK(post_batch(t, to, plan.op, xfers, plan.count, &posted));
+            CHECK_OK(batch_post(t, to, plan.op, xfers, plan.count, &posted));
             CHECK_EQ(posted, plan.count);
             conf_marker(t, to);
         }
@@ -123,7 +123,7 @@ static void mixed(conf_t *t)
         }
         conf_barrier(t);
     }
-    regions_cleanup(t, &r);
+    batch_regions_cleanup(t, &r);
     conf_close(t);
 }
 
@@ -137,7 +137,7 @@ static void counters(conf_t *t)
     regions_t         r;
 
     conf_open(t);
-    regions_init(t, &r);
+    batch_regions_init(t, &r);
     if (t->rank == 0) {
         for (i = 0; i < SLOTS; ++i) {
             xfers[i] = (angara_xfer_t){r.buf[i % REGIONS].mr, r.buf[i % REGIONS].addr + i * SLOT,
@@ -146,7 +146,7 @@ static void counters(conf_t *t)
         }
         for (op = ANGARA_BATCH_PUT; op <= ANGARA_BATCH_GET; ++op) {
             angara_pe_counters(t->pe, &before);
-            CHECK_OK(post_batch(t, 1, (angara_batch_op_t)op, xfers, SLOTS, &posted));
+            CHECK_OK(batch_post(t, 1, (angara_batch_op_t)op, xfers, SLOTS, &posted));
             conf_marker(t, 1);
             angara_pe_counters(t->pe, &after);
             CHECK_EQ(after.offload_puts - before.offload_puts, op == ANGARA_BATCH_PUT ? SLOTS : 0);
@@ -156,7 +156,7 @@ static void counters(conf_t *t)
             CHECK_EQ(after.faults, before.faults);
         }
     }
-    regions_cleanup(t, &r);
+    batch_regions_cleanup(t, &r);
     conf_close(t);
 }
 
@@ -169,7 +169,7 @@ static void arguments(conf_t *t)
     regions_t     r;
 
     conf_open(t);
-    regions_init(t, &r);
+    batch_regions_init(t, &r);
     memset(r.mem[0].addr, GUARD, SIZE);
     conf_barrier(t);
     if (t->rank == 0) {
@@ -211,7 +211,7 @@ static void arguments(conf_t *t)
     for (i = 0; i < SIZE; ++i) {
         CHECK(r.mem[0].addr[i] == GUARD);
     }
-    regions_cleanup(t, &r);
+    batch_regions_cleanup(t, &r);
     conf_close(t);
 }
 
@@ -219,12 +219,12 @@ static void arguments(conf_t *t)
 
 static void put_faults(conf_t *t)
 {
-    faults(t, ANGARA_BATCH_PUT);
+    batch_faults(t, ANGARA_BATCH_PUT);
 }
 
 static void get_faults(conf_t *t)
 {
-    faults(t, ANGARA_BATCH_GET);
+    batch_faults(t, ANGARA_BATCH_GET);
 }
 
 /* ---- deregistration ------------------------------------------------------------------------- */
@@ -253,7 +253,7 @@ static void batches_until_gone(conf_t *t, regions_t *r, angara_batch_op_t op, un
         if (op == ANGARA_BATCH_GET) {
             xfers[0].length = xfers[SLOTS / 2].length = (n % 2) ? WORD : SLOT;
         }
-        status = post_batch(t, 0, op, xfers, SLOTS, &posted);
+        status = batch_post(t, 0, op, xfers, SLOTS, &posted);
         if (n == 0) {
             conf_send(t, 0, "r", 1);
         }
@@ -298,8 +298,8 @@ static void deregister_waits(conf_t *t)
         unsigned          victim = round / 2 % REGIONS;
         conf_mem_t       *mem    = &r.mem[victim];
 
-        regions_init(t, &r);
-        fill_all(r.mem, 0x44);
+        batch_regions_init(t, &r);
+        batch_fill(r.mem, 0x44);
         conf_barrier(t);
         if (t->rank == 1) {
             batches_until_gone(t, &r, op, victim);
@@ -318,7 +318,7 @@ static void deregister_waits(conf_t *t)
             }
             CHECK_OK(angara_mr_register(t->dom, mem->addr, SIZE, 0, &mem->mr));
         }
-        regions_cleanup(t, &r);
+        batch_regions_cleanup(t, &r);
     }
     conf_close(t);
 }

@@ -209,7 +209,7 @@ static void headless_traffic(conf_t *t)
     for (round = 0; round < 4; ++round) {
         conf_mem_init(t, &mem, kind->shared, WAIT_LENGTH, ANGARA_ACCESS_ALL);
         conf_mem_exchange(t, &mem, keys);
-        rank_fill(buf.addr, 100000, me + round);
+        data_fill(buf.addr, 100000, me + round);
         POST_OK(t, angara_offload_put(t->peer[other], buf.mr, buf.addr, keys[other], 64, 100000));
         POST_OK(t, angara_atomic(t->peer[other], ANGARA_ATOMIC_ADD, 8, 5, 0, keys[other], 0, NULL,
                                  NULL));

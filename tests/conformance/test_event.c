@@ -23,7 +23,7 @@ static void record_init(record_t *record, unsigned rank, unsigned n)
 {
     record->rank   = rank;
     record->number = n;
-    rank_fill(record->data, sizeof(record->data), rank * 1000 + n);
+    data_fill(record->data, sizeof(record->data), rank * 1000 + n);
 }
 
 /* Several senders flood a small ring; every record arrives once, whole, in its sender's order. */

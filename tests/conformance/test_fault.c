@@ -271,7 +271,7 @@ static void fault_in_stream(conf_t *t)
     conf_open(t);
     regions_init(t, &r);
     if (t->rank == 0) {
-        rank_fill(r.buf.addr, 1000, 9);
+        data_fill(r.buf.addr, 1000, 9);
         POST_OK(t, angara_offload_put(t->peer[1], r.buf.mr, r.buf.addr, r.all_keys[1], 0, 1000));
         conf_marker(t, 1);
         status = CONF_POST(

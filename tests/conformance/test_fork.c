@@ -42,7 +42,7 @@ static void traffic(conf_t *t, regions_t *r, unsigned seed)
     unsigned       other = 1 - t->rank;
     angara_event_t event;
 
-    rank_fill(r->buf.addr, 30000, seed + t->rank);
+    data_fill(r->buf.addr, 30000, seed + t->rank);
     POST_OK(t, angara_put_flag(t->peer[other], 8, r->buf.addr, 1000, 0, seed));
     POST_OK(t,
             angara_offload_put(t->peer[other], r->buf.mr, r->buf.addr, r->keys[other], 64, 30000));
@@ -275,7 +275,7 @@ static void child_own(conf_t *t, const regions_t *r)
     conf_mem_init(&own, &buf, 0, SIZE, ANGARA_ACCESS_LOCAL_WRITE);
     for (i = 0; i < 2; ++i) {
         CHECK_OK(angara_peer_connect(own.pe, &t->addr[i], &own.peer[i]));
-        rank_fill(buf.addr, 40000, 50 + i);
+        data_fill(buf.addr, 40000, 50 + i);
         POST_OK(&own, angara_put_flag(own.peer[i], 8192, buf.addr, 1000, 4096, 50 + i));
         POST_OK(&own, angara_offload_put(own.peer[i], buf.mr, buf.addr, r->keys[i], 1024, 40000));
         POST_OK(&own, angara_atomic(own.peer[i], ANGARA_ATOMIC_ADD, 4, 7, 0, r->keys[i], 8, buf.mr,

@@ -234,7 +234,7 @@ static void stopped_peer(conf_t *t)
     conf_open(t);
     conf_mem_init(t, &mem, kind->shared, 100000, ANGARA_ACCESS_ALL);
     conf_mem_init(t, &buf, 0, 100000, ANGARA_ACCESS_LOCAL_WRITE);
-    rank_fill(mem.addr, mem.length, t->rank);
+    data_fill(mem.addr, mem.length, t->rank);
     conf_mem_exchange(t, &mem, keys);
     if (t->rank == 0) {
         CHECK(kill(t->pid[1], SIGSTOP) == 0);

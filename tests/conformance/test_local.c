@@ -88,7 +88,7 @@ static void transfers(conf_t *t)
         size_t   put  = (size < side->attr.put_max) ? size : side->attr.put_max;
 
         memset(dst, 0, 8 + size);
-        rank_fill(src, size, n);
+        data_fill(src, size, n);
         POST_OK(side, angara_put_flag(side->peer[to], 8, src, put, 0, n));
         POST_OK(side, angara_offload_put(side->peer[to], pair.mem[from].mr, src, key, 8, size));
         POST_OK(side, angara_atomic(side->peer[to], ANGARA_ATOMIC_ADD, 8, n, 0, key, 0,

@@ -72,7 +72,7 @@ static void put_sizes(conf_t *t)
         }
         conf_barrier(t);
         if (t->rank == 0) {
-            rank_fill(r.buf.addr + local, sizes[n], n);
+            data_fill(r.buf.addr + local, sizes[n], n);
             POST_OK(t, angara_offload_put(t->peer[1], r.buf.mr, r.buf.addr + local, r.keys[1],
                                           remote, sizes[n]));
             conf_marker(t, 1);
@@ -101,7 +101,7 @@ static void get_sizes(conf_t *t)
         local  = (sizes[n] == REGION) ? GUARD : GUARD + (n * 3) % 16;
         remote = (remote + sizes[n] > REGION + GUARD) ? 0 : remote;
         if (t->rank == 1) {
-            rank_fill(r.mem.addr + remote, sizes[n], n);
+            data_fill(r.mem.addr + remote, sizes[n], n);
         } else {
             memset(r.buf.addr, 0x33, local + sizes[n] + GUARD);
         }
@@ -133,7 +133,7 @@ static void storm(conf_t *t)
     for (round = 0; round < rounds; ++round) {
         for (i = 0; i < batch; ++i) {
             at = (size_t)i * 2 * piece;
-            rank_fill(r.buf.addr + at, piece, round * 100 + i);
+            data_fill(r.buf.addr + at, piece, round * 100 + i);
             POST_OK(t, angara_offload_put(t->peer[to], r.buf.mr, r.buf.addr + at, r.keys[to], at,
                                           piece));
             /* Read back what was just written: ring order to one destination. */
@@ -172,7 +172,7 @@ static void put_inline(conf_t *t)
         }
         conf_barrier(t);
         if (t->rank == 0) {
-            rank_fill(src, length, length);
+            data_fill(src, length, length);
             POST_OK(t, angara_offload_put_inline(t->peer[1], src, r.keys[1], GUARD + length % 8,
                                                  length));
             memset(src, 0xdd, length);
@@ -220,7 +220,7 @@ static void own_pe(conf_t *t)
 
     conf_open(t);
     regions_init(t, &r);
-    rank_fill(r.buf.addr, 10001, 5);
+    data_fill(r.buf.addr, 10001, 5);
     POST_OK(t, angara_offload_put(t->peer[me], r.buf.mr, r.buf.addr, r.keys[me], 3, 10001));
     POST_OK(t, angara_offload_get(t->peer[me], r.buf.mr, r.buf.addr + 20000, r.keys[me], 3, 10001));
     POST_OK(t, angara_put_flag(t->peer[me], 8, r.buf.addr, 1000, 0, 77));

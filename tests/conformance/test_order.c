@@ -60,8 +60,8 @@ static void ring_order(conf_t *t)
         uint8_t flag = (uint8_t)n;
 
         if (t->rank == 0) {
-            rank_fill(r.buf.addr, PIECE, n);
-            rank_fill(r.buf.addr + PIECE, PIECE, n + 1000);
+            data_fill(r.buf.addr, PIECE, n);
+            data_fill(r.buf.addr + PIECE, PIECE, n + 1000);
             POST_OK(t,
                     angara_offload_put(t->peer[1], r.buf.mr, r.buf.addr, r.keys[1], DATA, PIECE));
             POST_OK(t, angara_offload_put_inline(t->peer[1], &flag, r.keys[1], 0, 1));
@@ -99,7 +99,7 @@ static void ring_after_window(conf_t *t)
 
         size = 1 + (n * 97) % ((t->attr.put_max < 9000) ? t->attr.put_max : 9000);
         if (t->rank == 0) {
-            rank_fill(r.buf.addr, size, n);
+            data_fill(r.buf.addr, size, n);
             POST_OK(t, angara_put(t->peer[1], 128, r.buf.addr, size));
             POST_OK(t, angara_put_u64(t->peer[1], 0, n));
             POST_OK(t, angara_put_flag(t->peer[1], 16384, r.buf.addr, size, 64, n));
@@ -133,7 +133,7 @@ static void gets_in_order(conf_t *t)
     regions_init(t, &r);
     for (n = 1; n <= rounds; ++n) {
         if (t->rank == 1) {
-            rank_fill(r.mem.addr + DATA, 4 * PIECE, n);
+            data_fill(r.mem.addr + DATA, 4 * PIECE, n);
             r.mem.addr[0] = (char)n;
         }
         conf_barrier(t);
@@ -176,7 +176,7 @@ static void marker_covers(conf_t *t)
             conf_barrier(t);
         } else {
             conf_barrier(t);
-            rank_fill(r.buf.addr, PIECE, n);
+            data_fill(r.buf.addr, PIECE, n);
             for (i = 0; i < pieces; ++i) {
                 POST_OK(t, angara_put(t->peer[1], 1 + i * 3000, r.buf.addr, piece));
                 POST_OK(t, angara_offload_put(t->peer[1], r.buf.mr, r.buf.addr, r.keys[1],
@@ -221,7 +221,7 @@ static void marker_batches(conf_t *t)
     for (n = 1; n <= rounds; ++n) {
         if (t->rank == 1) {
             for (i = 0; i < 8; ++i) {
-                rank_fill(r.mem.addr + DATA + i * 2000, 2000, n * 10 + i);
+                data_fill(r.mem.addr + DATA + i * 2000, 2000, n * 10 + i);
             }
         }
         conf_barrier(t);
@@ -305,7 +305,7 @@ static void after_marker(conf_t *t)
     flag = (uint64_t *)(void *)t->window;
     for (n = 1; n <= rounds; ++n) {
         if (t->rank == 0) {
-            rank_fill(r.buf.addr, PIECE, n);
+            data_fill(r.buf.addr, PIECE, n);
             POST_OK(t,
                     angara_offload_put(t->peer[1], r.buf.mr, r.buf.addr, r.keys[1], DATA, PIECE));
             conf_marker(t, 1);
@@ -334,7 +334,7 @@ static void marker_self(conf_t *t)
     for (n = 1; n <= rounds; ++n) {
         if (t->rank == 0) {
             for (i = 1; i < t->nranks; ++i) {
-                rank_fill(r.buf.addr + i * SELF_PIECE, SELF_PIECE, n + i);
+                data_fill(r.buf.addr + i * SELF_PIECE, SELF_PIECE, n + i);
                 POST_OK(t, angara_offload_put(t->peer[i], r.buf.mr, r.buf.addr + i * SELF_PIECE,
                                               r.keys[i], DATA, SELF_PIECE));
             }

@@ -53,11 +53,11 @@ static void flagged_send(conf_t *t, unsigned to, unsigned n, char *buffer, int i
               n < SLOTS + __atomic_load_n((uint64_t *)(t->window + CREDIT_OFF), __ATOMIC_ACQUIRE));
     if (in_place) {
         p = angara_put_begin(t->peer[to], message_offset(n), size, buffer);
-        rank_fill(p, size, n);
+        data_fill(p, size, n);
         POST_OK(t, angara_put_commit(t->peer[to], p, message_offset(n), size,
                                      message_flag_offset(n), n + 1));
     } else {
-        rank_fill(buffer, size, n);
+        data_fill(buffer, size, n);
         POST_OK(t, angara_put_flag(t->peer[to], message_offset(n), buffer, size,
                                    message_flag_offset(n), n + 1));
         memset(buffer, 0xdd, size); /* the source is ours again */
@@ -185,7 +185,7 @@ static void plain(conf_t *t)
     conf_barrier(t);
     for (n = 0; (n < sizeof(sizes) / sizeof(sizes[0])) && (sizes[n] <= t->attr.put_max); ++n) {
         if (t->rank == 0) {
-            rank_fill(buffer, sizes[n], n);
+            data_fill(buffer, sizes[n], n);
             POST_OK(t, angara_put(t->peer[1], offset + n % 8, buffer, sizes[n]));
             memset(buffer, 0xdd, sizes[n]);
             conf_marker(t, 1);
@@ -259,7 +259,7 @@ static void commit(conf_t *t)
     CHECK_STATUS(angara_pe_window_commit(t->pe, 0, size + 1), ANGARA_ERR_BOUNDS);
     CHECK_STATUS(angara_pe_window_commit(t->pe, 4096, SIZE_MAX - 100), ANGARA_ERR_BOUNDS);
     length = (t->attr.put_max < sizeof(buffer)) ? t->attr.put_max : sizeof(buffer);
-    rank_fill(buffer, length, 1);
+    data_fill(buffer, length, 1);
     if (t->rank == 0) {
         /* A provider may refuse it or let it fall on the floor, but nobody crashes. */
         status = CONF_POST(t, angara_put(t->peer[1], 4u << 20, buffer, length));

@@ -5,6 +5,7 @@
  * after a reset the same node works. Arguments: rounds of each fuzzer, first seed; chaos by
  * EMU_CHAOS.
  */
+#include "../common/data.h"
 #include "guest_net.h"
 
 #include <setjmp.h>
@@ -162,10 +163,7 @@ static void test_shrunk_ram(void **state)
 
 static uint64_t draw(uint64_t below)
 {
-    seed ^= seed >> 12;
-    seed ^= seed << 25;
-    seed ^= seed >> 27;
-    return (seed * 0x2545f4914f6cdd1dull >> 16) % below;
+    return (random_next(&seed) >> 16) % below;
 }
 
 /* Numbers that break things. */
@@ -393,7 +391,6 @@ static void run_fuzzer(void (*fuzzer)(net_t *net))
     bystanders_start(&net, &third, &other);
     mark = net.guests[0].ram_used;
     for (unsigned i = 0; i < rounds; ++i) {
-        seed = seed * 6364136223846793005ull + 1 + i;
         fresh_victim(&net, mark);
         if (fuzzer == fuzz_tables) {
             pe_pair(&net.c, 0, &net.a);

@@ -100,7 +100,7 @@ static void am_send(ut_t *t, uct_ep_h ep, const am_item_t *item, const uct_iface
     uint64_t  header;
     size_t    count;
 
-    rank_fill(am_buffer, item->length, item->seed);
+    data_fill(am_buffer, item->length, item->seed);
     switch (item->kind) {
     case AM_SHORT:
         memcpy(&header, am_buffer, sizeof(header));

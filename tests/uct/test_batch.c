@@ -291,7 +291,7 @@ static void fence_waiting(ut_t *t)
             bt.used = 0;
             for (i = 0; i < PUTS; ++i) {
                 bt_next(&bt, 1, 0, 1 + ut_random(t) % 3000)->seed = round * PUTS + i;
-                rank_fill(bt.near.addr + bt_ops[i].offset, bt_ops[i].length, bt_ops[i].seed);
+                data_fill(bt.near.addr + bt_ops[i].offset, bt_ops[i].length, bt_ops[i].seed);
                 bt_post(&bt_ops[i]);
             }
             CHECK_OK(round % 2 ? uct_ep_fence(t->ep[1], 0) : uct_iface_fence(t->main.iface, 0));

@@ -128,7 +128,7 @@ static void put_zcopy_done(ut_t *t)
         iov.length = co_length(t);
         iov.memh   = co.near.memh;
         offset     = (i % CO_BLOCKS) * CO_BLOCK;
-        rank_fill(iov.buffer, iov.length, i);
+        data_fill(iov.buffer, iov.length, i);
         COMPLETE_OK(
             t, &comp,
             uct_ep_put_zcopy(co.ep, &iov, 1, co_addr(&co, offset), co_key(&co), &comp.super));
@@ -204,7 +204,7 @@ static void put_flushed(ut_t *t)
     for (i = 1; (t->rank == 0) && (i <= rounds); ++i) {
         offset = (i % CO_BLOCKS) * CO_BLOCK + i % 64;
         length = 1 + ut_random(t) % ucs_min(t->main.attr.cap.put.max_short, (size_t)1024);
-        rank_fill(co.near.addr, length, i);
+        data_fill(co.near.addr, length, i);
         co_put_any(&co, i, co.near.addr, length, offset);
         co_flush_any(&co, i / 3);
         memset(co.near.addr, 0xee, length);
@@ -256,7 +256,7 @@ static void co_pipe_round(co_t *co, co_pipe_t *pipes, unsigned round)
         pipes[i].co              = co;
         pipes[i].number          = i;
         pipes[i].seed            = (uint64_t)round * PIPE_DEPTH + i + 1;
-        rank_fill(co->near.addr + i * CO_BLOCK, PIPE_LENGTH, pipes[i].seed);
+        data_fill(co->near.addr + i * CO_BLOCK, PIPE_LENGTH, pipes[i].seed);
         co_put_any(co, round + i, co->near.addr + i * CO_BLOCK, PIPE_LENGTH, i * CO_BLOCK);
         status = UT_POST(t, uct_ep_flush(co->ep, 0, &pipes[i].comp.super));
         if (status == UCS_OK) {
@@ -304,7 +304,7 @@ static void get_zcopy_done(ut_t *t)
 
     co_init(&co, t);
     for (block = 0; block < CO_BLOCKS; ++block) {
-        rank_fill(co.far.addr + block * CO_BLOCK, CO_BLOCK, block);
+        data_fill(co.far.addr + block * CO_BLOCK, CO_BLOCK, block);
     }
     ut_barrier(t);
     for (i = 0; (t->rank == 0) && (i < rounds); ++i) {
@@ -342,7 +342,7 @@ static void shared_completion(ut_t *t)
         for (i = 0; i < OPS; ++i) {
             iov.buffer = co.near.addr + i * CO_BLOCK;
             iov.memh   = co.near.memh;
-            rank_fill(iov.buffer, iov.length, round + i);
+            data_fill(iov.buffer, iov.length, round + i);
             status = UT_POST(t, uct_ep_put_zcopy(co.ep, &iov, 1, co_addr(&co, i * CO_BLOCK),
                                                  co_key(&co), &comp.super));
             if (status == UCS_OK) {
@@ -420,7 +420,7 @@ static void fence_put_am(ut_t *t)
         if ((i % 16 == 0) && (i >= 32)) {
             CHECK_EQ(ut_recv_word(t, 1), 16 * ++acks);
         }
-        rank_fill(co.near.addr + order.offset, order.length, i);
+        data_fill(co.near.addr + order.offset, order.length, i);
         co_put_any(&co, i, co.near.addr + order.offset, order.length, order.offset);
         co_fence_any(&co, i / 3);
         POST_OK(t, uct_ep_am_short(co.ep, CO_AM, order.offset, &order.length,
@@ -462,7 +462,7 @@ static void fence_put_put(ut_t *t)
     for (i = 1; i <= rounds; ++i) {
         if (t->rank == 0) {
             value = i;
-            rank_fill(co.near.addr, 700, i);
+            data_fill(co.near.addr, 700, i);
             co_put_any(&co, i, co.near.addr, 700, 0);
             co_fence_any(&co, i);
             POST_OK(t, uct_ep_put_short(co.ep, &value, sizeof(value), remotes[1].addr,

@@ -57,7 +57,7 @@ static ucs_status_t flow_send(ut_t *t, uct_ep_h ep, uint64_t number)
     uint64_t header = flow_header(t->rank, number);
     char     payload[FLOW_PAYLOAD];
 
-    rank_fill(payload, sizeof(payload), header);
+    data_fill(payload, sizeof(payload), header);
     return uct_ep_am_short(ep, FLOW_ID, header, payload, sizeof(payload));
 }
 
@@ -401,7 +401,7 @@ static void rma_flood(ut_t *t)
     ut_mem_exchange(t, &mem, remotes);
     slots = mem.length / LENGTH;
     for (i = 0; (t->rank == 0) && (i < count); ++i) {
-        rank_fill(buffer, LENGTH, i);
+        data_fill(buffer, LENGTH, i);
         for (;;) {
             length = uct_ep_put_bcopy(t->ep[1], ut_pack, &pack,
                                       remotes[1].addr + (i % slots) * LENGTH, remotes[1].key.rkey);

@@ -80,7 +80,7 @@ static void flush_covers_messages(ut_t *t)
             for (i = 0; i < count; ++i) {
                 pack.length = ut_random(t) %
                               (i % 4 ? 60 : ucs_min(sizeof(data), t->main.attr.cap.am.max_bcopy));
-                rank_fill(data, pack.length, sent++);
+                data_fill(data, pack.length, sent++);
                 CHECK_EQ(UT_POST(t, uct_ep_am_bcopy(t->ep[1], FL_AM, ut_pack, &pack, 0)),
                          pack.length);
             }
@@ -252,7 +252,7 @@ static void slots_run_out(ut_t *t)
     fl_t             fl;
 
     fl_init(&fl, t);
-    rank_fill(fl.mem.addr, 4096, 7);
+    data_fill(fl.mem.addr, 4096, 7);
     ut_mem_init(t, &near, UT_MEM_PRIVATE, 4096);
     ut_barrier(t);
     if (t->rank == 0) {
@@ -385,7 +385,7 @@ static void flush_cancel(ut_t *t)
     source = near.addr;
     for (round = 0; round < rounds; ++round) {
         if (t->rank == 0) {
-            rank_fill(source, LENGTH, round);
+            data_fill(source, LENGTH, round);
             iov.buffer = source;
             iov.memh   = near.memh;
             ut_comp_init(&put, 1);

@@ -91,7 +91,7 @@ static void ro_remote(ut_t *t, char *pages, uct_mem_h memh, uint64_t seed, int w
             uct_ep_get_zcopy(t->ep[1], &iov, 1, remotes[1].addr, remotes[1].key.rkey, &comp.super));
         CHECK_DATA(buffer.addr, RO_SIZE, seed);
         if (writable) {
-            rank_fill(buffer.addr, RO_SIZE, seed + 1);
+            data_fill(buffer.addr, RO_SIZE, seed + 1);
             COMPLETE_OK(t, &comp,
                         uct_ep_put_zcopy(t->ep[1], &iov, 1, remotes[1].addr, remotes[1].key.rkey,
                                          &comp.super));
@@ -145,7 +145,7 @@ static void read_only(ut_t *t)
         int writable = (i % 2 == 0);
 
         ro_protect(p, 1);
-        rank_fill(p, RO_SIZE, 10 * i);
+        data_fill(p, RO_SIZE, 10 * i);
         if (t->rank == 1) {
             ro_protect(p, writable);
         }
@@ -174,11 +174,11 @@ static void destination(ut_t *t)
     setenv("UCX_ANGARA_RCACHE", t->arg, 1);
     ut_open(t);
     ut_mem_init(t, &mem, UT_MEM_PRIVATE, RO_SIZE);
-    rank_fill(mem.addr, RO_SIZE, 7 + (unsigned)t->rank);
+    data_fill(mem.addr, RO_SIZE, 7 + (unsigned)t->rank);
     ut_mem_exchange(t, &mem, remotes);
     if (t->rank == 1) {
         iov.buffer = ro_map(RO_SIZE);
-        rank_fill(iov.buffer, RO_SIZE, 99);
+        data_fill(iov.buffer, RO_SIZE, 99);
         ro_protect(iov.buffer, 0);
         CHECK_OK(uct_md_mem_reg(t->md, iov.buffer, RO_SIZE, UCT_MD_MEM_ACCESS_RMA, &iov.memh));
         for (i = 0; i < 3; ++i) {

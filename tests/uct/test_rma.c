@@ -150,7 +150,7 @@ static void rma_put(rma_t *rma, rma_kind_t kind, size_t length, size_t source, s
     ut_comp_t comp;
     size_t    count;
 
-    rank_fill(buffer, length, ++rma->seed);
+    data_fill(buffer, length, ++rma->seed);
     if (kind == RMA_SHORT) {
         POST_OK(rma->t, uct_ep_put_short(rma->ep, buffer, (unsigned)length, rma_addr(rma, target),
                                          rma_key(rma)));
@@ -267,7 +267,7 @@ static void rma_get(rma_t *rma, rma_kind_t kind, size_t length, size_t dest, siz
                                      &comp.super));
     }
     for (i = 0; i < length; ++i) {
-        if ((unsigned char)buffer[i] != rank_pattern(source + i, 77)) {
+        if ((unsigned char)buffer[i] != data_byte(77, source + i)) {
             rank_fail(__FILE__, __LINE__, "get %d of %zu bytes: byte %zu is wrong", (int)kind,
                       length, i);
         }
@@ -285,7 +285,7 @@ static void rma_get_sizes(ut_t *t, rma_kind_t kind)
     rma_t    rma;
 
     rma_init(&rma, t);
-    rank_fill(rma.far.addr, RMA_MEMORY, 77);
+    data_fill(rma.far.addr, RMA_MEMORY, 77);
     ut_barrier(t);
     if (t->rank == 0) {
         count = ut_sizes(rma_max(&rma, kind, 1), sizes);
@@ -333,7 +333,7 @@ static void rma_mix_post(rma_t *rma, unsigned i, size_t length, ut_comp_t *comp,
 
     ut_comp_init(comp, 1);
     if (i % 2 == 0) {
-        rank_fill(buffer, length, i);
+        data_fill(buffer, length, i);
         status = UT_POST(rma->t,
                          uct_ep_put_zcopy(rma->ep, &iov, 1, addr, rma_key(rma), &comp->super));
     } else {
@@ -400,7 +400,7 @@ static void rma_mix(ut_t *t)
     for (round = 0; round < rounds; ++round) {
         memset(rma.far.addr, 0x55, RMA_MEMORY);
         for (i = 1; i < MIX_BLOCKS; i += 2) {
-            rank_fill(rma.far.addr + i * (size_t)MIX_BLOCK, MIX_BLOCK, i);
+            data_fill(rma.far.addr + i * (size_t)MIX_BLOCK, MIX_BLOCK, i);
         }
         ut_barrier(t);
         if (t->rank == 0) {
@@ -467,13 +467,13 @@ static void rma_iov_refused(ut_t *t)
     rma_init(&rma, t);
     CHECK(rma.iface->attr.cap.put.max_iov >= PIECES);
     for (i = OPS / 2; i < OPS; ++i) {
-        rank_fill(rma.far.addr + i * BLOCK, length, i);
+        data_fill(rma.far.addr + i * BLOCK, length, i);
     }
     ut_barrier(t);
     for (i = 0; (t->rank == 0) && (i < OPS); ++i) { /* half of them puts, then gets */
         char *buffer = rma.near.addr + i * BLOCK;
 
-        rank_fill(buffer, length, i < OPS / 2 ? i : i + 1);
+        data_fill(buffer, length, i < OPS / 2 ? i : i + 1);
         ut_iov_cut(t, buffer, length, rma.near.memh, iov, PIECES);
         ut_comp_init(&comps[i], 1);
         status = (i < OPS / 2 ? uct_ep_put_zcopy : uct_ep_get_zcopy)(

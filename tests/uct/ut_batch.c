@@ -58,7 +58,7 @@ bt_op_t *bt_next(bt_t *bt, unsigned rank, int is_get, size_t length)
     op->seed            = ++bt->nops;
     bt->used += length;
     if (!is_get) {
-        rank_fill(bt->near.addr + op->offset, length, op->seed);
+        data_fill(bt->near.addr + op->offset, length, op->seed);
     }
     return op;
 }
@@ -156,7 +156,7 @@ void bt_serve(bt_t *bt)
             }
             break;
         case BT_FILL:
-            rank_fill(bt->far.addr + order.offset, order.length, order.seed);
+            data_fill(bt->far.addr + order.offset, order.length, order.seed);
             break;
         default:
             return;

@@ -6,6 +6,8 @@
  */
 #include "kmod_test.h"
 
+#include "../../common/data.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -19,14 +21,6 @@
 #define EXT4_IMAGE "/tmp/ext4.image"
 #define EXT4_DIR   "/tmp/ext4"
 
-static void fill(char *at, size_t length, unsigned seed)
-{
-    for (size_t i = 0; i < length; ++i) {
-        seed  = seed * 1103515245 + 12345;
-        at[i] = (char)(seed >> 16);
-    }
-}
-
 /* All bytes to the far side and back, with what lies around left alone. */
 static void size_case(sides_t *s, size_t skew, size_t length)
 {
@@ -36,7 +30,7 @@ static void size_case(sides_t *s, size_t skew, size_t length)
     char                    *base = pages_map(pages), *at = base + PAGE + skew;
     int                      good, edges                  = 1;
 
-    fill(bytes, length, (unsigned)(length + skew));
+    data_fill(bytes, length, length + skew);
     memset(base, 0x5a, pages * PAGE);
     MUST(far_reg(s, at, length, ALL, &reg) == 0);
     good = far_write(s, reg.key, 0, bytes, length) && memcmp(at, bytes, length) == 0 &&

@@ -51,7 +51,7 @@ static void windows(conf_t *t, regions_t *r)
 
     for (n = 1; n <= 300; ++n) {
         size = (n * 1237) % t->attr.put_max;
-        rank_fill(r->buf.addr, size, n + t->rank);
+        data_fill(r->buf.addr, size, n + t->rank);
         POST_OK(t, angara_put_flag(t->peer[other], 64, r->buf.addr, size, 0, n));
         CONF_WAIT(t, word_at(t->window) == n);
         CHECK_DATA(t->window + 64, size, n + other);
@@ -64,7 +64,7 @@ static void offload(conf_t *t, regions_t *r)
     unsigned      other = 1 - t->rank, n, posted;
     angara_xfer_t xfers[8];
 
-    rank_fill(r->buf.addr, REGION / 2, 7 + t->rank);
+    data_fill(r->buf.addr, REGION / 2, 7 + t->rank);
     POST_OK(t, angara_offload_put(t->peer[other], r->buf.mr, r->buf.addr, r->keys[other], 0,
                                   REGION / 2));
     POST_OK(t, angara_offload_get(t->peer[other], r->buf.mr, r->buf.addr + REGION / 2,
@@ -75,7 +75,7 @@ static void offload(conf_t *t, regions_t *r)
     CHECK_DATA(r->mem.addr, REGION / 2, 7 + other);
     conf_barrier(t); /* it has been looked at */
     for (n = 0; n < 8; ++n) {
-        rank_fill(r->buf.addr + n * 10000, 9999, n + t->rank);
+        data_fill(r->buf.addr + n * 10000, 9999, n + t->rank);
         xfers[n] = (angara_xfer_t){r->buf.mr, r->buf.addr + n * 10000, r->keys[other], n * 10000,
                                    9999};
     }
