@@ -69,12 +69,18 @@ angara_status_t angara_close(angara_domain_h dom)
 
 typedef enum { STALE_UNMAP, STALE_REMAP, STALE_DONTNEED, STALE_WAYS } stale_way_t;
 
+/*
+ * Where nobody who maps something anywhere gets it: other threads must not take a place that is
+ * unmapped for a moment.
+ */
 static void *stale_map(void)
 {
-    void *p = (void *)syscall(SYS_mmap, NULL, STALE_SIZE, PROT_READ | PROT_WRITE,
-                              MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    static uintptr_t next = 1ull << 45;
+    void            *p    = (void *)syscall(SYS_mmap, next, STALE_SIZE, PROT_READ | PROT_WRITE,
+                                            MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
     CHECK(p != MAP_FAILED);
+    next += 2 * STALE_SIZE;
     return p;
 }
 
@@ -128,7 +134,7 @@ static void stale_serve(ut_t *t)
         COMPLETE_OK(t, &comp,
                     uct_ep_get_zcopy(t->ep[1], &iov, 1, ask.address, key.rkey, &comp.super));
         ut_send_word(t, 1, (uint64_t)rank_matches(buffer, STALE_SIZE, ask.seed));
-        rank_fill(buffer, STALE_SIZE, ask.seed + 1);
+        data_fill(buffer, STALE_SIZE, ask.seed + 1);
         COMPLETE_OK(t, &comp,
                     uct_ep_put_zcopy(t->ep[1], &iov, 1, ask.address, key.rkey, &comp.super));
         ut_send_word(t, 1, 0);
@@ -144,7 +150,7 @@ static void stale_check(ut_t *t, const uct_angara_packed_rkey_t *packed, char *a
 {
     stale_ask_t ask = {*packed, (uintptr_t)address, seed};
 
-    rank_fill(address, STALE_SIZE, seed);
+    data_fill(address, STALE_SIZE, seed);
     ut_send(t, 0, &ask, sizeof(ask));
     CHECK_EQ(ut_recv_word(t, 0), 1);
     ut_recv_word(t, 0);
@@ -236,7 +242,7 @@ static void local(ut_t *t)
             CHECK_OK(
                 uct_md_mem_reg(t->md, iov.buffer, STALE_SIZE, UCT_MD_MEM_ACCESS_ALL, &iov.memh));
             CHECK(stale_key(iov.memh) != stale_fake.key);
-            rank_fill(iov.buffer, STALE_SIZE, i);
+            data_fill(iov.buffer, STALE_SIZE, i);
             COMPLETE_OK(t, &comp,
                         uct_ep_put_zcopy(t->ep[0], &iov, 1, remotes[0].addr, remotes[0].key.rkey,
                                          &comp.super));
@@ -278,8 +284,8 @@ static void kept_local(ut_t *t)
         if (t->rank == 1) {
             key = stale_key(iov[0].memh);
             stale_replace(iov[0].buffer, (stale_way_t)(i % STALE_WAYS), key);
-            rank_fill(iov[0].buffer, STALE_SIZE, i);
-            rank_fill(still.addr, STALE_SIZE, i + 100);
+            data_fill(iov[0].buffer, STALE_SIZE, i);
+            data_fill(still.addr, STALE_SIZE, i + 100);
             COMPLETE_OK(t, &comp,
                         uct_ep_put_zcopy(t->ep[0], iov, 1 + i % 2, remotes[0].addr,
                                          remotes[0].key.rkey, &comp.super));
