@@ -139,7 +139,7 @@ check: ## set up, build, and run every test layer; the last line counts
 	@$(SUB) FLAVOR=mutants tests
 	@scripts/run_tests
 
-check-fast: ## as check, but only the layers that take seconds
+check-fast: ## as check, but only the layers that take seconds (and three builds, the first time)
 	@scripts/setup
 	@$(SUB) FLAVOR= tests
 	@$(SUB) FLAVOR=asan tests

@@ -31,6 +31,11 @@ ok()
 # Conditions for ok().
 not() { ! "$@"; }
 
+[[ ${ANGARA_TEST_SLOW:-1} =~ ^[1-9][0-9]{0,2}$ ]] || {
+    echo "ANGARA_TEST_SLOW is '$ANGARA_TEST_SLOW', not a number from 1 to 999" >&2
+    exit 2
+}
+
 # slow SECONDS: prints how many are to be waited where all takes ANGARA_TEST_SLOW times as long.
 slow() { echo $(($1 * ${ANGARA_TEST_SLOW:-1})); }
 

@@ -223,7 +223,7 @@ static size_t log_read(int fd, char *text, size_t size)
         memset(text + length, ' ', (size_t)(head_end - text) - length);
         length += (size_t)count;
     }
-    MUST(length > 0);
+    MUST(length > 0 && count < 0 && errno == EAGAIN); /* to its end */
     return length;
 }
 

@@ -21,7 +21,8 @@
  *     end of the last. The regions are stored with release and read with acquire, so what the batch
  *     of v accessed is behind whoever has read such an index. On x86 that is how plain loads and
  *     stores behave; on arm64 it keeps the stores from passing the end of the batch before.
- *   - The value comes again after 2^20 - 1 batches: deregistration would wait for one batch more.
+ *   - The value comes again after 2^20 - 1 batches, sooner where the count of batches wraps or a
+ * pair takes over the hazard: deregistration would wait for one batch more.
  */
 #define _GNU_SOURCE
 #include "soft.h"
