@@ -11,42 +11,65 @@ use warnings;
 use Exporter qw(import);
 use File::Find ();
 use POSIX qw(:sys_wait_h);
-use Time::HiRes qw(sleep time);
+use Time::HiRes qw(clock_gettime CLOCK_MONOTONIC sleep);
 
 our @EXPORT_OK = qw(processes_end shared_files shared_left strays_end tmpdir_left);
 
 my $grace  = 5;    # seconds from SIGTERM to SIGKILL
 my $settle = 3;    # seconds in which the children of an ended program may end too
 
+sub now
+{
+    return clock_gettime(CLOCK_MONOTONIC);
+}
+
 # --- processes: the session may not be known, the mark is the value of ANGARA_TEST_MARK -----------
 
-# The living ones, wherever they went.
-sub processes_of
+# One look at all processes: those that are the test's, and the numbers of those of which it can't be
+# said, as they have ended, end, or start another program just now. $kill: each as soon as seen.
+sub processes_look
 {
-    my ($session, $mark) = @_;
-    my @found;
-    opendir(my $proc, '/proc') or return;
-    for my $pid (grep { /^\d+$/ && $_ != $$ } readdir $proc) {
-        open(my $stat, '<', "/proc/$pid/stat") or next;
-        my $line = <$stat> // next;
-        my ($command, $rest) = $line =~ /^\d+ \((.*)\) (.*)/s or next;
-        my ($state, undef, undef, $its_session) = split ' ', $rest;
-        next if $state =~ /[ZX]/;
+    my ($session, $mark, $kill) = @_;
+    my (@found, @unclear);
+    opendir(my $proc, '/proc') or die "run_tests: /proc: $!\n";
+    # The newest first, before it is gone.
+    for my $pid (sort { $b <=> $a } grep { /^\d+$/ && $_ != $$ } readdir $proc) {
+        my $line;
+        if (open(my $stat, '<', "/proc/$pid/stat")) {
+            $line = <$stat>;
+        }
+        my ($command, $rest) = ($line // '') =~ /^\d+ \((.*)\) (.*)/s;
+        my ($state, $parent, undef, $its_session) = split ' ', $rest // 'X';
+        if ($state =~ /[ZX]/) {
+            push @unclear, $pid;
+            next;
+        }
         my $ours = defined $session && $its_session == $session;
         if (!$ours && open(my $environ, '<', "/proc/$pid/environ")) {
             local $/;
+            my $text = <$environ> // '';
+            push @unclear, $pid unless length $text;
             # A mark within it is that of a test which runs tests.
-            $ours = ("\0" . (<$environ> // '')) =~ m{\0ANGARA_TEST_MARK=\Q$mark\E[\0/]};
+            $ours = "\0$text" =~ m{\0ANGARA_TEST_MARK=\Q$mark\E[\0/]};
         }
-        push @found, { pid => $pid, command => $command } if $ours;
+        next unless $ours;
+        kill 'KILL', $pid if $kill;
+        push @found, { pid => $pid, parent => $parent, command => $command };
     }
-    return @found;
+    return (\@found, \@unclear);
 }
 
-sub processes_kill
+# The living ones, wherever they went. One that ended during a look may have started another that
+# was not in the list yet: "none" takes a look in which no such thing happened, or ten.
+sub processes_of
 {
-    my ($session, $mark) = @_;
-    kill 'KILL', map { $_->{pid} } processes_of($session, $mark);
+    my ($session, $mark, $kill) = @_;
+    my (%known, $found, $unclear);
+    for (1 .. 10) {
+        ($found, $unclear) = processes_look($session, $mark, $kill);
+        return @$found if @$found || !grep { !$known{$_} } @$unclear;
+        %known = map { $_ => 1 } @$unclear;
+    }
     return;
 }
 
@@ -57,26 +80,41 @@ sub is_child
     return defined $pid && waitpid($pid, WNOHANG) == 0;
 }
 
+sub processes_living
+{
+    my ($session, $mark, $kill) = @_;
+    my @found = processes_of($session, $mark, $kill);
+    if (is_child($session) && !grep { $_->{pid} == $session } @found) {
+        kill 'KILL', $session if $kill;
+        push @found, { pid => $session, parent => $$ };
+    }
+    return @found;
+}
+
+sub processes_kill
+{
+    my ($session, $mark) = @_;
+    for (1 .. 200) {
+        return unless processes_living($session, $mark, 1);
+        sleep 0.01;
+    }
+    return;
+}
+
 sub processes_end
 {
     my ($session, $mark) = @_;
-    # The leader alone first: mpirun, told to end, ends its ranks and tidies up.
-    if (is_child($session)) {
-        kill 'TERM', $session;
-    } else {
-        kill 'TERM', grep { $_ == ($session // 0) } map { $_->{pid} } processes_of($session, $mark);
-    }
-    my $deadline = time + $grace;
-    while (time < $deadline) {
-        return unless is_child($session) || processes_of($session, $mark);
+    my %told;
+    my $deadline = now() + $grace;
+    while (my @living = processes_living($session, $mark)) {
+        last if now() >= $deadline;
+        # From the top, each once: mpirun, told to end, ends its ranks and tidies up.
+        my %lives = map { $_->{pid} => 1 } @living;
+        my @top   = map { $_->{pid} } grep { !$lives{ $_->{parent} } } @living;
+        kill 'TERM', grep { !$told{$_}++ } @top;
         sleep 0.05;
     }
-    for (1 .. 20) {
-        kill 'KILL', $session if is_child($session);
-        processes_kill($session, $mark);
-        return unless is_child($session) || processes_of($session, $mark);
-        sleep 0.1;
-    }
+    processes_kill($session, $mark);
     return;
 }
 
@@ -86,15 +124,14 @@ sub strays_end
 {
     my ($session, $mark) = @_;
     my @strays;
-    my $deadline = time + $settle;
+    my $deadline = now() + $settle;
     while (@strays = processes_of($session, $mark)) {
-        last if time >= $deadline;
+        last if now() >= $deadline;
         sleep 0.05;
     }
     return unless @strays;
     my @names = map { "process $_->{pid} ($_->{command})" } @strays;
     processes_kill($session, $mark);
-    sleep 0.1;
     return @names;
 }
 

@@ -55,6 +55,17 @@ refused()
     said "$1"
 }
 
+# started NUMBER: waits until so many stray processes sleep.
+started()
+{
+    for _ in {1..300}; do
+        [[ $(pgrep -cfx "sleep $naps") != "$1" ]] || return 0
+        sleep 0.1
+    done
+    echo "not $1 of sleep $naps"
+    return 1
+}
+
 # Processes of a test below $TMPDIR, or those that hide from their mark; folders of tests.
 nothing_left()
 {
@@ -77,16 +88,22 @@ counts_add_up()
         'bad 9 printf "1..2\nok 1\nnot ok 2 - of a pear\n"' \
         'skip 9 printf "1..1\nok 1 - x # SKIP no apples\n"' \
         'planless 9 printf "ok 1\n"' \
+        'early 9 printf "not ok 1 - lost\n1..1\nok 1\n1..1\nok 1\n"' \
+        'todo 9 printf "1..2\nnot ok 1 - later # \x54ODO\nnot ok 2 # SKIP never\n"' \
         'status 9 printf "1..1\nok 1\n"; exit 3' \
         "late 1 printf '1..1\\nok 1\\n'; sleep $naps" \
         "stray 9 printf '1..1\\nok 1\\n'; sleep $naps >/dev/null 2>&1 &" \
         'file 9 printf "1..1\nok 1\n"; : >$TMPDIR/a' \
         "shared 9 printf '1..1\\nok 1\\n'; : >$shared"
     run 1
-    [[ $(tail -n 1 "$project/out") == '9 passed, 7 failed, 1 skipped' ]]
+    [[ $(tail -n 1 "$project/out") == '11 passed, 10 failed, 2 skipped' ]]
     said 'bench/bad: 2 of a pear'
     said 'bench/skip: 1 x: no apples'
     said 'bench/planless: TAP: No plan found'
+    said 'bench/early: 1 lost'
+    said 'bench/early: TAP: No plan found'
+    said 'bench/todo: 1 later'
+    said 'bench/todo: 2: never'
     said 'bench/status: all reported tests passed, exit status 3'
     said 'bench/late: not ended after 1 s'
     said 'bench/stray: left behind: process'
@@ -102,6 +119,7 @@ arguments_are_checked()
     run 0 good
     refused '--jobs needs a number above 0' --jobs 0
     refused "there is no test 'nonsense'" nonsense
+    refused "there is no layer 'nonsense'" -l unit -l nonsense
     lists unit 'good 9'
     refused 'unit.list:1: not `name seconds command`'
 }
@@ -117,6 +135,28 @@ a_file_is_reported_once()
     rm "$shared"
     [[ $(tail -n 1 "$project/out") == '3 passed, 1 failed, 0 skipped' ]]
     said "left behind by one of 3 tests (see --jobs): $shared"
+}
+
+# Each of many processes starts the next one and ends, in a session of its own.
+a_chain_is_found()
+{
+    local chain='setpgrp; for (1 .. 4000) { exit if fork; POSIX::setsid(); sleep 0.002 }'
+    lists bench "chain 9 printf '1..1\\nok 1\\n'; perl -MPOSIX -MTime::HiRes=sleep -e '$chain' >/dev/null 2>&1 &"
+    run 1
+    said 'bench/chain: left behind: process'
+    nothing_left
+}
+
+# Who is told to end can tidy up, though it isn't the first process, and before who it has started.
+the_end_is_told_from_the_top()
+{
+    local child='trap "echo child >>$PWD/told; exit" TERM; while :; do sleep 0.1; done'
+    local parent="trap 'echo parent >>\$PWD/told; kill \$c; wait; exit' TERM; bash -c '$child' & c=\$!; wait"
+    rm -f "$project/told"
+    printf '%s\n' "$parent" >"$project/parent.sh"
+    lists bench 'top 2 bash parent.sh; true'
+    run 1
+    [[ $(head -n 1 "$project/told") == parent && $(grep -c child "$project/told") == 1 ]]
 }
 
 # Who watches a test dies: the test doesn't go on, nothing of it stays, the others don't notice.
@@ -150,7 +190,7 @@ logs_have_no_place()
 # At any moment: when a lane is being made, a test is being started, has ended, leaves something.
 signals_leave_nothing()
 {
-    local round pid status lines=()
+    local round pid status signal lines=()
     for round in {1..200}; do
         lines+=("quick$round 9 printf '1..1\\nok 1\\n'" "slow$round 9 sleep 0.05; printf '1..1\\nok 1\\n'")
     done
@@ -163,42 +203,73 @@ signals_leave_nothing()
             sleep 0.01
         done
         sleep "0.$((10 + RANDOM % 60))"
-        case $((round % 3)) in
-        0) kill -TERM "$pid" ;;
-        1) kill -HUP "$pid" ;;
-        2)
-            kill -TERM "$pid"
-            kill -INT "$pid" 2>/dev/null || true # it may have ended
-            ;;
-        esac
+        signal=TERM
+        ((round % 3)) || signal=HUP
+        kill "-$signal" "$pid"
+        ((round % 2)) || kill -INT "$pid" 2>/dev/null || true # it may have ended
         status=0
         wait "$pid" || status=$?
-        [[ $status == 130 ]] || {
+        [[ $status == $((128 + $(kill -l "$signal"))) ]] || {
             echo "round $round: exit status $status"
             cat "$project/out"
             return 1
         }
-        said 'ended by SIG'
+        said "ended by SIG$signal"
         nothing_left
     done
 }
 
-# Who runs all is killed: its lanes notice, and end.
-main_dies()
+# What is ignored where run_tests is started does nothing.
+nohup_is_kept()
 {
     local pid
-    lists unit "one 60 printf '1..1\\nok 1\\n'; sleep $naps" "two 60 env -i sleep $naps"
-    "$project/scripts/run_tests" --jobs 2 >"$project/out" 2>&1 &
+    lists unit 'one 9 sleep 1; printf "1..1\nok 1\n"'
+    : >"$project/out"
+    nohup "$project/scripts/run_tests" >"$project/out" 2>&1 &
     pid=$!
-    sleep 0.5
-    kill -KILL "$pid"
-    wait "$pid" || true
+    until pgrep -P "$pid" >/dev/null; do
+        sleep 0.01
+    done
+    kill -HUP "$pid"
+    wait "$pid"
+    said '1 passed, 0 failed'
+}
+
+# Of an end that nobody could wait for.
+soon_nothing_left()
+{
     for _ in {1..100}; do
         ! nothing_left >"$project/left" || return 0
         sleep 0.1
     done
     cat "$project/left"
     return 1
+}
+
+# Who runs all is killed: its lanes notice, and end.
+main_dies()
+{
+    local pid round lines=()
+    lists unit "one 60 printf '1..1\\nok 1\\n'; sleep $naps" "two 60 env -i sleep $naps"
+    "$project/scripts/run_tests" --jobs 2 >"$project/out" 2>&1 &
+    pid=$!
+    started 2
+    kill -KILL "$pid"
+    wait "$pid" || true
+    soon_nothing_left
+
+    for round in {1..200}; do
+        lines+=("quick$round 9 printf '1..1\\nok 1\\n'")
+    done
+    lists unit "${lines[@]}"
+    for round in {1..10}; do
+        "$project/scripts/run_tests" --jobs 3 >"$project/out" 2>&1 &
+        pid=$!
+        sleep "0.$((10 + RANDOM % 80))"
+        kill -KILL "$pid"
+        wait "$pid" || true
+        soon_nothing_left
+    done
 }
 
 # A lane that is stopped, and output that nobody reads, don't keep from ending.
@@ -208,10 +279,10 @@ the_end_waits_for_nobody()
     lists unit "stop 60 kill -STOP \$PPID; sleep $naps" "long 60 sleep $naps"
     timeout 30 "$project/scripts/run_tests" --jobs 2 >"$project/out" 2>&1 &
     pid=$!
-    sleep 0.5
+    started 2
     kill -TERM "$pid"
     wait "$pid" || status=$?
-    [[ $status == 130 ]]
+    [[ $status == 143 ]]
     nothing_left
 
     lists unit "loud 60 head -c 3000000 /dev/zero | tr '\\0' x; exit 1" "long 60 sleep $naps"
@@ -219,12 +290,13 @@ the_end_waits_for_nobody()
     exec 5<>"$project/pipe"
     timeout 30 "$project/scripts/run_tests" --jobs 2 >"$project/pipe" 2>"$project/out" &
     pid=$!
-    sleep 1
+    started 1
+    sleep 1 # until the pipe is full, if nobody else is busy
     kill -TERM "$pid"
     status=0
     wait "$pid" || status=$?
     exec 5<&-
-    [[ $status == 130 ]]
+    [[ $status == 143 ]]
     nothing_left
 }
 
@@ -233,16 +305,19 @@ nobody_reads()
     lists unit 'one 9 printf "1..1\nok 1\n"' "long 60 sleep $naps" \
         'two 9 sleep 0.5; printf "1..1\nok 1\n"' "longer 60 sleep $naps"
     timeout 30 bash -c 'set -o pipefail; "$0" --jobs 2 2>"$1" | head -n 1' \
-        "$project/scripts/run_tests" "$project/out" || [[ $? == 130 ]]
+        "$project/scripts/run_tests" "$project/out" || [[ $? == 141 ]]
     nothing_left
 }
 
 check 'each kind of result is counted and named' counts_add_up
 check 'wrong arguments and lists are refused' arguments_are_checked
+check 'processes that start each other are found' a_chain_is_found
+check 'processes are told to end from the top' the_end_is_told_from_the_top
 check 'what one of many left is reported once' a_file_is_reported_once
 check 'the death of who watches a test fails that test' a_lane_dies
 check 'a log that cannot be written fails its test' logs_have_no_place
 check 'a signal at any time leaves nothing' signals_leave_nothing
+check 'a signal that is ignored stays so' nohup_is_kept
 check 'nor does the death of who runs all' main_dies
 check 'nor do a lane that is stopped and output that waits' the_end_waits_for_nobody
 check 'an end of the output leaves nothing' nobody_reads

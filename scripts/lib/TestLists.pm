@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# The tests that there are, for scripts/run_tests: reads tests/list.d/*.list and chooses among them.
+
+package TestLists;
+
+use strict;
+use warnings;
+
+use Exporter qw(import);
+use File::Basename qw(basename);
+
+our @EXPORT_OK = qw(lists_read tests_select);
+
+# From fast to slow; a layer not named here comes last.
+my @layer_order = qw(style unit conformance uct kmod emu install mpi faults bench vm);
+
+sub layer_rank
+{
+    my ($layer) = @_;
+    for my $i (0 .. $#layer_order) {
+        return $i if $layer_order[$i] eq $layer;
+    }
+    return scalar @layer_order;
+}
+
+# All tests of the project: {layer}, {name}, {seconds}, {command}, {flavor}.
+sub lists_read
+{
+    my ($root, $flavor) = @_;
+    my (@tests, %seen);
+    for my $path (sort glob("\Q$root\E/tests/list.d/*.list")) {
+        my $layer = basename($path, '.list');
+        open(my $file, '<', $path) or die "run_tests: $path: $!\n";
+        while (my $line = <$file>) {
+            chomp $line;
+            next if $line =~ /^\s*(#|$)/;
+            my ($name, $seconds, $command) = $line =~ /^\s*(\S+)\s+(\d+)\s+(\S.*?)\s*$/
+                or die "run_tests: $path:$.: not `name seconds command`: $line\n";
+            die "run_tests: $path:$.: '$name' is there twice\n" if $seen{"$layer/$name"}++;
+            push @tests, {
+                layer   => $layer,
+                name    => "$layer/$name",
+                seconds => $seconds,
+                flavor  => $command =~ s/^FLAVOR=(\w*)\s+// ? $1 : $flavor,
+                command => $command,
+            };
+        }
+        close($file);
+    }
+    return sort { layer_rank($a->{layer}) <=> layer_rank($b->{layer}) } @tests;
+}
+
+# Those of some layers, or all, whose name is, or matches, one of some names, if there are any.
+sub tests_select
+{
+    my ($layers, $names, @tests) = @_;
+    my %known = map { $_->{layer} => 1 } @tests;
+    for my $layer (@$layers) {
+        die "run_tests: there is no layer '$layer'\n" unless $known{$layer};
+    }
+    my %wanted = map { $_ => 1 } @$layers;
+    @tests = grep { $wanted{ $_->{layer} } } @tests if @$layers;
+    return @tests unless @$names;
+
+    my %chosen;
+    for my $name (@$names) {
+        my $pattern =
+            join '', map { $_ eq '*' ? '.*' : $_ eq '?' ? '.' : quotemeta } split //, $name;
+        my @found = grep { $_->{name} =~ m{^(?:[^/]+/)?$pattern$} } @tests;
+        die "run_tests: there is no test '$name' (see --list)\n" unless @found;
+        $chosen{ $_->{name} } = 1 for @found;
+    }
+    return grep { $chosen{ $_->{name} } } @tests;
+}
+
+1;
