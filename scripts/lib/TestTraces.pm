@@ -8,12 +8,12 @@ package TestTraces;
 use strict;
 use warnings;
 
+use Errno ();    # for %!
 use Exporter qw(import);
 use File::Find ();
-use POSIX qw(:sys_wait_h);
 use Time::HiRes qw(clock_gettime CLOCK_MONOTONIC sleep);
 
-our @EXPORT_OK = qw(processes_end shared_files shared_left strays_end tmpdir_left);
+our @EXPORT_OK = qw(child_ended processes_end shared_files shared_left strays_end tmpdir_left);
 
 my $grace  = 5;    # seconds from SIGTERM to SIGKILL
 my $settle = 3;    # seconds in which the children of an ended program may end too
@@ -25,8 +25,44 @@ sub now
 
 # --- processes: the session may not be known, the mark is the value of ANGARA_TEST_MARK -----------
 
-# One look at all processes: those that are the test's, and the numbers of those of which it can't be
-# said, as they have ended, end, or start another program just now. $kill: each as soon as seen.
+# What /proc says of a process; nothing, if it is gone.
+sub process_stat
+{
+    my ($pid) = @_;
+    open(my $file, '<', "/proc/$pid/stat") or return;
+    my ($command, $rest) = (<$file> // '') =~ /^\d+ \((.*)\) (.*)/s or return;
+    my @fields = split ' ', $rest;
+    my ($state, $parent, $session, $threads) = @fields[0, 1, 3, 17];
+    # The first thread may have ended before others.
+    my $ended = $state =~ /[ZX]/ && $threads <= 1;
+    return {
+        pid     => $pid,
+        parent  => $parent,
+        session => $session,
+        command => $command,
+        ended   => $ended
+    };
+}
+
+# Its environment; empty where it has none, as a kernel's thread, a process that has ended, or one
+# that starts another program just now.
+sub process_environment
+{
+    my ($pid) = @_;
+    local $/;
+    for my $path ("/proc/$pid/environ", glob "/proc/$pid/task/*/environ") {
+        if (open(my $file, '<', $path)) {
+            my $text = <$file> // '';
+            return $text if $text ne '';
+        } elsif ($!{EACCES} || $!{EPERM}) {
+            return 'of another user';
+        }
+    }
+    return '';
+}
+
+# One look at all processes: those that are the test's; and those of which it can't be said, as they
+# have ended or have no environment. $kill: each as soon as seen.
 sub processes_look
 {
     my ($session, $mark, $kill) = @_;
@@ -34,68 +70,69 @@ sub processes_look
     opendir(my $proc, '/proc') or die "run_tests: /proc: $!\n";
     # The newest first, before it is gone.
     for my $pid (sort { $b <=> $a } grep { /^\d+$/ && $_ != $$ } readdir $proc) {
-        my $line;
-        if (open(my $stat, '<', "/proc/$pid/stat")) {
-            $line = <$stat>;
-        }
-        my ($command, $rest) = ($line // '') =~ /^\d+ \((.*)\) (.*)/s;
-        my ($state, $parent, undef, $its_session) = split ' ', $rest // 'X';
-        if ($state =~ /[ZX]/) {
-            push @unclear, $pid;
+        my $process = process_stat($pid);
+        if (!$process || $process->{ended}) {
+            push @unclear, $process ? "$pid ended" : "$pid gone";
             next;
         }
-        my $ours = defined $session && $its_session == $session;
-        if (!$ours && open(my $environ, '<', "/proc/$pid/environ")) {
-            local $/;
-            my $text = <$environ> // '';
-            push @unclear, $pid unless length $text;
+        if (!defined $session || $process->{session} != $session) {
+            my $environment = process_environment($pid);
+            push @unclear, "$pid bare" if $environment eq '';
             # A mark within it is that of a test which runs tests.
-            $ours = "\0$text" =~ m{\0ANGARA_TEST_MARK=\Q$mark\E[\0/]};
+            next unless "\0$environment" =~ m{\0ANGARA_TEST_MARK=\Q$mark\E[\0/]};
         }
-        next unless $ours;
         kill 'KILL', $pid if $kill;
-        push @found, { pid => $pid, parent => $parent, command => $command };
+        push @found, $process;
     }
     return (\@found, \@unclear);
 }
 
-# The living ones, wherever they went. One that ended during a look may have started another that
-# was not in the list yet: "none" takes a look in which no such thing happened, or ten.
-sub processes_of
+# The living ones, wherever they went, and whether those are all. One that ended during a look may
+# have started another that was not in the list yet: "none" is certain where two looks, one after the
+# other, show the same of all that was unclear.
+sub processes_search
 {
     my ($session, $mark, $kill) = @_;
-    my (%known, $found, $unclear);
+    my %known;
     for (1 .. 10) {
-        ($found, $unclear) = processes_look($session, $mark, $kill);
-        return @$found if @$found || !grep { !$known{$_} } @$unclear;
+        my ($found, $unclear) = processes_look($session, $mark, $kill);
+        return ($found, 1) if @$found || !grep { !$known{$_} } @$unclear;
         %known = map { $_ => 1 } @$unclear;
     }
-    return;
+    return ([], 0);
 }
 
-# Is that a child of this process that has not ended? It may not have its session yet.
-sub is_child
+# Has that child ended? It isn't waited for: as long as nobody does, its number is its session's.
+sub child_ended
 {
     my ($pid) = @_;
-    return defined $pid && waitpid($pid, WNOHANG) == 0;
+    my $process = process_stat($pid);
+    return !$process || $process->{ended};
 }
 
+# With the leader of the session, which may not have it yet, if it is this process' child.
 sub processes_living
 {
     my ($session, $mark, $kill) = @_;
-    my @found = processes_of($session, $mark, $kill);
-    if (is_child($session) && !grep { $_->{pid} == $session } @found) {
+    my ($found, $certain) = processes_search($session, $mark, $kill);
+    my $leader = defined $session ? process_stat($session) : undef;
+    if (   $leader
+        && !$leader->{ended}
+        && $leader->{parent} == $$
+        && !grep { $_->{pid} == $session } @$found)
+    {
         kill 'KILL', $session if $kill;
-        push @found, { pid => $session, parent => $$ };
+        push @$found, $leader;
     }
-    return @found;
+    return ($found, $certain);
 }
 
 sub processes_kill
 {
     my ($session, $mark) = @_;
     for (1 .. 200) {
-        return unless processes_living($session, $mark, 1);
+        my ($living, $certain) = processes_living($session, $mark, 1);
+        return if $certain && !@$living;
         sleep 0.01;
     }
     return;
@@ -106,12 +143,14 @@ sub processes_end
     my ($session, $mark) = @_;
     my %told;
     my $deadline = now() + $grace;
-    while (my @living = processes_living($session, $mark)) {
-        last if now() >= $deadline;
+    while (now() < $deadline) {
+        my ($living, $certain) = processes_living($session, $mark);
+        return if $certain && !@$living;
         # From the top, each once: mpirun, told to end, ends its ranks and tidies up.
-        my %lives = map { $_->{pid} => 1 } @living;
-        my @top   = map { $_->{pid} } grep { !$lives{ $_->{parent} } } @living;
-        kill 'TERM', grep { !$told{$_}++ } @top;
+        my %lives = map { $_->{pid} => 1 } @$living;
+        my @top   = grep { !$told{$_}++ } map { $_->{pid} } grep { !$lives{ $_->{parent} } } @$living;
+        kill 'TERM', @top;
+        kill 'CONT', @top;
         sleep 0.05;
     }
     processes_kill($session, $mark);
@@ -123,16 +162,16 @@ sub processes_end
 sub strays_end
 {
     my ($session, $mark) = @_;
-    my @strays;
     my $deadline = now() + $settle;
-    while (@strays = processes_of($session, $mark)) {
+    my ($strays, $certain);
+    while (1) {
+        ($strays, $certain) = processes_search($session, $mark);
+        return if $certain && !@$strays;
         last if now() >= $deadline;
         sleep 0.05;
     }
-    return unless @strays;
-    my @names = map { "process $_->{pid} ($_->{command})" } @strays;
-    processes_kill($session, $mark);
-    return @names;
+    processes_kill($session, $mark) if @$strays;
+    return map { "process $_->{pid} ($_->{command})" } @$strays;
 }
 
 # --- files ---------------------------------------------------------------------------------------

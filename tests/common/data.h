@@ -55,7 +55,7 @@ static inline void data_fill(void *data, size_t length, uint64_t key)
 }
 
 /**
- * Each byte is read once: what comes too late makes no difference go away.
+ * Compared as it was read: what comes too late makes no difference go away.
  *
  * @return where the first byte is that data_fill() writes otherwise; @a length: nowhere.
  */

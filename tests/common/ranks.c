@@ -39,7 +39,7 @@ int rank_slow(void)
     char       *end;
     long        slow;
 
-    if (text == NULL) {
+    if (text == NULL || *text == '\0') {
         return 1;
     }
     slow = strtol(text, &end, 10);

@@ -70,8 +70,8 @@ angara_status_t angara_close(angara_domain_h dom)
 typedef enum { STALE_UNMAP, STALE_REMAP, STALE_DONTNEED, STALE_WAYS } stale_way_t;
 
 /*
- * Where nobody who maps something anywhere gets it: other threads must not take a place that is
- * unmapped for a moment.
+ * Far from where the kernel puts what may be anywhere, if it takes the hint: other threads must not
+ * get a place that is unmapped for a moment.
  */
 static void *stale_map(void)
 {

@@ -55,15 +55,32 @@ refused()
     said "$1"
 }
 
-# started NUMBER: waits until so many stray processes sleep.
-started()
+# soon CONDITION...: waits until it holds.
+soon()
 {
-    for _ in {1..300}; do
-        [[ $(pgrep -cfx "sleep $naps") != "$1" ]] || return 0
-        sleep 0.1
+    for _ in {1..3000}; do
+        ! "$@" || return 0
+        sleep 0.01
     done
-    echo "not $1 of sleep $naps"
+    echo "not in time: $*"
+    cat "$project/out"
     return 1
+}
+
+# sleeping NUMBER: so many stray processes do.
+sleeping() { [[ $(pgrep -cfx "sleep $naps") == "$1" ]]; }
+
+# ends STATUS PID: so does that child, and soon.
+ends()
+{
+    local status=0
+    timeout 30 tail --pid="$2" -s 0.05 -f /dev/null || kill -KILL "$2"
+    wait "$2" || status=$?
+    [[ $status == "$1" ]] || {
+        echo "exit status $status, not $1"
+        cat "$project/out"
+        return 1
+    }
 }
 
 # Processes of a test below $TMPDIR, or those that hide from their mark; folders of tests.
@@ -175,6 +192,43 @@ a_lane_dies()
     nothing_left
 }
 
+# At any moment, too: each test is counted once.
+lanes_die()
+{
+    local round pid lane lines=()
+    for round in {1..60}; do
+        lines+=("quick$round 9 sleep 0.02; printf '1..1\\nok 1\\n'")
+    done
+    lists unit "${lines[@]}"
+    for round in {1..5}; do
+        "$project/scripts/run_tests" --jobs 3 >"$project/out" 2>&1 &
+        pid=$!
+        for _ in {1..8}; do
+            sleep "0.0$((10 + RANDOM % 90))"
+            for lane in $(pgrep -P "$pid" run_tests | shuf -n 1); do
+                kill -KILL "$lane" 2>/dev/null || true # it may have ended
+            done
+        done
+        ends 1 "$pid"
+        awk '{ exit !($1 + $3 == 60 && $3 > 0) }' <<<"$(tail -n 1 "$project/out")"
+        nothing_left
+    done
+}
+
+# A process whose first thread has ended.
+a_headless_process_is_found()
+{
+    local program='import threading, time, ctypes
+threading.Thread(target=time.sleep, args=(30,)).start()
+ctypes.CDLL(None).pthread_exit(None)'
+    printf '%s\n' "$program" >"$project/headless.py"
+    lists bench "headless 9 printf '1..1\\nok 1\\n'; setsid python3 headless.py $naps >/dev/null 2>&1 & sleep 1"
+    run 1
+    said 'bench/headless: left behind: process'
+    nothing_left
+    ! pgrep -fx "python3 headless.py $naps"
+}
+
 logs_have_no_place()
 {
     lists unit 'one 9 printf "1..1\nok 1\n"' 'two 9 printf "1..1\nok 1\n"'
@@ -190,7 +244,7 @@ logs_have_no_place()
 # At any moment: when a lane is being made, a test is being started, has ended, leaves something.
 signals_leave_nothing()
 {
-    local round pid status signal lines=()
+    local round pid signal lines=()
     for round in {1..200}; do
         lines+=("quick$round 9 printf '1..1\\nok 1\\n'" "slow$round 9 sleep 0.05; printf '1..1\\nok 1\\n'")
     done
@@ -199,21 +253,13 @@ signals_leave_nothing()
         : >"$project/out"
         "$project/scripts/run_tests" --jobs 4 >"$project/out" 2>&1 &
         pid=$!
-        until [[ -s $project/out ]]; do # from then on signals are expected
-            sleep 0.01
-        done
+        soon test -s "$project/out" # from then on signals are expected
         sleep "0.$((10 + RANDOM % 60))"
         signal=TERM
         ((round % 3)) || signal=HUP
         kill "-$signal" "$pid"
         ((round % 2)) || kill -INT "$pid" 2>/dev/null || true # it may have ended
-        status=0
-        wait "$pid" || status=$?
-        [[ $status == $((128 + $(kill -l "$signal"))) ]] || {
-            echo "round $round: exit status $status"
-            cat "$project/out"
-            return 1
-        }
+        ends $((128 + $(kill -l "$signal"))) "$pid"
         said "ended by SIG$signal"
         nothing_left
     done
@@ -227,23 +273,19 @@ nohup_is_kept()
     : >"$project/out"
     nohup "$project/scripts/run_tests" >"$project/out" 2>&1 &
     pid=$!
-    until pgrep -P "$pid" >/dev/null; do
-        sleep 0.01
-    done
+    soon pgrep -P "$pid" >/dev/null
     kill -HUP "$pid"
-    wait "$pid"
+    ends 0 "$pid"
     said '1 passed, 0 failed'
 }
 
 # Of an end that nobody could wait for.
 soon_nothing_left()
 {
-    for _ in {1..100}; do
-        ! nothing_left >"$project/left" || return 0
-        sleep 0.1
-    done
-    cat "$project/left"
-    return 1
+    soon nothing_left >"$project/left" || {
+        tail -n 5 "$project/left"
+        return 1
+    }
 }
 
 # Who runs all is killed: its lanes notice, and end.
@@ -253,7 +295,7 @@ main_dies()
     lists unit "one 60 printf '1..1\\nok 1\\n'; sleep $naps" "two 60 env -i sleep $naps"
     "$project/scripts/run_tests" --jobs 2 >"$project/out" 2>&1 &
     pid=$!
-    started 2
+    soon sleeping 2
     kill -KILL "$pid"
     wait "$pid" || true
     soon_nothing_left
@@ -275,28 +317,25 @@ main_dies()
 # A lane that is stopped, and output that nobody reads, don't keep from ending.
 the_end_waits_for_nobody()
 {
-    local pid status=0
+    local pid
     lists unit "stop 60 kill -STOP \$PPID; sleep $naps" "long 60 sleep $naps"
-    timeout 30 "$project/scripts/run_tests" --jobs 2 >"$project/out" 2>&1 &
+    "$project/scripts/run_tests" --jobs 2 >"$project/out" 2>&1 &
     pid=$!
-    started 2
+    soon sleeping 2
     kill -TERM "$pid"
-    wait "$pid" || status=$?
-    [[ $status == 143 ]]
+    ends 143 "$pid"
     nothing_left
 
     lists unit "loud 60 head -c 3000000 /dev/zero | tr '\\0' x; exit 1" "long 60 sleep $naps"
     mkfifo "$project/pipe"
     exec 5<>"$project/pipe"
-    timeout 30 "$project/scripts/run_tests" --jobs 2 >"$project/pipe" 2>"$project/out" &
+    "$project/scripts/run_tests" --jobs 2 >"$project/pipe" 2>"$project/out" &
     pid=$!
-    started 1
+    soon sleeping 1
     sleep 1 # until the pipe is full, if nobody else is busy
     kill -TERM "$pid"
-    status=0
-    wait "$pid" || status=$?
+    ends 143 "$pid"
     exec 5<&-
-    [[ $status == 143 ]]
     nothing_left
 }
 
@@ -315,6 +354,8 @@ check 'processes that start each other are found' a_chain_is_found
 check 'processes are told to end from the top' the_end_is_told_from_the_top
 check 'what one of many left is reported once' a_file_is_reported_once
 check 'the death of who watches a test fails that test' a_lane_dies
+check 'nor are tests lost where many of those die' lanes_die
+check 'a process without its first thread is found' a_headless_process_is_found
 check 'a log that cannot be written fails its test' logs_have_no_place
 check 'a signal at any time leaves nothing' signals_leave_nothing
 check 'a signal that is ignored stays so' nohup_is_kept
