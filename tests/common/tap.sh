@@ -3,6 +3,9 @@
 #
 # TAP output of test scripts. Sourced by each layer's own helpers, which set $rc and $shown.
 
+# shellcheck source-path=SCRIPTDIR
+. "$(dirname -- "${BASH_SOURCE[0]}")/wait.sh"
+
 number=0
 failures=0
 rc=0     # exit status of the last command that was run for a test
@@ -30,28 +33,6 @@ ok()
 
 # Conditions for ok().
 not() { ! "$@"; }
-
-[[ ${ANGARA_TEST_SLOW:-1} =~ ^[1-9][0-9]{0,2}$ ]] || {
-    echo "ANGARA_TEST_SLOW is '$ANGARA_TEST_SLOW', not a number from 1 to 999" >&2
-    exit 2
-}
-
-# slow SECONDS: prints how many are to be waited where all takes ANGARA_TEST_SLOW times as long.
-slow() { echo $(($1 * ${ANGARA_TEST_SLOW:-1})); }
-
-# wait_until SECONDS CONDITION...
-wait_until()
-{
-    local end=$((SECONDS + $(slow "$1")))
-    shift
-    until "$@"; do
-        if ((SECONDS > end)); then
-            echo "# waited in vain: $*"
-            return 1
-        fi
-        sleep 0.1
-    done
-}
 
 skip()
 {

@@ -3,6 +3,9 @@
 #
 # TAP for shell tests. Source it, call `check` and `skip`, end with `tap_end`.
 
+# shellcheck source-path=SCRIPTDIR
+. "$(dirname -- "${BASH_SOURCE[0]}")/../common/wait.sh"
+
 tap_count=0
 tap_failed=0
 

@@ -31,6 +31,18 @@ lists()
     printf '%s\n' "${@:2}" >"$project/tests/list.d/$1.list"
 }
 
+# lists_many COUNT COMMAND...: a list with so many tests of each
+lists_many()
+{
+    local i command lines=()
+    for ((i = 0; i < $1; ++i)); do
+        for command in "${@:2}"; do
+            lines+=("test${#lines[@]} 9 $command")
+        done
+    done
+    lists unit "${lines[@]}"
+}
+
 # run STATUS ARGUMENT...: run_tests, which is to end like that; its output is in $project/out
 run()
 {
@@ -55,16 +67,20 @@ refused()
     said "$1"
 }
 
+# start ARGUMENT...: run_tests, as process $pid
+start()
+{
+    "$project/scripts/run_tests" "$@" >"$project/out" 2>&1 &
+    pid=$!
+}
+
 # soon CONDITION...: waits until it holds.
 soon()
 {
-    for _ in {1..3000}; do
-        ! "$@" || return 0
-        sleep 0.01
-    done
-    echo "not in time: $*"
-    cat "$project/out"
-    return 1
+    wait_until 30 "$@" || {
+        cat "$project/out"
+        return 1
+    }
 }
 
 # sleeping NUMBER: so many stray processes do.
@@ -195,14 +211,10 @@ a_lane_dies()
 # At any moment, too: each test is counted once.
 lanes_die()
 {
-    local round pid lane lines=()
-    for round in {1..60}; do
-        lines+=("quick$round 9 sleep 0.02; printf '1..1\\nok 1\\n'")
-    done
-    lists unit "${lines[@]}"
-    for round in {1..5}; do
-        "$project/scripts/run_tests" --jobs 3 >"$project/out" 2>&1 &
-        pid=$!
+    local pid lane
+    lists_many 60 'sleep 0.02; printf "1..1\nok 1\n"'
+    for _ in {1..5}; do
+        start --jobs 3
         for _ in {1..8}; do
             sleep "0.0$((10 + RANDOM % 90))"
             for lane in $(pgrep -P "$pid" run_tests | shuf -n 1); do
@@ -244,15 +256,11 @@ logs_have_no_place()
 # At any moment: when a lane is being made, a test is being started, has ended, leaves something.
 signals_leave_nothing()
 {
-    local round pid signal lines=()
-    for round in {1..200}; do
-        lines+=("quick$round 9 printf '1..1\\nok 1\\n'" "slow$round 9 sleep 0.05; printf '1..1\\nok 1\\n'")
-    done
-    lists unit "${lines[@]}"
+    local round pid signal
+    lists_many 200 'printf "1..1\nok 1\n"' 'sleep 0.05; printf "1..1\nok 1\n"'
     for round in {1..20}; do
         : >"$project/out"
-        "$project/scripts/run_tests" --jobs 4 >"$project/out" 2>&1 &
-        pid=$!
+        start --jobs 4
         soon test -s "$project/out" # from then on signals are expected
         sleep "0.$((10 + RANDOM % 60))"
         signal=TERM
@@ -291,22 +299,17 @@ soon_nothing_left()
 # Who runs all is killed: its lanes notice, and end.
 main_dies()
 {
-    local pid round lines=()
+    local pid
     lists unit "one 60 printf '1..1\\nok 1\\n'; sleep $naps" "two 60 env -i sleep $naps"
-    "$project/scripts/run_tests" --jobs 2 >"$project/out" 2>&1 &
-    pid=$!
+    start --jobs 2
     soon sleeping 2
     kill -KILL "$pid"
     wait "$pid" || true
     soon_nothing_left
 
-    for round in {1..200}; do
-        lines+=("quick$round 9 printf '1..1\\nok 1\\n'")
-    done
-    lists unit "${lines[@]}"
-    for round in {1..10}; do
-        "$project/scripts/run_tests" --jobs 3 >"$project/out" 2>&1 &
-        pid=$!
+    lists_many 200 'printf "1..1\nok 1\n"'
+    for _ in {1..10}; do
+        start --jobs 3
         sleep "0.$((10 + RANDOM % 80))"
         kill -KILL "$pid"
         wait "$pid" || true
@@ -319,8 +322,7 @@ the_end_waits_for_nobody()
 {
     local pid
     lists unit "stop 60 kill -STOP \$PPID; sleep $naps" "long 60 sleep $naps"
-    "$project/scripts/run_tests" --jobs 2 >"$project/out" 2>&1 &
-    pid=$!
+    start --jobs 2
     soon sleeping 2
     kill -TERM "$pid"
     ends 143 "$pid"
