@@ -291,6 +291,30 @@ static void test_remove(void **state)
     mock_free(mock);
 }
 
+/* Who still uses a local region, until its pair is cancelled: a fault, as any other. */
+static void test_local_user(void **state)
+{
+    mock_t *mock = mock_new(0);
+    far_t  *far  = &mock->far[1];
+
+    (void)state;
+    assert_null(ang_engine_local_user(&mock->engine, LKEY));
+    far->stall = 1000;
+    assert_int_equal(post_marker(mock, 1, ANG_OP_MARKER, LKEY, 1), ANGARA_OK);
+    assert_null(ang_engine_local_user(&mock->engine, LKEY)); /* a slot's number isn't a key */
+    assert_int_equal(post_put(mock, 1, 0, 0, 8), ANGARA_OK);
+    assert_ptr_equal(ang_engine_local_user(&mock->engine, LKEY), &far->pair);
+    assert_null(ang_engine_local_user(&mock->engine, RKEY));
+    assert_null(ang_engine_local_user(&mock->engine, 0));
+    ang_engine_pair_cancel(&far->pair, RKEY, ANGARA_ERR_KEY);
+    assert_null(ang_engine_local_user(&mock->engine, LKEY));
+    assert_int_equal(far->pair.error, ANGARA_ERR_PAIR);
+    assert_int_equal(far->faults, 1);
+    assert_int_equal(far->last_fault, ANGARA_ERR_KEY);
+    assert_int_equal(mock->slots[0], 0);
+    mock_free(mock);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -299,6 +323,7 @@ int main(void)
         cmocka_unit_test(test_bad_descriptors), cmocka_unit_test(test_remove),
         cmocka_unit_test(test_fault_order),     cmocka_unit_test(test_other_way),
         cmocka_unit_test(test_batch),           cmocka_unit_test(test_batch_not),
+        cmocka_unit_test(test_local_user),
     };
 
     return cmocka_run_group_tests_name("engine", tests, NULL, NULL);

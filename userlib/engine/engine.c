@@ -457,6 +457,47 @@ void ang_engine_pair_reset(ang_pair_t *pair, angara_status_t error)
     ang_engine_unlock(pair->engine);
 }
 
+void ang_engine_pair_cancel(ang_pair_t *pair, uint64_t key, angara_status_t status)
+{
+    ang_engine_lock(pair->engine);
+    ang_pair_fault(pair, key, status);
+    ang_engine_unlock(pair->engine);
+}
+
+static int uses_local(const ang_entry_t *entry, uint64_t key)
+{
+    switch (entry->desc.op) {
+    case ANG_OP_PUT:
+        return entry->desc.lkey == key && !entry->source_read;
+    case ANG_OP_GET:
+    case ANG_OP_ATOMIC:
+        return entry->desc.lkey == key;
+    default:
+        return 0;
+    }
+}
+
+static int pair_uses_local(const ang_pair_t *pair, uint64_t key)
+{
+    for (const ang_entry_t *entry = pair->head; entry != NULL; entry = entry->next) {
+        if (uses_local(entry, key)) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+ang_pair_t *ang_engine_local_user(ang_engine_t *engine, uint64_t key)
+{
+    ang_pair_t *pair;
+
+    ang_engine_lock(engine);
+    for (pair = engine->pairs; pair != NULL && !pair_uses_local(pair, key); pair = pair->next) {
+    }
+    ang_engine_unlock(engine);
+    return pair;
+}
+
 int ang_engine_pair_idle(ang_pair_t *pair)
 {
     int idle;

@@ -110,6 +110,11 @@ void ang_engine_pair_add(ang_engine_t *engine, ang_pair_t *pair);
 void ang_engine_pair_remove(ang_pair_t *pair);
 /* Drop what is queued and set the error (ANGARA_OK clears it). */
 void ang_engine_pair_reset(ang_pair_t *pair, angara_status_t error);
+/* Drop what is queued and report a fault: the operation under way can't be finished. */
+void ang_engine_pair_cancel(ang_pair_t *pair, uint64_t key, angara_status_t status);
+
+/* A pair with an operation queued that will still read or write local region `key`; else NULL. */
+ang_pair_t *ang_engine_local_user(ang_engine_t *engine, uint64_t key);
 
 /*
  * Post a ring operation. @a data: bytes of PUT_INLINE. @return ANGARA_OK if performed or queued,
