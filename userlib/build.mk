@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # libangara and its tools.
 
-LIBANGARA_SRCS := $(wildcard userlib/src/*.c userlib/engine/*.c userlib/provider/soft/*.c \
-                             userlib/provider/nic/*.c)
+LIBANGARA_SRCS := $(wildcard userlib/src/*.c userlib/engine/*.c userlib/provider/*.c \
+                             userlib/provider/soft/*.c userlib/provider/nic/*.c)
 LIBANGARA_OBJS := $(LIBANGARA_SRCS:%.c=$(B)/obj/%.o)
 LIBANGARA      := $(B)/lib/libangara.so.0
 

@@ -36,7 +36,8 @@ static angara_status_t any_operation(conf_t *t, unsigned n, unsigned to, conf_me
     case 3:
         return angara_atomic(t->peer[to], ANGARA_ATOMIC_ADD, 8, 1, 0, key, 0, NULL, NULL);
     case 4:
-        return angara_put(t->peer[to], 0, buf->addr, 4096);
+        return angara_put(t->peer[to], 0, buf->addr,
+                          (t->attr.put_max < 4096) ? t->attr.put_max : 4096);
     default:
         return angara_atomic(t->peer[to], ANGARA_ATOMIC_ADD, 8, 1, 0, key, 8, buf->mr, buf->addr);
     }

@@ -86,7 +86,7 @@ static soft_request_t request(ang_op_t op, uint64_t key, uint64_t offset, uint32
     soft_request_t r;
 
     memset(&r, 0, sizeof(r));
-    r.from     = f.requester->address;
+    r.from     = f.requester->base.address;
     r.op       = (uint8_t)op;
     r.width    = 8;
     r.agent    = 3;

@@ -19,6 +19,8 @@
 #include <angara/angara.h>
 #include <angara/angara_fast.h>
 
+#include "src/log.h"
+
 typedef struct ang_provider_ops {
     const char *name;
 
@@ -27,7 +29,6 @@ typedef struct ang_provider_ops {
 
     angara_status_t (*open)(const char *device, angara_domain_h *dom_p);
     angara_status_t (*close)(angara_domain_h dom);
-    void (*query)(angara_domain_h dom, angara_attr_t *attr);
 
     angara_status_t (*mr_register)(angara_domain_h dom, void *addr, size_t length, unsigned access,
                                    angara_mr_h *mr_p);
@@ -41,8 +42,6 @@ typedef struct ang_provider_ops {
     angara_status_t (*pe_create)(angara_domain_h dom, size_t window_size, unsigned events,
                                  angara_pe_h *pe_p);
     void (*pe_destroy)(angara_pe_h pe);
-    void (*pe_address)(angara_pe_h pe, angara_address_t *address);
-    void *(*pe_window)(angara_pe_h pe, size_t *size_p);
     angara_status_t (*pe_window_commit)(angara_pe_h pe, size_t offset, size_t length);
     unsigned (*pe_progress)(angara_pe_h pe);
     angara_status_t (*pe_event_poll)(angara_pe_h pe, angara_event_t *event);
@@ -82,37 +81,71 @@ typedef struct ang_provider_ops {
     angara_status_t (*marker_self)(angara_pe_h pe, angara_marker_slot_t *slot, uint64_t value);
 } ang_provider_ops_t;
 
-/* Base objects. `epoch` is ang_fork_epoch when the object was made. */
+/*
+ * Base objects. Who writes a field: (p) the provider, before the call that makes the object
+ * returns, and never again; (api) src/api.c, except where another is named. Who isn't named only
+ * reads. Everything is read and written in calls, which the user serialises (per PE; registration:
+ * not at all), so only what is marked atomic is.
+ */
 struct angara_domain {
-    const ang_provider_ops_t *ops;
-    unsigned                  epoch;
-    unsigned                  refs; /* PEs and regions alive, changed atomically */
+    const ang_provider_ops_t *ops;   /* (p) */
+    angara_attr_t             attr;  /* (p) what the domain can do, all fields */
+    unsigned                  epoch; /* (p) ang_fork_epoch then */
+    unsigned                  refs;  /* (api) PEs and regions alive; atomic */
 };
 
 struct angara_mr {
-    angara_domain_h dom;
-    void           *addr;
-    size_t          length;
-    uint64_t        key;
-    unsigned        access;
-    int             allocated; /* by mem_alloc */
-    /* Not 0 once the addresses may mean other memory; NULL: the region names addresses. */
+    angara_domain_h dom;       /* (p) */
+    void           *addr;      /* (p) */
+    size_t          length;    /* (p) */
+    uint64_t        key;       /* (p) never 0 */
+    unsigned        access;    /* (p) */
+    int             allocated; /* (p) by mem_alloc */
+    /* (p) Not 0 once the addresses may mean other memory; NULL: the region names addresses. */
     const volatile uint32_t *stale;
 };
 
 struct angara_pe {
-    const ang_provider_ops_t *ops;
-    angara_domain_h           dom;
+    const ang_provider_ops_t *ops;         /* (p) */
+    angara_domain_h           dom;         /* (p) */
+    angara_address_t          address;     /* (p) */
+    char                     *window;      /* (p) the own window */
+    size_t                    window_size; /* (p) bytes that the user has */
+    angara_peer_h             peers;       /* the list of pairs: ang_peer_link(), _unlink() */
 };
 
 struct angara_peer {
-    struct angara_peer_fast   fast; /* must be first: angara_fast.h */
-    const ang_provider_ops_t *ops;
-    angara_pe_h               pe;
-    void                     *user;
-    unsigned                  refs;
-    char                      name[64];
+    /*
+     * Must be first: angara_fast.h. (p), and once more when the pair is found dead (`window` is
+     * NULL then: what is inline becomes a call, which says so) or in a forked child.
+     */
+    struct angara_peer_fast   fast;
+    const ang_provider_ops_t *ops;      /* ang_peer_init() */
+    angara_pe_h               pe;       /* ang_peer_init() */
+    angara_address_t          address;  /* ang_peer_init() */
+    void                     *user;     /* (api) for whoever uses the library */
+    unsigned                  refs;     /* (api) connects minus disconnects; 0: given up */
+    char                      name[64]; /* ang_peer_init() */
+    angara_peer_h             next;     /* ang_peer_link(), _unlink() */
 };
+
+/* ---- base.c: what providers do alike with them ----------------------------------------------- */
+
+/* All but `fast`. `pid`: of its process, for the name. */
+void ang_peer_init(angara_peer_h peer, angara_pe_h pe, const angara_address_t *address, int pid);
+/* Put it on the PE's list, take it off. */
+void ang_peer_link(angara_peer_h peer);
+void ang_peer_unlink(angara_peer_h peer);
+/* The pair of the own PE with that one that somebody has connected; NULL: a stranger. */
+angara_peer_h ang_peer_find(angara_pe_h pe, uint32_t node, uint32_t index, uint32_t generation);
+/* Is it the own PE's address? */
+int ang_address_is_own(angara_pe_h pe, const angara_address_t *address);
+/*
+ * Is it an address of this provider's and of our version? What else it must be is the provider's to
+ * check. `level`: how loud to say why not; a wrong version is an error, told once.
+ */
+angara_status_t ang_address_check(const angara_address_t *address, unsigned provider,
+                                  ang_log_level_t level);
 
 /* Counts forks in the chain of ancestors: an object of another epoch isn't ours. */
 extern unsigned ang_fork_epoch;

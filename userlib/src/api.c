@@ -99,6 +99,12 @@ static inline angara_status_t check_peer(angara_peer_h peer)
 
 #define CHECK_ARG(_cond) CHECK((_cond) ? ANGARA_OK : ANGARA_ERR_INVALID)
 
+/* [offset, offset + length) within [0, size) without wrapping. */
+static inline int in_bounds(uint64_t offset, uint64_t length, uint64_t size)
+{
+    return offset <= size && length <= size - offset;
+}
+
 /* ---- domains and regions ------------------------------------------------------------------- */
 
 angara_status_t angara_open_version(const char *device, unsigned fast_version,
@@ -137,14 +143,26 @@ angara_status_t angara_close(angara_domain_h dom)
     return dom->ops->close(dom);
 }
 
+/* A PE or a region of the domain has been made, if `status` says so. */
+static angara_status_t take_ref(angara_domain_h dom, angara_status_t status)
+{
+    if (status == ANGARA_OK) {
+        __atomic_add_fetch(&dom->refs, 1, __ATOMIC_RELAXED);
+    }
+    return status;
+}
+
+/* It is gone: from here on the domain may be closed. */
+static void drop_ref(angara_domain_h dom)
+{
+    __atomic_sub_fetch(&dom->refs, 1, __ATOMIC_RELEASE);
+}
+
 angara_status_t angara_query_sized(angara_domain_h dom, angara_attr_t *out, size_t size)
 {
-    angara_attr_t attr = {0};
-
     CHECK(check_domain(dom));
     CHECK_ARG(out != NULL);
-    dom->ops->query(dom, &attr);
-    memcpy(out, &attr, size < sizeof(attr) ? size : sizeof(attr));
+    memcpy(out, &dom->attr, size < sizeof(dom->attr) ? size : sizeof(dom->attr));
     return ANGARA_OK;
 }
 
@@ -154,15 +172,27 @@ angara_status_t angara_mr_register(angara_domain_h dom, void *addr, size_t lengt
     CHECK(check_domain(dom));
     CHECK_ARG(mr_p != NULL && length != 0 && (access & ~(unsigned)ANGARA_ACCESS_ALL) == 0 &&
               (uintptr_t)addr <= UINTPTR_MAX - length);
-    return dom->ops->mr_register(dom, addr, length, access, mr_p);
+    return take_ref(dom, dom->ops->mr_register(dom, addr, length, access, mr_p));
+}
+
+/* `end`: of the provider. The region is gone, whatever the status. */
+static angara_status_t end_region(angara_mr_h mr, int allocated,
+                                  angara_status_t (*end)(angara_mr_h mr))
+{
+    angara_domain_h dom = mr->dom;
+    angara_status_t status;
+
+    CHECK_ARG(!mr->allocated == !allocated);
+    status = end(mr);
+    drop_ref(dom);
+    return status;
 }
 
 angara_status_t angara_mr_deregister(angara_mr_h mr)
 {
     CHECK_ARG(mr != NULL);
     CHECK(check_domain(mr->dom));
-    CHECK_ARG(!mr->allocated);
-    return mr->dom->ops->mr_deregister(mr);
+    return end_region(mr, 0, mr->dom->ops->mr_deregister);
 }
 
 angara_status_t angara_mem_alloc(angara_domain_h dom, size_t *length, unsigned access,
@@ -171,15 +201,14 @@ angara_status_t angara_mem_alloc(angara_domain_h dom, size_t *length, unsigned a
     CHECK(check_domain(dom));
     CHECK_ARG(length != NULL && *length != 0 && *length <= SIZE_MAX / 2 && addr_p != NULL &&
               mr_p != NULL && (access & ~(unsigned)ANGARA_ACCESS_ALL) == 0);
-    return dom->ops->mem_alloc(dom, length, access, addr_p, mr_p);
+    return take_ref(dom, dom->ops->mem_alloc(dom, length, access, addr_p, mr_p));
 }
 
 angara_status_t angara_mem_free(angara_mr_h mr)
 {
     CHECK_ARG(mr != NULL);
     CHECK(check_domain(mr->dom));
-    CHECK_ARG(mr->allocated);
-    return mr->dom->ops->mem_free(mr);
+    return end_region(mr, 1, mr->dom->ops->mem_free);
 }
 
 uint64_t angara_mr_key(angara_mr_h mr)
@@ -253,21 +282,28 @@ angara_status_t angara_pe_create(angara_domain_h dom, const angara_pe_params_t *
     CHECK(copy_params(&params, theirs));
     window_size = params.window_size != 0 ? params.window_size : ang_config.window_size;
     events      = params.events != 0 ? params.events : (unsigned)ang_config.events;
-    CHECK_ARG(window_size <= SIZE_MAX / 4 && events >= 2 && events <= 65536 &&
-              (events & (events - 1)) == 0);
-    return dom->ops->pe_create(dom, window_size, events, pe_p);
+    CHECK_ARG(events >= 2 && events <= 65536 && (events & (events - 1)) == 0);
+    if (window_size > dom->attr.window_max) {
+        ang_error("a put window of %zu bytes is more than the %zu that %s has", window_size,
+                  dom->attr.window_max, dom->attr.device);
+        return ANGARA_ERR_LIMIT;
+    }
+    return take_ref(dom, dom->ops->pe_create(dom, window_size, events, pe_p));
 }
 
 void angara_pe_destroy(angara_pe_h pe)
 {
     if (check_pe(pe) == ANGARA_OK) {
+        angara_domain_h dom = pe->dom;
+
         pe->ops->pe_destroy(pe);
+        drop_ref(dom);
     }
 }
 
 void angara_pe_address(angara_pe_h pe, angara_address_t *address)
 {
-    pe->ops->pe_address(pe, address);
+    *address = pe->address;
 }
 
 void *angara_pe_window(angara_pe_h pe, size_t *size_p)
@@ -276,13 +312,15 @@ void *angara_pe_window(angara_pe_h pe, size_t *size_p)
         *size_p = 0;
         return NULL;
     }
-    return pe->ops->pe_window(pe, size_p);
+    *size_p = pe->window_size;
+    return pe->window;
 }
 
 angara_status_t angara_pe_window_commit(angara_pe_h pe, size_t offset, size_t length)
 {
     CHECK(check_pe(pe));
     CHECK_ARG(length != 0);
+    CHECK(in_bounds(offset, length, pe->window_size) ? ANGARA_OK : ANGARA_ERR_BOUNDS);
     return pe->ops->pe_window_commit(pe, offset, length);
 }
 
@@ -336,17 +374,37 @@ int angara_is_reachable(angara_domain_h dom, const angara_address_t *address)
            dom->ops->is_reachable(dom, address) == ANGARA_OK;
 }
 
+/* One that is dead isn't found again: connecting says what has become of that address. */
+static angara_peer_h find_connected(angara_pe_h pe, const angara_address_t *address)
+{
+    angara_peer_h peer = pe->peers;
+
+    while (peer != NULL && (memcmp(&peer->address, address, sizeof(*address)) != 0 ||
+                            peer->ops->peer_status(peer) == ANGARA_ERR_PEER_DEAD)) {
+        peer = peer->next;
+    }
+    return peer;
+}
+
 angara_status_t angara_peer_connect(angara_pe_h pe, const angara_address_t *address,
                                     angara_peer_h *peer_p)
 {
+    angara_peer_h peer;
+
     CHECK(check_pe(pe));
     CHECK_ARG(address != NULL && peer_p != NULL);
-    return pe->ops->peer_connect(pe, address, peer_p);
+    peer = find_connected(pe, address);
+    if (peer == NULL) {
+        return pe->ops->peer_connect(pe, address, peer_p);
+    }
+    peer->refs++;
+    *peer_p = peer;
+    return ANGARA_OK;
 }
 
 void angara_peer_disconnect(angara_peer_h peer)
 {
-    if (check_peer(peer) == ANGARA_OK) {
+    if (check_peer(peer) == ANGARA_OK && --peer->refs == 0) {
         peer->ops->peer_disconnect(peer);
     }
 }
@@ -360,6 +418,7 @@ angara_status_t angara_peer_status(angara_peer_h peer)
 angara_status_t angara_peer_reset(angara_peer_h peer)
 {
     CHECK(check_peer(peer));
+    CHECK(peer->ops->peer_status(peer) == ANGARA_ERR_PEER_DEAD ? ANGARA_ERR_PEER_DEAD : ANGARA_OK);
     return peer->ops->peer_reset(peer);
 }
 
@@ -380,17 +439,22 @@ void *angara_peer_user(angara_peer_h peer)
 
 /* ---- operations ---------------------------------------------------------------------------- */
 
-/* [offset, offset + length) within [0, size) without wrapping. */
-static inline int in_bounds(uint64_t offset, uint64_t length, uint64_t size)
+/* Part of the peer's window that one put may write. */
+static inline angara_status_t check_window(angara_peer_h peer, uint64_t offset, size_t length)
 {
-    return offset <= size && length <= size - offset;
+    if (!in_bounds(offset, length, peer->fast.window_size)) {
+        return ANGARA_ERR_BOUNDS;
+    }
+    return length <= peer->pe->dom->attr.put_max ? ANGARA_OK : ANGARA_ERR_INVALID;
 }
 
 angara_status_t angara_put(angara_peer_h peer, uint64_t offset, const void *src, size_t length)
 {
     CHECK(check_peer(peer));
-    if (!in_bounds(offset, length, peer->fast.window_size)) {
-        return ANGARA_ERR_BOUNDS;
+    CHECK(check_window(peer, offset, length));
+    if (length == 0) { /* there is nothing to do, but to tell of the dead */
+        return peer->ops->peer_status(peer) == ANGARA_ERR_PEER_DEAD ? ANGARA_ERR_PEER_DEAD :
+                                                                      ANGARA_OK;
     }
     return peer->ops->put(peer, offset, src, length);
 }
@@ -399,23 +463,23 @@ angara_status_t angara_put_flag(angara_peer_h peer, uint64_t offset, const void 
                                 uint64_t flag_offset, uint64_t flag)
 {
     CHECK(check_peer(peer));
-    if (!in_bounds(offset, length, peer->fast.window_size) ||
-        !in_bounds(flag_offset, sizeof(flag), peer->fast.window_size)) {
-        return ANGARA_ERR_BOUNDS;
-    }
+    CHECK(check_window(peer, offset, length));
+    CHECK(in_bounds(flag_offset, sizeof(flag), peer->fast.window_size) ? ANGARA_OK :
+                                                                         ANGARA_ERR_BOUNDS);
     CHECK_ARG(flag_offset % sizeof(flag) == 0);
     return peer->ops->put_flag(peer, offset, src, length, flag_offset, flag);
 }
 
-/* A local buffer lies within its region. */
+/* A local buffer lies within its region, and one operation may move all of it. */
 static inline angara_status_t check_local(angara_peer_h peer, angara_mr_h lmr, const void *laddr,
                                           size_t length)
 {
     CHECK(check_peer(peer));
     CHECK_ARG(lmr != NULL && lmr->dom == peer->pe->dom);
-    return in_bounds((uintptr_t)laddr - (uintptr_t)lmr->addr, length, lmr->length) ?
-               ANGARA_OK :
-               ANGARA_ERR_BOUNDS;
+    if (!in_bounds((uintptr_t)laddr - (uintptr_t)lmr->addr, length, lmr->length)) {
+        return ANGARA_ERR_BOUNDS;
+    }
+    return length <= peer->pe->dom->attr.offload_max ? ANGARA_OK : ANGARA_ERR_INVALID;
 }
 
 angara_status_t angara_offload_put(angara_peer_h peer, angara_mr_h lmr, const void *laddr,
@@ -429,6 +493,7 @@ angara_status_t angara_offload_put_inline(angara_peer_h peer, const void *src, u
                                           uint64_t roffset, size_t length)
 {
     CHECK(check_peer(peer));
+    CHECK_ARG(length <= peer->pe->dom->attr.inline_max);
     return peer->ops->offload_put_inline(peer, src, rkey, roffset, length);
 }
 
@@ -455,6 +520,9 @@ angara_status_t angara_offload_batch(angara_peer_h peer, angara_batch_op_t op,
         bad = check_local(peer, xfers[good].lmr, xfers[good].laddr, xfers[good].length);
     }
     good -= bad != ANGARA_OK;
+    if (good == 0) {
+        return bad;
+    }
     status = peer->ops->offload_batch(peer, op, xfers, good, posted_p);
     return status == ANGARA_OK ? bad : status;
 }
@@ -476,7 +544,7 @@ angara_status_t angara_atomic(angara_peer_h peer, angara_atomic_op_t op, unsigne
 angara_status_t angara_notify(angara_peer_h peer, const void *record, size_t length)
 {
     CHECK(check_peer(peer));
-    CHECK_ARG(record != NULL && length <= ANGARA_NOTIFY_MAX);
+    CHECK_ARG((record != NULL || length == 0) && length <= ANGARA_NOTIFY_MAX);
     return peer->ops->notify(peer, record, length);
 }
 

@@ -53,6 +53,21 @@ static void domain_free(nic_domain_t *dom)
     free(dom);
 }
 
+static void fill_attr(const struct angara_ioc_info *info, angara_attr_t *attr)
+{
+    strcpy(attr->provider, "nic");
+    snprintf(attr->device, sizeof(attr->device), "%s", (const char *)info->name);
+    attr->caps = (info->caps & ANGARA_INFO_LOOPBACK) ? ANGARA_CAP_LOOPBACK | ANGARA_CAP_NODE_PEERS :
+                                                       0;
+    attr->node = info->node;
+    attr->window_max   = info->window_max - NIC_PAGE; /* the last page is ours: see pe.c */
+    attr->put_max      = info->put_max;
+    attr->offload_max  = info->offload_max;
+    attr->inline_max   = ANGARA_DESC_DATA;
+    attr->mr_max       = info->mr_max;
+    attr->marker_slots = info->marker_slots;
+}
+
 angara_status_t nic_domain_open(const char *device, angara_domain_h *dom_p)
 {
     static pthread_once_t warned = PTHREAD_ONCE_INIT;
@@ -79,6 +94,7 @@ angara_status_t nic_domain_open(const char *device, angara_domain_h *dom_p)
         domain_free(dom);
         return status;
     }
+    fill_attr(&dom->info, &dom->base.attr);
     pthread_once(&warned, ang_config_warn_nic);
     *dom_p = &dom->base;
     return ANGARA_OK;
@@ -88,23 +104,6 @@ angara_status_t nic_domain_close(angara_domain_h dom)
 {
     domain_free(nic_domain(dom));
     return ANGARA_OK;
-}
-
-void nic_query(angara_domain_h base, angara_attr_t *attr)
-{
-    const struct angara_ioc_info *info = &nic_domain(base)->info;
-
-    strcpy(attr->provider, "nic");
-    snprintf(attr->device, sizeof(attr->device), "%s", (const char *)info->name);
-    attr->caps = (info->caps & ANGARA_INFO_LOOPBACK) ? ANGARA_CAP_LOOPBACK | ANGARA_CAP_NODE_PEERS :
-                                                       0;
-    attr->node = info->node;
-    attr->window_max   = info->window_max - NIC_PAGE; /* the last page is ours: see pe.c */
-    attr->put_max      = info->put_max;
-    attr->offload_max  = info->offload_max;
-    attr->inline_max   = ANGARA_DESC_DATA;
-    attr->mr_max       = info->mr_max;
-    attr->marker_slots = info->marker_slots;
 }
 
 /* ---- the table of regions -------------------------------------------------------------------- */
@@ -231,7 +230,6 @@ angara_status_t nic_mr_register(angara_domain_h base, void *addr, size_t length,
     mr->base = (struct angara_mr){base, addr, length, arg.key, access, 0, &dom->stale[arg.handle]};
     mr->handle = arg.handle;
     table_add(dom, mr);
-    __atomic_add_fetch(&base->refs, 1, __ATOMIC_RELAXED);
     *mr_p = &mr->base;
     return ANGARA_OK;
 }
@@ -250,7 +248,6 @@ angara_status_t nic_mr_deregister(angara_mr_h base)
     if (error != 0 && error != ENODEV && error != ENOENT) {
         status = nic_error(error, "deregistering memory");
     }
-    __atomic_sub_fetch(&dom->base.refs, 1, __ATOMIC_RELEASE);
     free(mr);
     return status;
 }

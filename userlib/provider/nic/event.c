@@ -21,8 +21,10 @@ static const struct angara_event_record *record_at(const nic_pe_t *pe, uint32_t 
 
 static int is_about(const struct angara_event_record *record, const nic_peer_t *peer)
 {
-    return record->node == peer->address.node && record->pe == peer->address.index &&
-           record->generation == peer->address.generation;
+    const angara_address_t *address = &peer->base.address;
+
+    return record->node == address->node && record->pe == address->index &&
+           record->generation == address->generation;
 }
 
 /* The pair that record number `index` is about; NULL: one that was dropped since, or none. */
@@ -83,11 +85,11 @@ static void look_lost(nic_pe_t *pe, uint32_t lost)
 {
     if (pe->lost_told == pe->lost_seen) { /* told once, until the user takes note */
         ang_warn("PE %u: events were lost because the event ring was full; all pairs are in error",
-                 pe->address.index);
+                 pe->base.address.index);
     }
     pe->lost_seen = lost;
-    for (nic_peer_t *peer = pe->peers; peer != NULL; peer = peer->next) {
-        set_error(peer, ANGARA_ERR_PAIR);
+    for (angara_peer_h peer = pe->base.peers; peer != NULL; peer = peer->next) {
+        set_error(nic_peer(peer), ANGARA_ERR_PAIR);
     }
 }
 
@@ -121,37 +123,27 @@ unsigned nic_pe_progress(angara_pe_h base)
 
 /* ---- delivering ------------------------------------------------------------------------------ */
 
-static nic_peer_t *find_sender(const nic_pe_t *pe, const struct angara_event_record *record)
-{
-    for (nic_peer_t *peer = pe->peers; peer != NULL; peer = peer->next) {
-        if (peer->base.refs != 0 && is_about(record, peer)) {
-            return peer;
-        }
-    }
-    return NULL;
-}
-
 /* @return 0 for a record that is nobody's news: about a pair that was dropped. */
-static int translate(const nic_pe_t *pe, uint32_t index, angara_event_t *event)
+static int translate(nic_pe_t *pe, uint32_t index, angara_event_t *event)
 {
     const struct angara_event_record *record = record_at(pe, index);
-    nic_peer_t                       *peer   = NULL;
+    angara_event_t news = {.type = (angara_event_type_t)record->type, .status = record->status};
+    nic_peer_t    *peer;
 
-    event->len = 0;
-    event->key = 0;
     switch (record->type) {
     case ANGARA_EV_NOTIFY:
-        peer       = find_sender(pe, record);
-        event->len = record->length < ANGARA_NOTIFY_MAX ? record->length : ANGARA_NOTIFY_MAX;
-        memcpy(event->data, record->data, event->len);
+        news.peer = ang_peer_find(&pe->base, record->node, record->pe, record->generation);
+        news.len  = record->length < ANGARA_NOTIFY_MAX ? record->length : ANGARA_NOTIFY_MAX;
+        memcpy(news.data, record->data, news.len);
         break;
     case ANGARA_EV_FAULT:
     case ANGARA_EV_PEER_DOWN:
-        peer       = pair_of(pe, index);
-        event->key = record->key;
+        peer = pair_of(pe, index);
         if (peer == NULL || peer->base.refs == 0) {
             return 0;
         }
+        news.peer = &peer->base;
+        news.key  = record->key;
         peer->down_told |= record->type == ANGARA_EV_PEER_DOWN;
         break;
     case ANGARA_EV_LINK:
@@ -160,21 +152,19 @@ static int translate(const nic_pe_t *pe, uint32_t index, angara_event_t *event)
         ang_debug("the NIC raised an event of the unknown type %u", record->type);
         return 0;
     }
-    event->type   = (angara_event_type_t)record->type;
-    event->status = record->status;
-    event->peer   = peer != NULL ? &peer->base : NULL;
+    *event = news;
     return 1;
 }
 
 /* A device that is dead raises no events any more: its pairs are down all the same. */
 static nic_peer_t *find_untold(const nic_pe_t *pe)
 {
-    nic_peer_t *peer = pe->dead ? pe->peers : NULL;
+    angara_peer_h peer = pe->dead ? pe->base.peers : NULL;
 
-    while (peer != NULL && peer->down_told) {
+    while (peer != NULL && nic_peer(peer)->down_told) {
         peer = peer->next;
     }
-    return peer;
+    return nic_peer(peer);
 }
 
 angara_status_t nic_event_poll(angara_pe_h base, angara_event_t *event)

@@ -90,7 +90,6 @@ typedef struct nic_domain {
 
 angara_status_t nic_domain_open(const char *device, angara_domain_h *dom_p);
 angara_status_t nic_domain_close(angara_domain_h dom);
-void            nic_query(angara_domain_h dom, angara_attr_t *attr);
 
 angara_status_t nic_mr_register(angara_domain_h dom, void *addr, size_t length, unsigned access,
                                 angara_mr_h *mr_p);
@@ -125,19 +124,16 @@ typedef struct nic_pe {
     int              fd;
     int              event_fd; /* epoll around fd, for who sleeps; -1 if nobody has asked for it */
     int              dead;     /* the device has gone, or doesn't want this PE any more */
-    angara_address_t address;
 
-    /* The mappings. */
+    /* The mappings, the window in base.window. */
     volatile struct angara_doorbell  *doorbell;
     const struct angara_status       *status;
     struct angara_desc               *cmd;
     const struct angara_event_record *event;
     angara_marker_slot_t             *markers;
     char                             *pio;
-    char                             *window;
 
-    size_t    window_size;  /* what the user has */
-    uint64_t  wake_offset;  /* of a word behind it: a flagged put there only wakes */
+    uint64_t  wake_offset;  /* of a word behind the window: a flagged put there only wakes */
     uint64_t *window_there; /* a bit for each committed page */
 
     /* Rings: masks and indices. *_cons are copies of what the status said last. */
@@ -158,7 +154,6 @@ typedef struct nic_pe {
     uint32_t    num_slot_active;
     uint32_t    num_slots;
 
-    nic_peer_t       *peers;
     nic_peer_t      **pairs; /* by entry of the pair table */
     uint32_t          pair_hint;
     angara_counters_t counters; /* what the device doesn't count */
@@ -167,8 +162,6 @@ typedef struct nic_pe {
 struct nic_peer {
     struct angara_peer base;
     ang_fork_t         fork;
-    angara_address_t   address;
-    nic_peer_t        *next;
     uint32_t           pair;
     uint32_t           events_from; /* records of before are about somebody else */
     angara_status_t    error;       /* OK, PAIR or PEER_DEAD */

@@ -18,9 +18,6 @@ static angara_status_t window_put(nic_peer_t *peer, const struct angara_put *hea
     if (NIC_UNLIKELY(peer->error == ANGARA_ERR_PEER_DEAD)) {
         return ANGARA_ERR_PEER_DEAD;
     }
-    if (NIC_UNLIKELY(length > pe->dom->info.put_max)) {
-        return ANGARA_ERR_BOUNDS;
-    }
     if (NIC_UNLIKELY(peer->is_self) &&
         nic_self_put(peer, head->offset, src, length, head->flag_offset, flag)) {
         pe->counters.window_puts++;
@@ -92,9 +89,6 @@ static angara_status_t rma(angara_peer_h base, uint8_t op, angara_mr_h lmr, cons
     nic_peer_t        *peer = nic_peer(base);
     struct angara_desc desc = rma_desc(op, lmr, laddr, rkey, roffset, length);
 
-    if (NIC_UNLIKELY(length > nic_peer_pe(peer)->dom->info.offload_max)) {
-        return ANGARA_ERR_INVALID;
-    }
     return perform(peer, &desc, NULL);
 }
 
@@ -116,9 +110,6 @@ angara_status_t nic_offload_put_inline(angara_peer_h peer, const void *src, uint
     struct angara_desc desc = {
         .op = ANGARA_OP_PUT_INLINE, .rkey = rkey, .roffset = roffset, .length = length};
 
-    if (length > sizeof(desc.data)) {
-        return ANGARA_ERR_INVALID;
-    }
     if (length != 0) {
         memcpy(desc.data, src, length);
     }
@@ -182,8 +173,7 @@ angara_status_t nic_offload_batch(angara_peer_h base, angara_batch_op_t op,
                                            xfers[n].roffset, xfers[n].length);
 
         desc.pair = peer->pair;
-        status    = xfers[n].length > pe->dom->info.offload_max ? ANGARA_ERR_INVALID :
-                                                                  nic_cmd_room(pe, n + 1);
+        status    = nic_cmd_room(pe, n + 1);
         if (status == ANGARA_OK) {
             nic_cmd_write(pe, n++, &desc);
         }

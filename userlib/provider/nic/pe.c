@@ -46,15 +46,15 @@ static angara_status_t map_all(nic_pe_t *pe)
     size_t    sizes[ANGARA_MMAP_WINDOW + 1];
 
     part_sizes(pe, sizes);
-    pe->doorbell = map_part(pe, ANGARA_MMAP_DOORBELL, sizes[ANGARA_MMAP_DOORBELL], rw);
-    pe->status   = map_part(pe, ANGARA_MMAP_STATUS, sizes[ANGARA_MMAP_STATUS], PROT_READ);
-    pe->cmd      = map_part(pe, ANGARA_MMAP_CMD, sizes[ANGARA_MMAP_CMD], rw);
-    pe->event    = map_part(pe, ANGARA_MMAP_EVENT, sizes[ANGARA_MMAP_EVENT], PROT_READ);
-    pe->markers  = map_part(pe, ANGARA_MMAP_MARKER, sizes[ANGARA_MMAP_MARKER], PROT_READ);
-    pe->pio      = map_part(pe, ANGARA_MMAP_PIO, sizes[ANGARA_MMAP_PIO], rw);
-    pe->window   = map_part(pe, ANGARA_MMAP_WINDOW, sizes[ANGARA_MMAP_WINDOW], rw);
+    pe->doorbell    = map_part(pe, ANGARA_MMAP_DOORBELL, sizes[ANGARA_MMAP_DOORBELL], rw);
+    pe->status      = map_part(pe, ANGARA_MMAP_STATUS, sizes[ANGARA_MMAP_STATUS], PROT_READ);
+    pe->cmd         = map_part(pe, ANGARA_MMAP_CMD, sizes[ANGARA_MMAP_CMD], rw);
+    pe->event       = map_part(pe, ANGARA_MMAP_EVENT, sizes[ANGARA_MMAP_EVENT], PROT_READ);
+    pe->markers     = map_part(pe, ANGARA_MMAP_MARKER, sizes[ANGARA_MMAP_MARKER], PROT_READ);
+    pe->pio         = map_part(pe, ANGARA_MMAP_PIO, sizes[ANGARA_MMAP_PIO], rw);
+    pe->base.window = map_part(pe, ANGARA_MMAP_WINDOW, sizes[ANGARA_MMAP_WINDOW], rw);
     return pe->doorbell && pe->status && pe->cmd && pe->event && pe->markers && pe->pio &&
-                   pe->window ?
+                   pe->base.window ?
                ANGARA_OK :
                ANGARA_ERR_NO_MEMORY;
 }
@@ -67,7 +67,7 @@ static void unmap_all(nic_pe_t *pe)
                       (void *)(uintptr_t)pe->event,
                       (void *)(uintptr_t)pe->markers,
                       pe->pio,
-                      pe->window};
+                      pe->base.window};
     size_t sizes[ANGARA_MMAP_WINDOW + 1];
 
     part_sizes(pe, sizes);
@@ -96,24 +96,25 @@ static angara_status_t create_failed(int error, size_t window_size)
 
 static angara_status_t create_file(nic_pe_t *pe)
 {
-    struct angara_ioc_pe_create arg = {.size        = sizeof(arg),
-                                       .window_size = pe->wake_offset + NIC_PAGE};
+    struct angara_ioc_pe_create arg     = {.size        = sizeof(arg),
+                                           .window_size = pe->wake_offset + NIC_PAGE};
+    angara_address_t           *address = &pe->base.address;
     int                         error;
 
     error = nic_ioctl(pe->dom->fd, ANGARA_IOC_PE_CREATE, &arg);
     if (error != 0) {
-        return create_failed(error, pe->window_size);
+        return create_failed(error, pe->base.window_size);
     }
     /* Reads of the file take interrupts off it and must not wait for one. */
     pe->fd = arg.fd;
     fcntl(pe->fd, F_SETFL, O_RDWR | O_NONBLOCK);
-    pe->address.magic      = ANGARA_ADDRESS_MAGIC;
-    pe->address.version    = ANGARA_WIRE_VERSION;
-    pe->address.provider   = NIC_PROVIDER_ID;
-    pe->address.node       = pe->dom->info.node;
-    pe->address.index      = arg.index;
-    pe->address.generation = arg.generation;
-    nic_address_seal(&pe->address, pe->window_size);
+    address->magic      = ANGARA_ADDRESS_MAGIC;
+    address->version    = ANGARA_WIRE_VERSION;
+    address->provider   = NIC_PROVIDER_ID;
+    address->node       = pe->dom->info.node;
+    address->index      = arg.index;
+    address->generation = arg.generation;
+    nic_address_seal(address, pe->base.window_size);
     return ANGARA_OK;
 }
 
@@ -176,11 +177,6 @@ angara_status_t nic_pe_create(angara_domain_h dom, size_t window_size, unsigned 
     nic_pe_t       *pe;
     angara_status_t status;
 
-    if (window_size > nic_domain(dom)->info.window_max - NIC_PAGE) {
-        ang_error("a put window of %zu bytes is more than the %llu that the NIC has", window_size,
-                  (unsigned long long)nic_domain(dom)->info.window_max - NIC_PAGE);
-        return ANGARA_ERR_LIMIT;
-    }
     pe = nic_calloc(1, sizeof(*pe));
     if (pe == NULL) {
         return ANGARA_ERR_NO_MEMORY;
@@ -189,13 +185,13 @@ angara_status_t nic_pe_create(angara_domain_h dom, size_t window_size, unsigned 
         ang_debug("the NIC's event rings have %u records, not %u",
                   nic_domain(dom)->info.event_entries, events);
     }
-    pe->base.ops    = dom->ops;
-    pe->base.dom    = dom;
-    pe->dom         = nic_domain(dom);
-    pe->fd          = -1;
-    pe->event_fd    = -1;
-    pe->window_size = window_size;
-    pe->wake_offset = page_up(window_size);
+    pe->base.ops         = dom->ops;
+    pe->base.dom         = dom;
+    pe->dom              = nic_domain(dom);
+    pe->fd               = -1;
+    pe->event_fd         = -1;
+    pe->base.window_size = window_size;
+    pe->wake_offset      = page_up(window_size);
     set_sizes(pe);
     ang_fork_add(&pe->fork, pe_in_child);
     status = create_tables(pe);
@@ -209,25 +205,22 @@ angara_status_t nic_pe_create(angara_domain_h dom, size_t window_size, unsigned 
         status = commit(pe, pe->wake_offset, NIC_PAGE);
     }
     if (status == ANGARA_OK) {
-        status = nic_pair_set(pe, NIC_SELF_PAIR, &pe->address);
+        status = nic_pair_set(pe, NIC_SELF_PAIR, &pe->base.address);
     }
     if (status != ANGARA_OK) {
         pe_free(pe);
         return status;
     }
-    __atomic_add_fetch(&dom->refs, 1, __ATOMIC_RELAXED);
     *pe_p = &pe->base;
     return ANGARA_OK;
 }
 
 void nic_pe_destroy(angara_pe_h base)
 {
-    nic_pe_t       *pe  = nic_pe(base);
-    angara_domain_h dom = base->dom;
+    nic_pe_t *pe = nic_pe(base);
 
     nic_peers_destroy(pe);
     pe_free(pe);
-    __atomic_sub_fetch(&dom->refs, 1, __ATOMIC_RELEASE); /* from here it may be closed */
 }
 
 /* ---- the end of the device ------------------------------------------------------------------- */
@@ -238,13 +231,13 @@ void nic_pe_die(nic_pe_t *pe)
         return;
     }
     pe->dead = 1;
-    ang_error("PE %u: %s", pe->address.index,
+    ang_error("PE %u: %s", pe->base.address.index,
               nic_load(&pe->status->state) == ANGARA_PE_FAILED ?
                   "the NIC found nonsense in its rings and has stopped it" :
                   "the NIC has gone or failed; dmesg has why");
-    for (nic_peer_t *peer = pe->peers; peer != NULL; peer = peer->next) {
-        peer->error = ANGARA_ERR_PEER_DEAD;
-        nic_slots_settle(pe, peer);
+    for (angara_peer_h peer = pe->base.peers; peer != NULL; peer = peer->next) {
+        nic_peer(peer)->error = ANGARA_ERR_PEER_DEAD;
+        nic_slots_settle(pe, nic_peer(peer));
     }
     nic_slots_settle(pe, NULL);
 }
@@ -270,12 +263,7 @@ static angara_status_t commit(nic_pe_t *pe, uint64_t offset, uint64_t length)
 
 angara_status_t nic_pe_window_commit(angara_pe_h base, size_t offset, size_t length)
 {
-    nic_pe_t *pe = nic_pe(base);
-
-    if (offset > pe->wake_offset || length > pe->wake_offset - offset) {
-        return ANGARA_ERR_BOUNDS;
-    }
-    return commit(pe, offset, length);
+    return commit(nic_pe(base), offset, length);
 }
 
 int nic_window_there(const nic_pe_t *pe, uint64_t offset, uint64_t length)
@@ -292,17 +280,6 @@ int nic_window_there(const nic_pe_t *pe, uint64_t offset, uint64_t length)
 }
 
 /* ---- attributes ------------------------------------------------------------------------------ */
-
-static void nic_pe_address(angara_pe_h pe, angara_address_t *address)
-{
-    *address = nic_pe(pe)->address;
-}
-
-static void *nic_pe_window(angara_pe_h pe, size_t *size_p)
-{
-    *size_p = nic_pe(pe)->window_size;
-    return nic_pe(pe)->window;
-}
 
 static void nic_pe_counters(angara_pe_h base, angara_counters_t *counters)
 {
@@ -328,7 +305,6 @@ const ang_provider_ops_t ang_nic_provider = {
     .match              = nic_match,
     .open               = nic_domain_open,
     .close              = nic_domain_close,
-    .query              = nic_query,
     .mr_register        = nic_mr_register,
     .mr_deregister      = nic_mr_deregister,
     .mr_is_stale        = nic_mr_is_stale,
@@ -336,8 +312,6 @@ const ang_provider_ops_t ang_nic_provider = {
     .mem_free           = nic_mem_free,
     .pe_create          = nic_pe_create,
     .pe_destroy         = nic_pe_destroy,
-    .pe_address         = nic_pe_address,
-    .pe_window          = nic_pe_window,
     .pe_window_commit   = nic_pe_window_commit,
     .pe_progress        = nic_pe_progress,
     .pe_event_poll      = nic_event_poll,

@@ -7,7 +7,6 @@
 
 #include "src/log.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -38,24 +37,13 @@ void nic_address_seal(angara_address_t *address, size_t window_size)
 
 static angara_status_t reach(const angara_address_t *address, ang_log_level_t level)
 {
-    static int said;
+    angara_status_t status = ang_address_check(address, NIC_PROVIDER_ID, level);
 
-    if (address->magic != ANGARA_ADDRESS_MAGIC || address->provider != NIC_PROVIDER_ID) {
-        ang_log(level, "unreachable: not an address of a NIC's PE");
-        return ANGARA_ERR_UNREACHABLE;
-    }
-    if (address->version != ANGARA_WIRE_VERSION) {
-        ang_log(__atomic_exchange_n(&said, 1, __ATOMIC_RELAXED) ? ANG_LOG_DEBUG : ANG_LOG_ERROR,
-                "a peer's address is of version %u, this process (libangara %s) has version %u: "
-                "use one version of the library in all ranks",
-                address->version, angara_version(), ANGARA_WIRE_VERSION);
-        return ANGARA_ERR_VERSION;
-    }
-    if (address->generation == 0 || address->loc[LOC_SUM] != address_sum(address)) {
+    if (status == ANGARA_OK && address->loc[LOC_SUM] != address_sum(address)) {
         ang_log(level, "unreachable: the address of a NIC's PE has been damaged");
-        return ANGARA_ERR_UNREACHABLE;
+        status = ANGARA_ERR_UNREACHABLE;
     }
-    return ANGARA_OK;
+    return status;
 }
 
 /*
@@ -122,41 +110,20 @@ static void peer_in_child(ang_fork_t *node)
     ANG_FORK_OBJECT(nic_peer_t, node)->base.fast.armed = &awake;
 }
 
-static nic_peer_t *find_peer(nic_pe_t *pe, const angara_address_t *address)
-{
-    for (nic_peer_t *peer = pe->peers; peer != NULL; peer = peer->next) {
-        if (!memcmp(&peer->address, address, sizeof(*address)) &&
-            peer->error != ANGARA_ERR_PEER_DEAD) {
-            return peer;
-        }
-    }
-    return NULL;
-}
-
 static void peer_init(nic_peer_t *peer, nic_pe_t *pe, const angara_address_t *address)
 {
-    peer->base.ops              = pe->base.ops;
-    peer->base.pe               = &pe->base;
-    peer->base.refs             = 1;
-    peer->address               = *address;
-    peer->is_self               = !memcmp(&pe->address, address, sizeof(*address));
+    ang_peer_init(&peer->base, &pe->base, address, (int)address->loc[LOC_PID]);
+    peer->is_self               = ang_address_is_own(&pe->base, address);
     peer->events_from           = pe->event_seen;
     peer->base.fast.window_size = address->loc[LOC_WINDOW];
     peer->base.fast.armed       = peer->is_self ? &pe->status->armed : &awake;
-    snprintf(peer->base.name, sizeof(peer->base.name), "pid %u (PE %u of node %u)",
-             (unsigned)address->loc[LOC_PID], address->index, address->node);
 }
 
 /* Take the peer off the lists and free it; nothing of it is under way. */
 static void forget(nic_pe_t *pe, nic_peer_t *peer)
 {
-    nic_peer_t **link = &pe->peers;
-
     nic_slots_settle(pe, peer);
-    while (*link != peer) {
-        link = &(*link)->next;
-    }
-    *link                 = peer->next;
+    ang_peer_unlink(&peer->base);
     pe->pairs[peer->pair] = NULL;
     ang_fork_remove(&peer->fork);
     free(peer);
@@ -165,18 +132,12 @@ static void forget(nic_pe_t *pe, nic_peer_t *peer)
 angara_status_t nic_peer_connect(angara_pe_h base, const angara_address_t *address,
                                  angara_peer_h *peer_p)
 {
-    nic_pe_t       *pe   = nic_pe(base);
-    nic_peer_t     *peer = find_peer(pe, address);
-    angara_status_t status;
+    nic_pe_t       *pe     = nic_pe(base);
+    angara_status_t status = reach(address, ANG_LOG_ERROR);
+    nic_peer_t     *peer;
     uint32_t        pair;
 
-    if (peer != NULL) {
-        peer->base.refs++;
-        *peer_p = &peer->base;
-        return ANGARA_OK;
-    }
-    status = reach(address, ANG_LOG_ERROR);
-    if (status == ANGARA_OK && memcmp(&pe->address, address, sizeof(*address)) != 0) {
+    if (status == ANGARA_OK && !ang_address_is_own(base, address)) {
         status = reach_back(pe->dom, address, ANG_LOG_ERROR);
     }
     if (status != ANGARA_OK) {
@@ -194,8 +155,7 @@ angara_status_t nic_peer_connect(angara_pe_h base, const angara_address_t *addre
     peer_init(peer, pe, address);
     peer->pair      = pair;
     pe->pairs[pair] = peer;
-    peer->next      = pe->peers;
-    pe->peers       = peer;
+    ang_peer_link(&peer->base);
     ang_fork_add(&peer->fork, peer_in_child);
     status = nic_pair_set(pe, pair, address);
     nic_events_look(pe); /* is there such a PE? An event says no */
@@ -225,10 +185,7 @@ void nic_peer_disconnect(angara_peer_h base)
     nic_peer_t *peer = nic_peer(base);
     nic_pe_t   *pe   = nic_peer_pe(peer);
 
-    if (--base->refs != 0) {
-        return;
-    }
-    if (!is_quiet(pe, peer) && nic_pair_set(pe, peer->pair, &pe->address) != ANGARA_OK &&
+    if (!is_quiet(pe, peer) && nic_pair_set(pe, peer->pair, &pe->base.address) != ANGARA_OK &&
         !pe->dead) {
         ang_warn("operations to %s don't end: they are given up", base->name);
         peer->error     = ANGARA_ERR_PEER_DEAD; /* its entry isn't used again */
@@ -242,18 +199,18 @@ void nic_peer_disconnect(angara_peer_h base)
 /* One wait for all: the ring is performed in order. */
 void nic_peers_destroy(nic_pe_t *pe)
 {
-    for (nic_peer_t *peer = pe->peers; peer != NULL && !pe->dead; peer = peer->next) {
-        struct angara_desc desc = pair_desc(peer->pair, &pe->address);
+    for (angara_peer_h peer = pe->base.peers; peer != NULL && !pe->dead; peer = peer->next) {
+        struct angara_desc desc = pair_desc(nic_peer(peer)->pair, &pe->base.address);
 
-        if (!is_quiet(pe, peer) && nic_post_patient(pe, &desc) != ANGARA_OK) {
+        if (!is_quiet(pe, nic_peer(peer)) && nic_post_patient(pe, &desc) != ANGARA_OK) {
             break;
         }
     }
     if (!pe->dead && nic_cmd_wait(pe) != ANGARA_OK) {
-        ang_warn("PE %u: operations don't end and are given up", pe->address.index);
+        ang_warn("PE %u: operations don't end and are given up", pe->base.address.index);
     }
-    while (pe->peers != NULL) {
-        forget(pe, pe->peers);
+    while (pe->base.peers != NULL) {
+        forget(pe, nic_peer(pe->base.peers));
     }
 }
 
@@ -279,7 +236,7 @@ angara_status_t nic_peer_reset(angara_peer_h base)
     if (peer->error == ANGARA_ERR_PEER_DEAD) {
         return ANGARA_ERR_PEER_DEAD;
     }
-    status = nic_pair_set(pe, peer->pair, &peer->address);
+    status = nic_pair_set(pe, peer->pair, &peer->base.address);
     nic_events_look(pe); /* faults of before, and whether the peer lives */
     if (status == ANGARA_OK && peer->error == ANGARA_ERR_PEER_DEAD) {
         status = ANGARA_ERR_PEER_DEAD;

@@ -118,9 +118,10 @@ int nic_self_put(nic_peer_t *peer, uint64_t offset, const void *src, size_t leng
         peer->by_device = 1;
         return 0;
     }
-    ang_cpu_copy(pe->window + offset, src, length);
+    ang_cpu_copy(pe->base.window + offset, src, length);
     if (flag != NULL) {
-        __atomic_store_n((uint64_t *)(void *)(pe->window + flag_offset), *flag, __ATOMIC_RELEASE);
+        __atomic_store_n((uint64_t *)(void *)(pe->base.window + flag_offset), *flag,
+                         __ATOMIC_RELEASE);
     }
     return 1;
 }

@@ -129,7 +129,7 @@ static angara_status_t agent_send(soft_peer_t *peer, soft_request_t *request, co
     }
     peer->agent             = agent;
     peer->agent_length      = request->length;
-    request->from           = pe->address;
+    request->from           = pe->base.address;
     request->agent          = (uint8_t)agent;
     request->sequence       = ++pe->agent_sequence;
     pe->agent_awaits[agent] = request->sequence;

@@ -56,6 +56,24 @@ static void mr_in_child(ang_fork_t *node)
     soft_segment_forget(&ANG_FORK_OBJECT(soft_mr_t, node)->seg);
 }
 
+static void fill_attr(angara_attr_t *attr)
+{
+    int chaos = ang_config.chaos != 0;
+
+    strcpy(attr->provider, "soft");
+    strcpy(attr->device, "soft0");
+    attr->caps = ANGARA_CAP_REG_CHEAP | ANGARA_CAP_NODE_PEERS |
+                 (ang_config.loopback ? ANGARA_CAP_LOOPBACK : 0) |
+                 (chaos ? ANGARA_CAP_CHAOS : ANGARA_CAP_WINDOW_DIRECT | ANGARA_CAP_INLINE_OPS);
+    attr->node         = (uint32_t)ang_config.node;
+    attr->window_max   = (size_t)1 << 40;
+    attr->put_max      = chaos ? SOFT_CHAOS_PUT_MAX : (size_t)1 << 30;
+    attr->offload_max  = (size_t)1 << 40;
+    attr->inline_max   = SOFT_INLINE_MAX;
+    attr->mr_max       = (size_t)ang_config.mr_max;
+    attr->marker_slots = SOFT_MARKER_SLOTS;
+}
+
 angara_status_t soft_domain_open(const char *device, angara_domain_h *dom_p)
 {
     soft_domain_t  *dom = calloc(1, sizeof(*dom));
@@ -81,8 +99,9 @@ angara_status_t soft_domain_open(const char *device, angara_domain_h *dom_p)
         goto err_segment;
     }
     pthread_mutex_init(&dom->lock, NULL);
-    dom->base.ops       = &ang_soft_provider;
-    dom->base.epoch     = ang_fork_epoch;
+    dom->base.ops   = &ang_soft_provider;
+    dom->base.epoch = ang_fork_epoch;
+    fill_attr(&dom->base.attr);
     dom->shared         = dom->seg.base;
     dom->shared->layout = SOFT_LAYOUT;
     dom->shared->mr_max = dom->mr_max;
@@ -226,7 +245,6 @@ angara_status_t soft_mr_register(angara_domain_h dom, void *addr, size_t length,
         free(mr);
         return status;
     }
-    __atomic_add_fetch(&dom->refs, 1, __ATOMIC_RELAXED);
     if (access & ANGARA_ACCESS_REMOTE_ATOMIC) {
         soft_helper_start(); /* atomics on private memory must go on while the program computes */
     }
@@ -294,7 +312,6 @@ static void withdraw(soft_mr_t *mr)
     pthread_mutex_lock(&dom->lock);
     dom->free_list[dom->num_free++] = mr->index;
     pthread_mutex_unlock(&dom->lock);
-    __atomic_sub_fetch(&mr->base.dom->refs, 1, __ATOMIC_RELEASE);
 }
 
 angara_status_t soft_mr_deregister(angara_mr_h base)
@@ -331,7 +348,6 @@ angara_status_t soft_mem_alloc(angara_domain_h dom, size_t *length, unsigned acc
     if (status != ANGARA_OK) {
         goto err_segment;
     }
-    __atomic_add_fetch(&dom->refs, 1, __ATOMIC_RELAXED);
     ang_fork_add(&mr->fork, mr_in_child);
     *length = size;
     *addr_p = mr->base.addr;

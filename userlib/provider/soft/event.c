@@ -53,24 +53,10 @@ static int poll_local(soft_pe_t *pe, angara_event_t *event)
     return found;
 }
 
-static soft_peer_t *find_sender(soft_pe_t *pe, const notify_head_t *head)
-{
-    for (soft_peer_t *peer = pe->peers; peer != NULL; peer = peer->next) {
-        const angara_address_t *address = &peer->remote.address;
-
-        if (address->generation == head->generation && address->index == head->index &&
-            address->node == head->node) {
-            return peer;
-        }
-    }
-    return NULL;
-}
-
 static int poll_notify(soft_pe_t *pe, angara_event_t *event)
 {
     uint8_t       record[SOFT_RECORD_MAX];
     notify_head_t head;
-    soft_peer_t  *sender;
     int           length;
 
     do {
@@ -82,10 +68,9 @@ static int poll_notify(soft_pe_t *pe, angara_event_t *event)
     } while (length < (int)sizeof(head) || length > (int)(sizeof(head) + ANGARA_NOTIFY_MAX));
 
     memcpy(&head, record, sizeof(head));
-    sender        = find_sender(pe, &head);
     event->type   = ANGARA_EVENT_NOTIFY;
     event->status = ANGARA_OK;
-    event->peer   = sender != NULL ? &sender->base : NULL;
+    event->peer   = ang_peer_find(&pe->base, head.node, head.index, head.generation);
     event->key    = 0;
     event->len    = (uint32_t)length - sizeof(head);
     memcpy(event->data, record + sizeof(head), event->len);
@@ -117,7 +102,7 @@ static int local_must_wait(soft_pe_t *pe)
     event = &pe->events[pe->events_head % pe->num_events];
     if (!pe->events_lost && pe->events_head != pe->events_tail &&
         event->type == ANGARA_EVENT_PEER_DOWN && event->peer != NULL) {
-        head  = notify_head(&soft_peer(event->peer)->remote.address);
+        head  = notify_head(&event->peer->address);
         waits = soft_record_find(&pe->notify, &head, sizeof(head));
     }
     ang_engine_unlock(&pe->engine);
@@ -140,10 +125,10 @@ angara_status_t soft_notify(angara_peer_h base, const void *record, size_t lengt
 {
     soft_peer_t    *peer = soft_peer(base);
     soft_pe_t      *pe   = soft_pe(base->pe);
-    notify_head_t   head = notify_head(&pe->address);
+    notify_head_t   head = notify_head(&pe->base.address);
     angara_status_t status;
 
-    if (peer->down || peer->remote.seg->generation != peer->remote.address.generation) {
+    if (peer->down || peer->remote.seg->generation != base->address.generation) {
         return ANGARA_ERR_PEER_DEAD;
     }
     status = soft_record_push((void *)((char *)peer->remote.seg + peer->remote.layout.events),
@@ -198,8 +183,8 @@ static int have_work(const soft_pe_t *pe)
     if (pe->engine.chaos != NULL || pe->engine.pending == 0) {
         return 0;
     }
-    for (const soft_peer_t *peer = pe->peers; peer != NULL; peer = peer->next) {
-        if (peer->pair.head != NULL && !soft_agent_waits(peer)) {
+    for (angara_peer_h base = pe->base.peers; base != NULL; base = base->next) {
+        if (soft_peer(base)->pair.head != NULL && !soft_agent_waits(soft_peer(base))) {
             return 1;
         }
     }

@@ -426,9 +426,6 @@ angara_status_t soft_put_flag(angara_peer_h base, uint64_t offset, const void *s
     }
     pe->counters.window_puts++;
     if (pe->engine.chaos != NULL) {
-        if (length > SOFT_CHAOS_PUT_MAX) {
-            return ANGARA_ERR_BOUNDS;
-        }
         return ang_engine_post_window(&peer->pair, offset, src, length, flag_offset, flag,
                                       sizeof(flag));
     }
@@ -459,9 +456,6 @@ angara_status_t soft_offload_put_inline(angara_peer_h base, const void *src, uin
 {
     ang_desc_t desc = {.op = ANG_OP_PUT_INLINE, .rkey = rkey, .roffset = roffset, .length = length};
 
-    if (length > SOFT_INLINE_MAX) {
-        return ANGARA_ERR_INVALID;
-    }
     return ang_engine_post(&soft_peer(base)->pair, &desc, src);
 }
 

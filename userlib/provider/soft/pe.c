@@ -84,7 +84,7 @@ static uint32_t next_index(pid_t pid)
 
 static angara_status_t make_address(soft_pe_t *pe)
 {
-    angara_address_t *address = &pe->address;
+    angara_address_t *address = &pe->base.address;
     soft_process_t    self;
     angara_status_t   status = soft_process_self(&self);
 
@@ -119,8 +119,8 @@ static void fill_segment(soft_pe_t *pe, size_t window_size)
     soft_pe_seg_t *seg = pe->seg;
 
     seg->layout        = SOFT_LAYOUT;
-    seg->index         = pe->address.index;
-    seg->generation    = pe->address.generation;
+    seg->index         = pe->base.address.index;
+    seg->generation    = pe->base.address.generation;
     seg->pid           = (int32_t)getpid();
     seg->size          = pe->layout.total;
     seg->window_offset = pe->layout.window;
@@ -138,7 +138,7 @@ static void fill_segment(soft_pe_t *pe, size_t window_size)
 /* Each PE its own order; 0 only if chaos is off. */
 static uint64_t chaos_seed(const soft_pe_t *pe)
 {
-    uint64_t seed = ang_config.chaos + pe->address.index;
+    uint64_t seed = ang_config.chaos + pe->base.address.index;
 
     return ang_config.chaos == 0 ? 0 : seed != 0 ? seed : 1;
 }
@@ -229,8 +229,9 @@ angara_status_t soft_pe_create(angara_domain_h dom, size_t window_size, unsigned
     if (!ang_config.loopback || !ang_config.cma) {
         soft_helper_start(); /* peers with our settings will need it */
     }
-    __atomic_add_fetch(&dom->refs, 1, __ATOMIC_RELAXED);
-    *pe_p = &pe->base;
+    pe->base.window      = (char *)pe->seg + pe->layout.window;
+    pe->base.window_size = window_size;
+    *pe_p                = &pe->base;
     return ANGARA_OK;
 }
 
@@ -242,37 +243,21 @@ void soft_pe_destroy(angara_pe_h base)
     __atomic_store_n(&pe->seg->generation, 0, __ATOMIC_SEQ_CST);
     __atomic_store_n(&pe->seg->armed, 0, __ATOMIC_SEQ_CST);
     __atomic_store_n(&pe->seg->helper_asleep, 0, __ATOMIC_SEQ_CST);
-    while (pe->peers != NULL) {
-        soft_peer_destroy(pe->peers);
+    while (base->peers != NULL) {
+        soft_peer_destroy(soft_peer(base->peers));
     }
     ang_engine_pair_remove(&pe->self_pair);
     soft_helper_remove_pe(pe); /* nobody else knows it now */
     ang_engine_cleanup(&pe->engine);
-    __atomic_sub_fetch(&base->dom->refs, 1, __ATOMIC_RELEASE);
     pe_free(pe);
 }
 
 /* ---- attributes ------------------------------------------------------------------------------ */
 
-static void soft_pe_address(angara_pe_h pe, angara_address_t *address)
-{
-    *address = soft_pe(pe)->address;
-}
-
-static void *soft_pe_window(angara_pe_h pe, size_t *size_p)
-{
-    *size_p = soft_pe(pe)->seg->window_size;
-    return (char *)soft_pe(pe)->seg + soft_pe(pe)->layout.window;
-}
-
 static angara_status_t soft_pe_window_commit(angara_pe_h base, size_t offset, size_t length)
 {
-    soft_pe_t *pe   = soft_pe(base);
-    uint64_t   size = pe->segment.size - pe->layout.window;
+    soft_pe_t *pe = soft_pe(base);
 
-    if (offset > size || length > size - offset) {
-        return ANGARA_ERR_BOUNDS;
-    }
     return soft_segment_commit(&pe->segment, pe->layout.window + offset, length);
 }
 
@@ -294,24 +279,6 @@ static void soft_pe_counters(angara_pe_h base, angara_counters_t *counters)
 static int soft_match(const char *device)
 {
     return !strcmp(device, "soft") || !strcmp(device, "soft0") || !strcmp(device, "auto");
-}
-
-static void soft_query(angara_domain_h dom, angara_attr_t *attr)
-{
-    int chaos = ang_config.chaos != 0;
-
-    strcpy(attr->provider, "soft");
-    strcpy(attr->device, "soft0");
-    attr->caps = ANGARA_CAP_REG_CHEAP | ANGARA_CAP_NODE_PEERS |
-                 (ang_config.loopback ? ANGARA_CAP_LOOPBACK : 0) |
-                 (chaos ? ANGARA_CAP_CHAOS : ANGARA_CAP_WINDOW_DIRECT | ANGARA_CAP_INLINE_OPS);
-    attr->node         = (uint32_t)ang_config.node;
-    attr->window_max   = (size_t)1 << 40;
-    attr->put_max      = chaos ? SOFT_CHAOS_PUT_MAX : (size_t)1 << 30;
-    attr->offload_max  = (size_t)1 << 40;
-    attr->inline_max   = SOFT_INLINE_MAX;
-    attr->mr_max       = ((soft_domain_t *)dom)->mr_max;
-    attr->marker_slots = SOFT_MARKER_SLOTS;
 }
 
 /* ---- progress -------------------------------------------------------------------------------- */
@@ -434,15 +401,12 @@ const ang_provider_ops_t ang_soft_provider = {
     .match              = soft_match,
     .open               = soft_domain_open,
     .close              = soft_domain_close,
-    .query              = soft_query,
     .mr_register        = soft_mr_register,
     .mr_deregister      = soft_mr_deregister,
     .mem_alloc          = soft_mem_alloc,
     .mem_free           = soft_mem_free,
     .pe_create          = soft_pe_create,
     .pe_destroy         = soft_pe_destroy,
-    .pe_address         = soft_pe_address,
-    .pe_window          = soft_pe_window,
     .pe_window_commit   = soft_pe_window_commit,
     .pe_progress        = soft_pe_progress,
     .pe_event_poll      = soft_event_poll,

@@ -9,7 +9,6 @@
 
 #include <errno.h>
 #include <sched.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -32,22 +31,11 @@ static int same_host(const angara_address_t *address)
 /* `level`: how loud to say why not. A version mismatch is always an error, told once. */
 static angara_status_t reach(const angara_address_t *address, ang_log_level_t level)
 {
-    static int      said;
     soft_process_t  self;
-    angara_status_t status;
+    angara_status_t status = ang_address_check(address, SOFT_PROVIDER_ID, level);
 
-    if (address->magic != ANGARA_ADDRESS_MAGIC || address->provider != SOFT_PROVIDER_ID ||
-        address->generation == 0) {
-        ang_log(level, "unreachable: not an address of the soft fabric");
-        return ANGARA_ERR_UNREACHABLE;
-    }
-    if (address->version != ANGARA_WIRE_VERSION) {
-        ang_log(
-            __atomic_exchange_n(&said, 1, __ATOMIC_RELAXED) ? ANG_LOG_DEBUG : ANG_LOG_ERROR,
-            "a peer speaks version %u of the soft fabric's protocol, this process (libangara %s) "
-            "version %u: use one version of the library in all ranks",
-            address->version, angara_version(), ANGARA_WIRE_VERSION);
-        return ANGARA_ERR_VERSION;
+    if (status != ANGARA_OK) {
+        return status;
     }
     status = soft_process_self(&self);
     if (status != ANGARA_OK) {
@@ -127,16 +115,6 @@ static int probe_cma(soft_peer_t *peer)
     return 1;
 }
 
-static soft_peer_t *find_peer(soft_pe_t *pe, const angara_address_t *address)
-{
-    for (soft_peer_t *peer = pe->peers; peer != NULL; peer = peer->next) {
-        if (!memcmp(&peer->remote.address, address, sizeof(*address)) && !peer->down) {
-            return peer;
-        }
-    }
-    return NULL;
-}
-
 /* Is its pidfd in the epoll set? Without pidfds its death is found by soft_peers_check() alone. */
 static int has_watch(const soft_peer_t *peer)
 {
@@ -181,16 +159,10 @@ static void peer_in_child(ang_fork_t *node)
 angara_status_t soft_peer_connect(angara_pe_h base, const angara_address_t *address,
                                   angara_peer_h *peer_p)
 {
-    soft_pe_t      *pe   = soft_pe(base);
-    soft_peer_t    *peer = find_peer(pe, address);
-    angara_status_t status;
+    soft_pe_t      *pe     = soft_pe(base);
+    angara_status_t status = reach(address, ANG_LOG_ERROR);
+    soft_peer_t    *peer;
 
-    if (peer != NULL) {
-        peer->base.refs++;
-        *peer_p = &peer->base;
-        return ANGARA_OK;
-    }
-    status = reach(address, ANG_LOG_ERROR);
     if (status != ANGARA_OK) {
         return status;
     }
@@ -198,28 +170,23 @@ angara_status_t soft_peer_connect(angara_pe_h base, const angara_address_t *addr
     if (peer == NULL) {
         return ANGARA_ERR_NO_MEMORY;
     }
-    peer->base.ops  = base->ops;
-    peer->base.pe   = base;
-    peer->base.refs = 1;
-    peer->agent     = -1;
-    status          = soft_remote_open(address, &peer->remote);
+    peer->agent = -1;
+    status      = soft_remote_open(address, &peer->remote);
     if (status != ANGARA_OK) {
         goto err_free;
     }
-    snprintf(peer->base.name, sizeof(peer->base.name), "pid %d (PE %u of node %u)",
-             (int)peer->remote.pid, address->index, address->node);
+    ang_peer_init(&peer->base, base, address, (int)peer->remote.pid);
     status = watch(pe, peer);
     if (status != ANGARA_OK) {
         goto err_remote;
     }
-    peer->is_self = !memcmp(&pe->address, address, sizeof(*address));
+    peer->is_self = ang_address_is_own(base, address);
     peer->cma     = probe_cma(peer);
     bind_fast_path(pe, peer);
     ang_fork_add(&peer->fork, peer_in_child);
     ang_engine_pair_add(&pe->engine, &peer->pair);
-    peer->next = pe->peers;
-    pe->peers  = peer;
-    *peer_p    = &peer->base;
+    ang_peer_link(&peer->base);
+    *peer_p = &peer->base;
     return ANGARA_OK;
 
 err_remote:
@@ -263,15 +230,12 @@ static void drop_operations(soft_pe_t *pe, soft_peer_t *peer, angara_status_t er
 
 void soft_peer_destroy(soft_peer_t *peer)
 {
-    soft_pe_t    *pe = soft_pe(peer->base.pe);
-    soft_peer_t **link;
+    soft_pe_t *pe = soft_pe(peer->base.pe);
 
     drain(pe, peer);
     drop_operations(pe, peer, ANGARA_ERR_PEER_DEAD);
     ang_engine_pair_remove(&peer->pair);
-    for (link = &pe->peers; *link != peer; link = &(*link)->next) {
-    }
-    *link = peer->next;
+    ang_peer_unlink(&peer->base);
     if (has_watch(peer) && !peer->down) {
         epoll_ctl(pe->epoll_fd, EPOLL_CTL_DEL, peer->remote.pidfd, NULL);
     }
@@ -290,9 +254,7 @@ void soft_peer_destroy(soft_peer_t *peer)
 
 void soft_peer_disconnect(angara_peer_h base)
 {
-    if (--base->refs == 0) {
-        soft_peer_destroy(soft_peer(base));
-    }
+    soft_peer_destroy(soft_peer(base));
 }
 
 /* ---- errors and death ------------------------------------------------------------------------ */
@@ -357,8 +319,9 @@ unsigned soft_peers_check(soft_pe_t *pe)
             count++;
         }
     }
-    for (soft_peer_t *peer = pe->peers; peer != NULL; peer = peer->next) {
-        int is_due = index++ % groups == pe->checks % groups;
+    for (angara_peer_h base = pe->base.peers; base != NULL; base = base->next) {
+        soft_peer_t *peer   = soft_peer(base);
+        int          is_due = index++ % groups == pe->checks % groups;
 
         if (!peer->down && peer->remote.seg->generation != peer->remote.address.generation) {
             peer_down(pe, peer, 0);

@@ -356,8 +356,6 @@ typedef struct soft_pe {
     soft_segment_t   segment;
     soft_pe_seg_t   *seg;
     soft_layout_t    layout;
-    angara_address_t address;
-    soft_peer_t     *peers;
 
     soft_record_reader_t notify;  /* consumer of the event ring */
     soft_record_reader_t service; /* consumer of the service ring, under soft_helper_lock */
@@ -394,7 +392,6 @@ struct soft_peer {
     ang_fork_t         fork;
     ang_pair_t         pair;
     soft_remote_t      remote;
-    soft_peer_t       *next;
     int                is_self;      /* the PE itself */
     int                down;         /* PEER_DOWN was raised */
     int                cma;          /* process_vm_* is permitted */

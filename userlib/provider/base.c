@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What all providers do alike with the base objects: pairs, their list and their addresses. Touches
+ * nothing else, and makes no system call.
+ */
+#include "provider.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- addresses ------------------------------------------------------------------------------- */
+
+int ang_address_is_own(angara_pe_h pe, const angara_address_t *address)
+{
+    return memcmp(&pe->address, address, sizeof(*address)) == 0;
+}
+
+angara_status_t ang_address_check(const angara_address_t *address, unsigned provider,
+                                  ang_log_level_t level)
+{
+    static int said;
+
+    if (address->magic != ANGARA_ADDRESS_MAGIC || address->provider != provider ||
+        address->generation == 0) {
+        ang_log(level, "unreachable: not an address of this device's kind");
+        return ANGARA_ERR_UNREACHABLE;
+    }
+    if (address->version != ANGARA_WIRE_VERSION) {
+        ang_log(__atomic_exchange_n(&said, 1, __ATOMIC_RELAXED) ? ANG_LOG_DEBUG : ANG_LOG_ERROR,
+                "a peer's address is of version %u, this process (libangara %s) has version %u: "
+                "use one version of the library in all ranks",
+                address->version, angara_version(), ANGARA_WIRE_VERSION);
+        return ANGARA_ERR_VERSION;
+    }
+    return ANGARA_OK;
+}
+
+/* ---- pairs ----------------------------------------------------------------------------------- */
+
+void ang_peer_init(angara_peer_h peer, angara_pe_h pe, const angara_address_t *address, int pid)
+{
+    peer->ops     = pe->ops;
+    peer->pe      = pe;
+    peer->address = *address;
+    peer->user    = NULL;
+    peer->refs    = 1;
+    peer->next    = NULL;
+    snprintf(peer->name, sizeof(peer->name), "pid %d (PE %u of node %u)", pid, address->index,
+             address->node);
+}
+
+void ang_peer_link(angara_peer_h peer)
+{
+    peer->next      = peer->pe->peers;
+    peer->pe->peers = peer;
+}
+
+void ang_peer_unlink(angara_peer_h peer)
+{
+    angara_peer_h *link = &peer->pe->peers;
+
+    while (*link != peer) {
+        link = &(*link)->next;
+    }
+    *link = peer->next;
+}
+
+angara_peer_h ang_peer_find(angara_pe_h pe, uint32_t node, uint32_t index, uint32_t generation)
+{
+    angara_peer_h peer = pe->peers;
+
+    while (peer != NULL && (peer->refs == 0 || peer->address.generation != generation ||
+                            peer->address.index != index || peer->address.node != node)) {
+        peer = peer->next;
+    }
+    return peer;
+}
