@@ -66,7 +66,7 @@ static void test_descriptor(void **state)
 static void test_soft_layout(void **state)
 {
     (void)state;
-    assert_int_equal(SOFT_LAYOUT, 2);
+    assert_int_equal(SOFT_LAYOUT, 3);
     assert_int_equal(sizeof(soft_mr_entry_t), 64);
     assert_int_equal(sizeof(soft_hazard_t), 128);
     assert_int_equal(sizeof(soft_reply_t), 64);

@@ -4,7 +4,7 @@
  * producers that die with a claim in hand.
  */
 #include "../common/clock.h"
-#include "record_ring.h"
+#include "soft.h"
 
 #include <pthread.h>
 #include <setjmp.h>
@@ -196,11 +196,11 @@ static void test_garbage(void **state)
 
 /* A producer killed between claim and ready, by hand: its slot's state is what such a one leaves.
  */
-static void leave_claim(fixture_t *f, pid_t pid, uint64_t position)
+static void leave_claim(fixture_t *f, uint64_t producer, uint64_t position)
 {
     soft_record_t *slot = &f->ring->slots[position % COUNT];
 
-    slot->state   = ((position / COUNT) << 32) | ((uint64_t)(unsigned)pid << 2) | 1;
+    slot->state   = ((position / COUNT) << 48) | (producer << 18 >> 16) | 1;
     f->ring->tail = position + 1;
 }
 
@@ -222,7 +222,7 @@ static void dead_claim(fixture_t *f, int reap)
         sleep_ms(20); /* dead, but a zombie still */
     }
     assert_int_equal(push(f, 1), ANGARA_OK);
-    leave_claim(f, pid, 1);
+    leave_claim(f, (uint64_t)pid, 1);
     assert_int_equal(push(f, 2), ANGARA_OK);
     pop_expect(f, 1);
     for (tries = 0; (tries < 500) && (length < 0); ++tries) {
@@ -255,7 +255,7 @@ static void test_slow_claim(void **state)
     fixture_t *f = *state;
     unsigned   i;
 
-    leave_claim(f, getpid(), 0);
+    leave_claim(f, soft_owner(), 0);
     assert_int_equal(push(f, 2), ANGARA_OK);
     for (i = 0; i < 10; ++i) {
         pop_nothing(f);
@@ -264,7 +264,7 @@ static void test_slow_claim(void **state)
     f->ring->slots[0].length = 8;
     memset(f->ring->slots[0].data, 0, 8);
     f->ring->slots[0].data[0] = 1;
-    f->ring->slots[0].state   = ((uint64_t)(unsigned)getpid() << 2) | 2;
+    f->ring->slots[0].state ^= 1 | 2; /* ready */
     pop_expect(f, 1);
     pop_expect(f, 2);
 }

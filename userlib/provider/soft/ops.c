@@ -169,7 +169,9 @@ static unsigned batch_run(ang_pair_t *pair, const ang_desc_t *descs, unsigned co
         alone = word;
         total += there[num++].iov_len;
     }
-    if (alone) {
+    if (num > 0 && !soft_remote_reach(remote)) {
+        num = 0; /* told by the single operation */
+    } else if (alone) {
         moved = soft_vm_read(remote->task, (uintptr_t)here[0].iov_base,
                              (uintptr_t)there[0].iov_base, there[0].iov_len);
     } else if (num > 0) {
@@ -237,6 +239,9 @@ static angara_status_t cma_copy(soft_peer_t *peer, uint64_t there, uint64_t here
         struct iovec remote = {(void *)(uintptr_t)(there + *done), size};
         ssize_t      moved;
 
+        if (!soft_remote_reach(&peer->remote)) {
+            return ANGARA_ERR_PEER_DEAD;
+        }
         moved = read ? soft_vm_read(peer->remote.task, here + *done, there + *done, size) :
                        process_vm_writev(peer->remote.task, &local, 1, &remote, 1, 0);
         if (moved >= 0) {

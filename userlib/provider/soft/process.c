@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/membarrier.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -142,38 +143,63 @@ static uint64_t make_owner(pid_t pid, uint64_t start_time)
     return start_time << OWNER_PID_BITS | (uint64_t)pid;
 }
 
+/* The part that is kept of an owner's word: a number of `bits` bits. */
+static uint64_t owner_part(uint64_t owner, unsigned bits)
+{
+    return owner & ((1ull << bits) - 1);
+}
+
 static pid_t owner_pid(uint64_t owner)
 {
     return (pid_t)(owner & ((1u << OWNER_PID_BITS) - 1));
 }
 
+static uint64_t own_word; /* 0: not known yet */
+
 uint64_t soft_owner(void)
 {
-    static uint64_t owner;
-    pid_t           pid        = getpid();
-    uint64_t        start_time = 0;
+    pid_t    pid        = getpid();
+    uint64_t owner      = __atomic_load_n(&own_word, __ATOMIC_RELAXED);
+    uint64_t start_time = 0;
 
-    if (owner_pid(__atomic_load_n(&owner, __ATOMIC_RELAXED)) != pid) {
+    if (owner_pid(owner) != pid) {
         if (soft_process_look(pid, &start_time) != SOFT_ALIVE) {
             return 0; /* not a word that a parent has left here */
         }
-        __atomic_store_n(&owner, make_owner(pid, start_time), __ATOMIC_RELAXED);
+        owner = make_owner(pid, start_time);
+        __atomic_store_n(&own_word, owner, __ATOMIC_RELAXED);
     }
-    return __atomic_load_n(&owner, __ATOMIC_RELAXED);
+    return owner;
 }
 
-int soft_owner_alive(uint64_t owner)
+/* The number alone doesn't tell a process from its ancestors: it may be used again. */
+static void forget_owner(void)
+{
+    own_word = 0;
+}
+
+static void __attribute__((constructor)) process_init(void)
+{
+    pthread_atfork(NULL, NULL, forget_owner);
+}
+
+int soft_owner_part_alive(uint64_t part, unsigned bits)
 {
     uint64_t start_time = 0;
 
-    switch (soft_process_look(owner_pid(owner), &start_time)) {
+    switch (soft_process_look(owner_pid(part), &start_time)) {
     case SOFT_ALIVE:
-        return make_owner(owner_pid(owner), start_time) == owner;
+        return owner_part(make_owner(owner_pid(part), start_time), bits) == part;
     case SOFT_GONE:
         return 0;
     default:
         return 1; /* can't look now: the safe answer */
     }
+}
+
+int soft_owner_alive(uint64_t owner)
+{
+    return soft_owner_part_alive(owner, 63); /* no start time is that long */
 }
 
 /* FNV-1a, 64 bits (Fowler, Noll, Vo). */

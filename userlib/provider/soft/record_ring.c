@@ -8,16 +8,20 @@
 #include "src/clock.h"
 
 #include <string.h>
-#include <unistd.h>
 
 #define STUCK_NS 2000000 /* a claim older than this is looked at */
 
-/* State word: turn << 32 | pid << 2 | phase. A pid has at most 22 bits. */
+/* State word: turn, its low 16 bits | producer, the low 46 bits of soft_owner() | phase, 2 bits. */
 enum { PHASE_FREE, PHASE_CLAIMED, PHASE_READY };
 
-static uint64_t make_state(uint64_t turn, unsigned pid, unsigned phase)
+#define PRODUCER_BITS  46 /* process number, and its start time modulo 46 hours */
+#define PRODUCER_SHIFT 2
+#define TURN_SHIFT     (PRODUCER_BITS + PRODUCER_SHIFT)
+
+static uint64_t make_state(uint64_t turn, uint64_t producer, unsigned phase)
 {
-    return turn << 32 | (uint64_t)pid << 2 | phase;
+    return turn << TURN_SHIFT | (producer & ((1ull << PRODUCER_BITS) - 1)) << PRODUCER_SHIFT |
+           phase;
 }
 
 static unsigned state_phase(uint64_t state)
@@ -25,14 +29,14 @@ static unsigned state_phase(uint64_t state)
     return state & 3;
 }
 
-static pid_t state_pid(uint64_t state)
+static uint64_t state_producer(uint64_t state)
 {
-    return (pid_t)((state >> 2) & 0x3fffffff);
+    return state >> PRODUCER_SHIFT & ((1ull << PRODUCER_BITS) - 1);
 }
 
-static uint32_t state_turn(uint64_t state)
+static uint16_t state_turn(uint64_t state)
 {
-    return (uint32_t)(state >> 32);
+    return (uint16_t)(state >> TURN_SHIFT);
 }
 
 size_t soft_record_ring_size(unsigned count)
@@ -64,8 +68,9 @@ angara_status_t soft_record_push(soft_record_ring_t *ring, unsigned count, const
                                  size_t length, const void *more, size_t more_length)
 {
     uint64_t position = __atomic_load_n(&ring->tail, __ATOMIC_RELAXED);
+    uint64_t producer = soft_owner();
     uint64_t turn, state;
-    int32_t  behind;
+    int16_t  behind;
 
     if (length + more_length > SOFT_RECORD_MAX) {
         return ANGARA_ERR_INVALID;
@@ -74,9 +79,9 @@ angara_status_t soft_record_push(soft_record_ring_t *ring, unsigned count, const
     for (unsigned tries = 0; tries < 2 * count; ++tries, ++position) {
         soft_record_t *slot = &ring->slots[position & (count - 1)];
 
-        turn   = (uint32_t)(position / count);
+        turn   = position / count;
         state  = __atomic_load_n(&slot->state, __ATOMIC_ACQUIRE);
-        behind = (int32_t)((uint32_t)turn - state_turn(state));
+        behind = (int16_t)((uint16_t)turn - state_turn(state));
         if (behind > 0) {
             /* Not consumed since the turn before, or the hint is too far ahead. */
             return ANGARA_ERR_NO_RESOURCE;
@@ -85,13 +90,12 @@ angara_status_t soft_record_push(soft_record_ring_t *ring, unsigned count, const
             continue; /* taken in this turn, or the hint is old: slots are claimed without a gap */
         }
         if (!__atomic_compare_exchange_n(&slot->state, &state,
-                                         make_state(turn, (unsigned)getpid(), PHASE_CLAIMED), 0,
+                                         make_state(turn, producer, PHASE_CLAIMED), 0,
                                          __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
             continue;
         }
         fill(slot, data, length, more, more_length);
-        __atomic_store_n(&slot->state, make_state(turn, (unsigned)getpid(), PHASE_READY),
-                         __ATOMIC_RELEASE);
+        __atomic_store_n(&slot->state, make_state(turn, producer, PHASE_READY), __ATOMIC_RELEASE);
         raise_tail(ring, position + 1);
         return ANGARA_OK;
     }
@@ -125,7 +129,7 @@ int soft_record_find(const soft_record_reader_t *reader, const void *head, size_
 
 static void release(soft_record_reader_t *reader, soft_record_t *slot)
 {
-    uint64_t turn = (uint32_t)(reader->head / reader->count + 1);
+    uint64_t turn = reader->head / reader->count + 1;
 
     __atomic_store_n(&slot->state, make_state(turn, 0, PHASE_FREE), __ATOMIC_RELEASE);
     __atomic_store_n(&reader->head, reader->head + 1, __ATOMIC_RELAXED);
@@ -136,7 +140,6 @@ static void release(soft_record_reader_t *reader, soft_record_t *slot)
 static int claim_is_dead(soft_record_reader_t *reader, uint64_t state)
 {
     uint64_t now = ang_clock_ns(CLOCK_MONOTONIC);
-    uint64_t start_time;
 
     if (reader->stuck_since == 0) {
         reader->stuck_since = now;
@@ -145,7 +148,8 @@ static int claim_is_dead(soft_record_reader_t *reader, uint64_t state)
         return 0;
     }
     reader->stuck_since = now;
-    return soft_process_look(state_pid(state), &start_time) == SOFT_GONE;
+    return state_producer(state) != 0 &&
+           !soft_owner_part_alive(state_producer(state), PRODUCER_BITS);
 }
 
 int soft_record_pop(soft_record_reader_t *reader, void *data)

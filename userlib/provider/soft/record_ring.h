@@ -3,11 +3,12 @@
  * A ring of records in shared memory: many producers in many processes, one consumer at a time.
  *
  * Invariants
- *   - Each slot has one state word {turn, producer's pid, phase}. A producer claims a free slot of
+ *   - Each slot has one state word {turn, producer, phase}. A producer claims a free slot of
  *     its turn by compare-and-swap, fills it, then marks it ready. Nothing is locked, and slots are
  *     taken in the order of the claims.
- *   - A producer killed between claim and ready leaves its pid in the word: the consumer skips the
- *     slot once that process is gone. One stopped there holds up what was claimed after it.
+ *   - A producer killed between claim and ready is named by the word, by more than its number,
+ * which may be used again: the consumer skips the slot once that process is gone. One stopped there
+ *     holds up what was claimed after it.
  *   - Contents come from other processes: the consumer checks the length, its user the rest.
  */
 #ifndef SOFT_RECORD_RING_H

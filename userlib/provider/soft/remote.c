@@ -6,6 +6,8 @@
 #define _GNU_SOURCE
 #include "soft.h"
 
+#include "src/clock.h"
+#include "src/config.h"
 #include "src/log.h"
 
 #include <errno.h>
@@ -52,6 +54,22 @@ int soft_remote_replaced(const soft_remote_t *remote)
 {
     return !remote->same_process &&
            !soft_segment_is(remote->pid, address_fd(&remote->address), &remote->pe_map);
+}
+
+int soft_remote_reach(soft_remote_t *remote)
+{
+    uint64_t now = ang_clock_ns(CLOCK_MONOTONIC_COARSE);
+
+    if (__builtin_expect(now < remote->next_check_ns, 1)) {
+        return 1;
+    }
+    if (soft_remote_dead(remote) || soft_remote_replaced(remote)) {
+        errno = ESRCH;
+        return 0;
+    }
+    soft_remote_check_task(remote);
+    remote->next_check_ns = now + ang_config.peer_check_ms * 1000000;
+    return 1;
 }
 
 void soft_remote_check_task(soft_remote_t *remote)
@@ -342,6 +360,10 @@ angara_status_t soft_remote_map(soft_remote_t *remote, uint64_t key, int fd, uin
     status = soft_segment_open(remote->pid, fd, offset + length, &seg);
     if (status != ANGARA_OK) {
         return status;
+    }
+    if (soft_remote_dead(remote)) { /* the number may have meant another process */
+        soft_segment_close(&seg);
+        return ANGARA_ERR_PEER_DEAD;
     }
     if (map->key != 0) {
         soft_segment_close(&map->seg);

@@ -26,7 +26,7 @@
 #define SOFT_MAGIC_PE      0x414e475045303141ull
 #define SOFT_MAGIC_DOMAIN  0x414e47444f303141ull
 #define SOFT_PROVIDER_ID   1
-#define SOFT_LAYOUT        2     /* version of what is shared, see below */
+#define SOFT_LAYOUT        3     /* version of what is shared, see below */
 #define SOFT_AGENTS        16    /* service operations of a PE under way at once */
 #define SOFT_STAGING       65536 /* bytes of one's staging memory */
 #define SOFT_MARKER_SLOTS  4096
@@ -244,6 +244,8 @@ pid_t soft_process_task(pid_t pid, pid_t except);
 uint64_t soft_owner(void);
 /* Is the process of that word alive? */
 int soft_owner_alive(uint64_t owner);
+/* The same where only the word's low bits, 22 at least, are known. */
+int soft_owner_part_alive(uint64_t part, unsigned bits);
 /* Random bytes of the kernel's. */
 angara_status_t soft_random(void *bytes, size_t size);
 /* Make all CPUs that run registered processes execute a full barrier. */
@@ -266,6 +268,7 @@ typedef struct {
     pid_t              task; /* thread that process_vm_* names it by */
     int                pidfd;
     int                same_process;
+    uint64_t           next_check_ns; /* of soft_remote_reach() */
     soft_segment_t     pe_map;
     soft_segment_t     dom_map;
     soft_pe_seg_t     *seg;
@@ -289,6 +292,11 @@ void soft_remote_detach(soft_remote_t *remote);
 int soft_remote_dead(const soft_remote_t *remote);
 /* Has it gone over to another program? exec leaves pid and start time, but not descriptors. */
 int soft_remote_replaced(const soft_remote_t *remote);
+/*
+ * Is the process number still the peer's? Asked before each access that names the process by it,
+ * and looked at every ANGARA_PEER_CHECK milliseconds. @return 0 with errno ESRCH if not.
+ */
+int soft_remote_reach(soft_remote_t *remote);
 /* Choose another thread if the one that names it has ended: the number may be given away. */
 void soft_remote_check_task(soft_remote_t *remote);
 /* The thread that named it to process_vm_* has ended. Is there another? Else errno is ESRCH. */
