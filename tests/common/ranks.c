@@ -80,7 +80,7 @@ void rank_send(int fd, unsigned to, const void *buffer, size_t length)
     ssize_t     n;
 
     while (length > 0) {
-        n = write(fd, p, length);
+        n = send(fd, p, length, MSG_NOSIGNAL);
         if (n <= 0) {
             rank_fail(__FILE__, __LINE__, "rank %u is gone", to);
         }
@@ -129,7 +129,6 @@ static void reset_signals(void)
     for (unsigned i = 0; i < sizeof(signals) / sizeof(signals[0]); ++i) {
         signal(signals[i], SIG_DFL);
     }
-    signal(SIGPIPE, SIG_IGN);
 }
 
 static void rank_process(unsigned rank, unsigned nranks, int pair[RANK_MAX][RANK_MAX],

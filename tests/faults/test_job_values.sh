@@ -168,7 +168,7 @@ descriptors()
     for limit in 24 26 28 30 32 34 36; do
         mpi 30 2 prlimit --nofile="$limit" "${job[@]}"
         # What Open MPI and UCX do with fewer than they need is theirs.
-        if ! cat "$out/stdout" "$out/stderr" | grep -Eq '^angara\['; then
+        if ! grep -Eq '^angara\[' "$out/stdout" "$out/stderr"; then
             continue
         fi
         all_of ended -- line_count 'ulimit -n' 1 20 || why "with $limit" || return 1

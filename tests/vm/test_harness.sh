@@ -29,7 +29,7 @@ qemus()
 {
     local file
     for file in /proc/[0-9]*/environ; do
-        if { tr '\0' '\n' <"$file" | grep -Fxq "VM_HARNESS_TEST=$VM_HARNESS_TEST"; } 2>/dev/null &&
+        if grep -Fxqsz "VM_HARNESS_TEST=$VM_HARNESS_TEST" "$file" &&
             [[ $(cat "${file%environ}comm" 2>/dev/null) == qemu* ]]; then
             echo "$file"
         fi

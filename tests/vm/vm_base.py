@@ -120,16 +120,19 @@ class Qmp:
         self.execute("qmp_capabilities")
 
     def execute(self, command, arguments=None):
-        """The answer: {"return": ...} or {"error": ...}; events are passed over."""
-        self.file.write(json.dumps({"execute": command, "arguments": arguments or {}}) + "\n")
-        self.file.flush()
-        while True:
-            line = self.file.readline()
-            if not line:
-                return {"error": {"desc": "QEMU has ended"}}
-            answer = json.loads(line)
-            if "event" not in answer:
-                return answer
+        """The answer: {"return": ...} or {"error": ...}; events are passed over. QEMU may end meanwhile."""
+        try:
+            self.file.write(json.dumps({"execute": command, "arguments": arguments or {}}) + "\n")
+            self.file.flush()
+            while True:
+                line = self.file.readline()
+                if not line:
+                    return {"error": {"desc": "QEMU has ended"}}
+                answer = json.loads(line)
+                if "event" not in answer:
+                    return answer
+        except (OSError, ValueError) as error:
+            return {"error": {"desc": "no answer from QEMU: %s" % error}}
 
     def close(self):
         self.file.close()
