@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The run files of osu_configs/: KEY=value lines, parsed and checked, never executed."""
 
+import copy
 import glob
 import os
 import re
@@ -24,6 +25,13 @@ class Contender:
         self.program = values["PROGRAM"]
         self.options = values["OPTIONS"]
         self.launch = values["LAUNCH"]
+        self.build = None  # whose libraries it must run with; None: the launcher's, unchecked
+
+    def of_build(self, build):
+        """The same, bound to a build."""
+        bound = copy.copy(self)
+        bound.build = build
+        return bound
 
 
 class Run:
@@ -192,9 +200,10 @@ def read_run(path):
     return Run(name, path, values, [read_contender(folder, item) for item in names])
 
 
-def read_runs(folder, prefix, only=None):
+def read_runs(folder, prefixes, only=None):
     """All runs PREFIX-*.conf in order of their names, or those with a part of only in the name."""
-    paths = sorted(glob.glob(os.path.join(glob.escape(folder), prefix + "-*.conf")))
+    paths = [path for prefix in prefixes.split()
+             for path in sorted(glob.glob(os.path.join(glob.escape(folder), prefix + "-*.conf")))]
     if only:
         for part in only:
             if not any(part in os.path.basename(path) for path in paths):
@@ -202,5 +211,37 @@ def read_runs(folder, prefix, only=None):
         paths = [path for path in paths
                  if any(part in os.path.basename(path) for part in only)]
     if not paths:
-        raise ConfigError("no %s-*.conf in %s" % (prefix, folder))
+        raise ConfigError("no %s-*.conf in %s" % (prefixes.split()[0], folder))
     return [read_run(path) for path in paths]
+
+
+def against_runs(runs, build, older, limit):
+    """Runs that compare each contender of ours, as it is in the build, with itself in an older one."""
+    result, seen = [], []
+    for run in runs:
+        for contender in run.contenders:
+            if not contender.angara:
+                continue
+            # What is measured without other contenders: once, though two runs have it.
+            what = [contender.program or run.program, contender.launch or run.launch,
+                    contender.options if contender.program else run.options, contender.name,
+                    run.ranks, run.mpirun, run.env, run.column]
+            if what in seen:
+                continue
+            seen.append(what)
+            before = contender.of_build(older)
+            before.name += "-before"
+            before.title += " before"
+            pair = copy.copy(run)
+            pair.contenders = [contender.of_build(build), before]
+            pair.against = [before.name]
+            pair.compare = "ratio"
+            pair.goal = limit if run.better == "lower" else 1 / limit
+            pair.each = None
+            if contender is not run.subject:
+                pair.name += "-" + contender.name
+                pair.title += ": " + contender.title
+            result.append(pair)
+    if not result:
+        raise ConfigError("--against: none of these runs has a contender of ours")
+    return result

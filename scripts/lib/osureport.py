@@ -188,6 +188,32 @@ def summary_rows(items):
     return rows
 
 
+def against_rows(items):
+    """One line per run against an older build: new over old, where it is worst, the limit."""
+    words = {"reached": "within", "not reached": "BEYOND", "failed": "failed"}
+    rows = [["run", "new/old", "worst", "limit", "result"]]
+    for item in items:
+        worst = item.worst()
+        rows.append([item.run.title, item.compared_text(item.combined(item.run.against)),
+                     "%.2fx at %s" % (worst[1], size_text(worst[0])) if worst else "-",
+                     item.goal_text(), words[item.verdict()]])
+    return rows
+
+
+def against_notes(items, limit):
+    """Which runs are beyond the limit, which sizes of any run, and why others have no result."""
+    beyond = [item.run.title for item in items if item.verdict() == "not reached"]
+    lines = ["beyond %gx: %d of %d runs%s" % (limit, len(beyond), len(items), ": " * bool(beyond) +
+                                              "; ".join(beyond))]
+    for item in items:
+        sizes = ["%s %.2fx" % (size_text(size), value)
+                 for size, value in item.ratios(item.run.against).items()
+                 if not item.meets(value, item.run.goal)]
+        if sizes and len(item.sizes()) > 1:
+            lines.append("%s: beyond it at %s" % (item.run.title, ", ".join(sizes)))
+    return lines + notes(items)
+
+
 def notes(items):
     """What a reader must know beyond the table: failures, and where a limit is broken."""
     lines = []

@@ -18,6 +18,12 @@ FOREIGN = re.compile(r"^(UCX_|OMPI_MCA_|ANGARA_(?!BENCH_)|LD_PRELOAD$)")
 GRACE = 5  # seconds between the polite and the final signal
 CONNECT = 20  # seconds for a ucx_perftest server to listen
 
+# What a build has in its lib/, and what of it programs load that are launched so.
+LIBRARY, TRANSPORT, COMPONENT = "libangara.so.0", "libuct_angara.so", "openmpi/mca_hook_angara.so"
+LOADED = {"mpirun": (LIBRARY, TRANSPORT, COMPONENT), "pair": (LIBRARY, TRANSPORT),
+          "alone": (LIBRARY,)}
+OURS = re.compile(r"(libangara|libuct_angara|mca_hook_angara)\.so")
+
 # Counters that only payload moves; others (peers, scans, flushes ...) also count in idle jobs.
 TRAFFIC = ("eager_tx", "sar_tx", "put_short", "put_bcopy", "put_zcopy", "get_short", "get_bcopy",
            "get_zcopy", "atomics")
@@ -53,10 +59,7 @@ class Launcher:
         self.osu_home = os.environ.get("OSU_HOME")
         if self.osu_home and not os.path.isdir(self.osu_home):
             raise RunError("OSU_HOME=%s is not a folder" % self.osu_home)
-        # Libraries of a build tree that the calling shell was set up for are not for the others.
-        self.base["LD_LIBRARY_PATH"] = self._without_build(self.base.get("LD_LIBRARY_PATH", ""))
-        if not self.base["LD_LIBRARY_PATH"]:
-            del self.base["LD_LIBRARY_PATH"]
+        self.leave_out(build)
         if precision is not None:
             self.base["ANGARA_BENCH_PRECISION"] = str(precision)
         if os.geteuid() == 0:
@@ -65,21 +68,37 @@ class Launcher:
         self._angara = {}
         self._devices = {}
 
-    def _without_build(self, path):
-        build = os.path.abspath(self.build) + os.sep
-        return ":".join(part for part in path.split(":") if part and
-                        not (os.path.abspath(part) + os.sep).startswith(build))
+    def leave_out(self, build):
+        """Libraries of a build tree that the calling shell was set up for are not for the others."""
+        folder = os.path.abspath(build) + os.sep
+        path = ":".join(part for part in self.base.pop("LD_LIBRARY_PATH", "").split(":")
+                        if part and not (os.path.abspath(part) + os.sep).startswith(folder))
+        if path:
+            self.base["LD_LIBRARY_PATH"] = path
+
+    def build_check(self, build):
+        """An older build, to compare with: has it all, and is it another one?"""
+        if not os.path.isdir(build):
+            raise RunError("%s is not a folder" % build)
+        for name in (LIBRARY, TRANSPORT, COMPONENT):
+            mine, other = (os.path.join(folder, "lib", name) for folder in (self.build, build))
+            if not os.path.exists(other):
+                raise RunError("%s is no build folder, or not all is built: it has no lib/%s"
+                               % (build, name))
+            if os.path.exists(mine) and os.path.samefile(mine, other):
+                raise RunError("%s is the build that is measured itself" % build)
 
     # --- what to execute --------------------------------------------------------------------------
 
-    def find_program(self, name):
-        """An executable: of the OSU suite where OSU_HOME names one, of the build, or in PATH."""
+    def find_program(self, name, build=None):
+        """An executable: of the OSU suite where OSU_HOME names one, of the build, or in PATH. Tools go
+        with the libraries of another build, benchmarks don't: they are the same for all."""
         if self.osu_home and name.startswith("osu_"):
             for folder, _, files in sorted(os.walk(self.osu_home)):
                 if name in files and os.access(os.path.join(folder, name), os.X_OK):
                     return os.path.join(folder, name)
         for folder in ("bench", "bin", "tests/vm"):
-            path = os.path.join(self.build, folder, name)
+            path = os.path.join(build if build and folder == "bin" else self.build, folder, name)
             if os.access(path, os.X_OK):
                 return path
         for folder in self.base.get("PATH", "").split(":"):
@@ -91,20 +110,20 @@ class Launcher:
     def environment(self, run, contender, preload=False):
         env = dict(self.base)
         if contender.angara:
-            env.update(self._angara_environment(preload))
+            env.update(self._angara_environment(contender.build or self.build, preload))
         env.update(run.env)
         env.update(contender.env)
         if contender.angara:
             env.update(self.extra_env)
         return env
 
-    def _angara_environment(self, preload):
+    def _angara_environment(self, build, preload):
         """What scripts/angara_env would set in a shell."""
-        if preload not in self._angara:
+        if (build, preload) not in self._angara:
             script = ('settings=$("$0" "$@") && eval "$settings" && exec env -0')
             command = ["bash", "-c", script, os.path.join(self.root, "scripts/angara_env")]
             env = dict(self.base)
-            env["B"] = self.build
+            env["B"] = build
             done = subprocess.run(command + (["--preload"] if preload else []), env=env,
                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                   stderr=subprocess.PIPE, timeout=60, check=False)
@@ -117,8 +136,8 @@ class Launcher:
                 if sign and name not in ("_", "B", "SHLVL", "PWD") and \
                         self.base.get(name) != value:
                     found[name] = value
-            self._angara[preload] = found
-        return self._angara[preload]
+            self._angara[build, preload] = found
+        return self._angara[build, preload]
 
     def mpirun_command(self, run, contender, program, options, env):
         """The ranks get by -x what is set for them; what else they inherit is the launcher's."""
@@ -141,7 +160,7 @@ class Launcher:
     def perftest_device(self, contender, env):
         """The -d argument that ucx_info lists for the transport."""
         transport = contender.perftest[contender.perftest.index("-x") + 1]
-        if transport not in self._devices:
+        if (contender.build, transport) not in self._devices:
             done = subprocess.run(["ucx_info", "-d"], env=env, stdin=subprocess.DEVNULL,
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60,
                                   check=False)
@@ -149,14 +168,14 @@ class Launcher:
             match = re.search(r"Transport: %s\s*\n#\s+Device: (\S+)" % re.escape(transport), text)
             if not match:
                 raise RunError("ucx_info -d lists no transport %s" % transport)
-            self._devices[transport] = match.group(1)
-        return self._devices[transport]
+            self._devices[contender.build, transport] = match.group(1)
+        return self._devices[contender.build, transport]
 
     def commands(self, run, contender):
         """(launch, environment, command) for each set of options."""
         name = contender.program or run.program
         launch = contender.launch or run.launch
-        program = self.find_program(name)
+        program = self.find_program(name, contender.build)
         sets = run.options
         if contender.program:
             sets = contender.options or [[]]
@@ -191,6 +210,8 @@ class Launcher:
             line = self.shorten(" ".join(settings + [shlex.join(command)]))
             if launch == "pair":
                 line += "   # server; the client adds 127.0.0.1"
+            if contender.build:
+                line += "   # with %s" % self.shorten(os.path.join(contender.build, "lib"))
             lines.append(line)
         return lines
 
@@ -210,6 +231,8 @@ class Launcher:
             for launch, env, command in self.commands(run, contender):
                 if contender.counters:
                     env[contender.counters] = os.path.join(folder, "counters.%p")
+                if contender.build:
+                    env.update(LD_DEBUG="libs", LD_DEBUG_OUTPUT=os.path.join(folder, "loaded"))
                 if launch == "pair":
                     status, output, errors = self._run_pair(run, command, env)
                 else:
@@ -219,6 +242,8 @@ class Launcher:
                 parse_output(run, program, output, result)
                 if status != 0:
                     raise RunError(explain(status, output, errors, result))
+                if contender.build:
+                    check_loaded(folder, launch, contender.build)
             if contender.counters:
                 result.counters = read_counters(folder)
                 self._check_traffic(contender, result)
@@ -294,6 +319,21 @@ def execute(command, env, timeout, cpus=None, progress=None):
     for reader in readers:
         reader.join(GRACE)
     return process.returncode, "".join(texts[process.stdout]), "".join(texts[process.stderr])
+
+
+def check_loaded(folder, launch, build):
+    """By the loader's own report of each process: all that is ours came from this build."""
+    loaded = set()
+    for path in glob.glob(os.path.join(glob.escape(folder), "loaded.*")):
+        with open(path, encoding="utf-8", errors="replace") as file:
+            names = re.findall(r"calling init: (/\S.*)", file.read())
+        os.unlink(path)
+        loaded.update(os.path.realpath(name) for name in names if OURS.match(os.path.basename(name)))
+    wanted = {os.path.realpath(os.path.join(build, "lib", name)) for name in LOADED[launch]}
+    if not loaded <= wanted:
+        raise RunError("loaded %s, which is not of %s" % (min(loaded - wanted), build))
+    if not wanted <= loaded:
+        raise RunError("%s was not loaded" % min(wanted - loaded))
 
 
 def end_session(process):

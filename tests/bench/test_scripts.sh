@@ -101,6 +101,9 @@ test_config_errors()
     ok 'no run files' all_of "rc_is"$'\t'2 "has_line"$'\t'stderr$'\t'"no bench-\*.conf"
     run 60 scripts/bench --build "$build" --dry-run
     ok 'the shipped run files are well-formed' rc_is 0
+    run 60 scripts/bench --build "$build" --against "$build" --list
+    ok 'with those that are for --against only' all_of "rc_is"$'\t'0 \
+        "has_line"$'\t'stdout$'\t'"^against-1-put-latency "
     run 60 scripts/bench --dry-run nothing-like-that
     ok 'unknown run' all_of "rc_is"$'\t'2 "has_line"$'\t'stderr$'\t'"no run named"
     run 60 scripts/bench --skip vader --skip nobody --list
@@ -227,6 +230,71 @@ test_demo()
         "has_line"$'\t'stdout$'\t'"^2 of 2 runs failed"
 }
 
+# Two builds, of which the second is a copy of ours. The program loads the library that it runs with, and
+# tells whose that is.
+test_against()
+{
+    local older=$out/older fake=(TITLE=A PROGRAM=osu_against LAUNCH=alone UNIT=us)
+    rm -f "$configs"/*.conf
+    mkdir -p "$older"
+    cp -r "$build/lib" "$build/bin" "$older"
+    cat >"$out/path/osu_against" <<END
+#!/bin/bash
+angara_info --device soft >/dev/null || exit
+value=5
+[[ \$LD_LIBRARY_PATH != '$older'/* ]] || value=4
+echo "\$value" >>'$out/turns'
+printf '# Size  Latency (us)\n8  4\n16  %s\n' "\$value"
+END
+    chmod +x "$out/path/osu_against"
+    contender one ANGARA=yes
+    contender two
+    run_file bench-1 "${fake[@]}" BETTER=lower 'CONTENDERS=one two' AGAINST=two COMPARE=difference
+    run_file bench-2 "${fake[@]}" BETTER=lower 'CONTENDERS=two one'
+    run_file against-1 "${fake[@]/TITLE=A/TITLE=B}" BETTER=higher OPTIONS=more CONTENDERS=one
+    run_file bench-3 "${fake[@]}" BETTER=lower CONTENDERS=two
+    bench --against "$older" --repeats 3 bench-1 bench-2
+    ok '--against: old and new in turn, nobody else, nothing twice' all_of "rc_is"$'\t'0 \
+        turns_are$'\t'5$'\t'4$'\t'5$'\t'4$'\t'5$'\t'4 \
+        "has_line"$'\t'stdout$'\t'"^A +1\.12x +1\.25x at 16 B +<= 1\.05x +BEYOND$" \
+        "has_line"$'\t'stdout$'\t'"^- beyond 1\.05x: 1 of 1 runs: A$" \
+        "has_line"$'\t'stdout$'\t'"^- A: beyond it at 16 B 1\.25x$"
+    bench --against "$older" --limit 1.2 --strict
+    ok '--against: a limit; higher may be better' all_of "rc_is"$'\t'0 \
+        "has_line"$'\t'stdout$'\t'"^A .* <= 1\.20x +within$" \
+        "has_line"$'\t'stdout$'\t'"^B +1\.12x +1\.00x at 8 B +>= 0\.83x +within$" \
+        "has_line"$'\t'stdout$'\t'"^- beyond 1\.2x: 0 of 2 runs$"
+    bench --against "$older" --strict bench-1
+    ok '--against --strict: exit status' rc_is 1
+
+    contender one ANGARA=yes "ENV=LD_LIBRARY_PATH=$(realpath -- "$build/lib")"
+    bench --against "$older" bench-1
+    ok '--against: an older build that loads ours is found out' all_of "rc_is"$'\t'1 \
+        "has_line"$'\t'stdout$'\t'"^- A, The one before: loaded .*/lib/libangara\.so\.0, which is not of $older"
+    contender one ANGARA=yes 'ENV=FAKE_VALUES=8:1' PROGRAM=osu_fake
+    bench --against "$older" bench-1
+    ok '--against: so is one that loads nothing' all_of "rc_is"$'\t'1 \
+        "has_line"$'\t'stdout$'\t'"^- A, The one before: .*/older/lib/libangara\.so\.0 was not loaded"
+
+    against_error 'is not a folder' "$older.none"
+    against_error 'is the build that is measured itself' "$build"
+    rm "$older/lib/libuct_angara.so"
+    against_error 'it has no lib/libuct_angara.so' "$older"
+    cp "$build/lib/libuct_angara.so" "$older/lib"
+    against_error 'has a contender of ours' "$older" bench-3
+    against_error 'must be from 1 to 100' "$older" --limit 0.9
+    against_error 'not --against' "$older" --write-doc "$out/doc.md"
+}
+
+turns_are() { [[ $(xargs <"$out/turns") == "$*" ]]; }
+
+# against_error PATTERN BUILD OPTION...
+against_error()
+{
+    bench --against "${@:2}"
+    ok "--against: $1" all_of "rc_is"$'\t'2 "line_count"$'\t'stderr$'\t'"^bench: .*$1"$'\t'1
+}
+
 # The real programs, over what every machine has.
 test_real()
 {
@@ -254,6 +322,17 @@ test_real()
     else
         skip 'real: ucx_perftest and the cache line' 'needs two CPUs'
     fi
+    rm -f "$configs"/bench-*.conf
+    run_file against-1 TITLE=A PROGRAM=osu_latency 'OPTIONS=-m 8:16 -i 20 -x 2' CONTENDERS=angara \
+        UNIT=us BETTER=lower ENV=ANGARA_NO_SUCH_VARIABLE=1
+    run_file against-2 TITLE=B PROGRAM=ucx_perftest 'OPTIONS=-t am_lat -s 8 -n 100' LAUNCH=pair \
+        CONTENDERS=angara UNIT=ns BETTER=lower
+    if [[ $(nproc) -lt 2 ]]; then
+        rm "$configs/against-2.conf"
+    fi
+    bench --against "$out/older"
+    ok 'real: --against a copy of the build, with a variable that neither knows' all_of "rc_is"$'\t'0 \
+        "has_line"$'\t'stdout$'\t'"^- beyond 1.05x: . of" "line_count"$'\t'stdout$'\t'"failed"$'\t'0
 }
 
 # An installation of the OSU micro-benchmarks 7.x. Its programs are ours, with the line more that
@@ -320,6 +399,7 @@ test_ratios
 test_doc
 test_failures
 test_demo
+test_against
 test_real
 test_osu_home
 finish
