@@ -12,6 +12,8 @@ UNIT_WRAP_test_failures := malloc calloc realloc free mmap memfd_create ftruncat
 	open fcntl fstat pipe2 epoll_create1 epoll_ctl pthread_create getrandom syscall \
 	process_vm_readv process_vm_writev
 
+UNIT_WRAP_test_stopped := ang_log_print
+
 UNIT_NIC_TESTS := test_nic test_nic_device
 
 UNIT_WRAP_test_nic        := open access close ioctl geteuid getrlimit clock_gettime ang_log_print

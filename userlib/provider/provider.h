@@ -33,6 +33,8 @@ typedef struct ang_provider_ops {
     angara_status_t (*mr_register)(angara_domain_h dom, void *addr, size_t length, unsigned access,
                                    angara_mr_h *mr_p);
     angara_status_t (*mr_deregister)(angara_mr_h mr);
+    /* See angara_mr_collect(). NULL: mr_deregister and mem_free are never ANGARA_ERR_BUSY. */
+    unsigned (*mr_collect)(angara_domain_h dom);
     /* *mr->stale isn't 0: is that part another memory? NULL where no region has such a word. */
     int (*mr_is_stale)(angara_mr_h mr, uint64_t offset, uint64_t length);
     angara_status_t (*mem_alloc)(angara_domain_h dom, size_t *length, unsigned access,
@@ -103,6 +105,9 @@ struct angara_mr {
     int             allocated; /* (p) by mem_alloc */
     /* (p) Not 0 once the addresses may mean other memory; NULL: the region names addresses. */
     const volatile uint32_t *stale;
+    /* (p) also when its end was ANGARA_ERR_BUSY: set then. It doesn't count in dom->refs any more.
+     */
+    int owed;
 };
 
 struct angara_pe {

@@ -58,6 +58,7 @@ const char *angara_strerror(angara_status_t status)
         "a limit forbids it",
         "a system call failed",
         "object belongs to the parent process",
+        "a peer is stopped within an access",
     };
 
     if (status == ANGARA_INPROGRESS) {
@@ -175,16 +176,19 @@ angara_status_t angara_mr_register(angara_domain_h dom, void *addr, size_t lengt
     return take_ref(dom, dom->ops->mr_register(dom, addr, length, access, mr_p));
 }
 
-/* `end`: of the provider. The region is gone, whatever the status. */
+/* `end`: of the provider. The region is gone, or owed, whatever the status. */
 static angara_status_t end_region(angara_mr_h mr, int allocated,
                                   angara_status_t (*end)(angara_mr_h mr))
 {
-    angara_domain_h dom = mr->dom;
+    angara_domain_h dom     = mr->dom;
+    int             counted = !mr->owed; /* else it was here before */
     angara_status_t status;
 
     CHECK_ARG(!mr->allocated == !allocated);
     status = end(mr);
-    drop_ref(dom);
+    if (counted) {
+        drop_ref(dom);
+    }
     return status;
 }
 
@@ -193,6 +197,13 @@ angara_status_t angara_mr_deregister(angara_mr_h mr)
     CHECK_ARG(mr != NULL);
     CHECK(check_domain(mr->dom));
     return end_region(mr, 0, mr->dom->ops->mr_deregister);
+}
+
+unsigned angara_mr_collect(angara_domain_h dom)
+{
+    return check_domain(dom) == ANGARA_OK && dom->ops->mr_collect != NULL ?
+               dom->ops->mr_collect(dom) :
+               0;
 }
 
 angara_status_t angara_mem_alloc(angara_domain_h dom, size_t *length, unsigned access,

@@ -76,6 +76,10 @@ static const ang_var_t ang_vars[] = {
      "How often dead peers are looked for, milliseconds, 1 to 60000: the bound within which an "
      "operation to a dead peer ends. On a NIC: none, it tells of dead peers itself.",
      1},
+    {"ANGARA_PEER_WAIT", "2000", ANG_VAR_NUMBER, FIELD(peer_wait_ms), 1, 60000, NULL,
+     "How long deregistration, reset, disconnect and the end of a PE wait for a peer that doesn't "
+     "go on, because it has been stopped, say; milliseconds, 1 to 60000. On a NIC: 10 s, fixed.",
+     1},
 };
 
 #define NUM_VARS (sizeof(ang_vars) / sizeof(ang_vars[0]))

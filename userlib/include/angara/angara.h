@@ -53,7 +53,8 @@ typedef enum {
     ANGARA_ERR_LIMIT       = -13, /**< a system or configured limit forbids it */
     ANGARA_ERR_SYSTEM      = -14, /**< a system call failed; the log has its errno */
     ANGARA_ERR_FORKED      = -15, /**< the object belongs to the parent process */
-    ANGARA_ERR_LAST        = -16
+    ANGARA_ERR_BUSY        = -16, /**< a peer is stopped within an access: call again later */
+    ANGARA_ERR_LAST        = -17
 } angara_status_t;
 
 typedef struct angara_domain *angara_domain_h; /**< protection domain: owns regions */
@@ -215,7 +216,10 @@ static inline angara_status_t angara_open(const char *device, angara_domain_h *d
     return angara_open_version(device, ANGARA_FAST_VERSION, dom_p);
 }
 
-/** Close a domain. All its PEs and regions must have been closed before; else ANGARA_ERR_INVALID.
+/**
+ * Close a domain. All its PEs and regions must have been closed before; else ANGARA_ERR_INVALID.
+ * Regions that are owed are collected (angara_mr_collect()); where one can't be yet, the answer is
+ * ANGARA_ERR_BUSY, and the domain stays: call again later, or leave it to exit.
  */
 ANGARA_API angara_status_t angara_close(angara_domain_h dom);
 
@@ -239,11 +243,26 @@ ANGARA_API angara_status_t angara_mr_register(angara_domain_h dom, void *addr, s
                                               unsigned access, angara_mr_h *mr_p);
 
 /**
- * Deregister. On return no access by a peer is in flight or can start any more. Waits for accesses
+ * Deregister. On success no access by a peer is in flight or can start any more. Waits for accesses
  * in flight; an access by a process that died doesn't count. An operation of the own PEs that is
  * still queued and names the region as its local end faults when its turn comes.
+ *
+ * May block, up to ANGARA_PEER_WAIT (on a NIC: 10 s), and only for a peer that is within an access:
+ * one that was stopped there (by SIGSTOP, a debugger, a freezer) can be waited for in vain.
+ * @return ANGARA_OK; or ANGARA_ERR_BUSY: the region is withdrawn, no new access can start, but that
+ *         one may still be performed. The memory is *owed*: it must not be freed or used for other
+ *         things. The handle stays valid for this call, which may be repeated until it succeeds,
+ * and doesn't wait for the same access again. Or leave it to angara_mr_collect().
  */
 ANGARA_API angara_status_t angara_mr_deregister(angara_mr_h mr);
+
+/**
+ * Try again to deregister, or free, all regions of the domain that are owed, see
+ * angara_mr_deregister(). Doesn't wait. Handles of those that are done are gone: whoever calls this
+ * doesn't repeat angara_mr_deregister() or angara_mem_free().
+ * @return how many regions are still owed: after 0, none of their memory is accessed any more.
+ */
+ANGARA_API unsigned angara_mr_collect(angara_domain_h dom);
 
 /**
  * Allocate and register memory that peers reach in the fastest way (soft fabric: memory shared with
@@ -253,7 +272,10 @@ ANGARA_API angara_status_t angara_mr_deregister(angara_mr_h mr);
 ANGARA_API angara_status_t angara_mem_alloc(angara_domain_h dom, size_t *length, unsigned access,
                                             void **addr_p, angara_mr_h *mr_p);
 
-/** Free memory of angara_mem_alloc() together with its region; waits like angara_mr_deregister().
+/**
+ * Free memory of angara_mem_alloc() together with its region. Waits, and may fail with
+ * ANGARA_ERR_BUSY, like angara_mr_deregister(): the memory stays then, and the call may be
+ * repeated.
  */
 ANGARA_API angara_status_t angara_mem_free(angara_mr_h mr);
 

@@ -7,6 +7,13 @@
  * deregistration sees the hazard (Michael, "Hazard pointers", 2004). A dead process's hazard
  * doesn't count. The own helper thread is waited for by its lock.
  *
+ * A process that was stopped within an access is waited for up to ANGARA_PEER_WAIT. Then the region
+ * is *owed*: its key is gone, its entry is not used again, its owner is told ANGARA_ERR_BUSY and
+ * must leave the memory alone. As the key is gone, a hazard that covers the region was set before:
+ * what holds it is the same access until it changes. So a value that has been waited for in vain is
+ * only looked at by later calls, and several regions that wait for one peer wait no longer than
+ * one.
+ *
  * A batch accesses several regions behind one hazard (one that is performed in several runs sets it
  * again for each: to this text, they are batches of their own). The pair stores the indices of
  * their entries in `regions`, sets the hazard to a value no key has, which gives their number and
@@ -30,7 +37,6 @@
 #include "src/config.h"
 #include "src/log.h"
 
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -84,6 +90,11 @@ angara_status_t soft_domain_open(const char *device, angara_domain_h *dom_p)
     if (dom == NULL) {
         return ANGARA_ERR_NO_MEMORY;
     }
+    dom->stuck = calloc(SOFT_HAZARDS, sizeof(*dom->stuck));
+    if (dom->stuck == NULL) {
+        status = ANGARA_ERR_NO_MEMORY;
+        goto err_free;
+    }
     dom->mr_max = (uint32_t)ang_config.mr_max;
     size        = sizeof(soft_domain_seg_t) + dom->mr_max * sizeof(soft_mr_entry_t);
     status      = soft_segment_create("angara-domain", size, &dom->seg);
@@ -114,6 +125,7 @@ angara_status_t soft_domain_open(const char *device, angara_domain_h *dom_p)
 err_segment:
     soft_segment_close(&dom->seg);
 err_free:
+    free(dom->stuck);
     free(dom);
     return status;
 }
@@ -122,10 +134,15 @@ angara_status_t soft_domain_close(angara_domain_h base)
 {
     soft_domain_t *dom = soft_domain(base);
 
+    if (soft_mr_collect(base) != 0) {
+        ang_warn("a domain stays open: a peer may still access a region of it");
+        return ANGARA_ERR_BUSY;
+    }
     ang_fork_remove(&dom->fork);
     soft_segment_close(&dom->seg);
     pthread_mutex_destroy(&dom->lock);
     free(dom->free_list);
+    free(dom->stuck);
     free(dom);
     return ANGARA_OK;
 }
@@ -266,12 +283,36 @@ static int hazard_covers(const soft_hazard_t *hazard, uint64_t held, uint64_t ke
     return 0;
 }
 
-/* Wait until no pair is accessing the region. */
-static void wait_hazards(soft_domain_t *dom, uint64_t key)
+/*
+ * Wait while hazard `index` has the value `held`. An access that begins from now on finds the key
+ * gone. @return 0 if the wait is over first.
+ */
+static int wait_hazard(soft_domain_t *dom, uint32_t index, uint64_t held, soft_wait_t *wait)
+{
+    soft_hazard_t *hazard = &dom->shared->hazards[index];
+    uint64_t       owner;
+
+    while (__atomic_load_n(&hazard->key, __ATOMIC_ACQUIRE) == held) {
+        owner = __atomic_load_n(&hazard->owner, __ATOMIC_RELAXED);
+        if (owner == 0 || (soft_wait_is_long(wait) && !soft_owner_alive(owner))) {
+            return 1;
+        }
+        if (__atomic_load_n(&dom->stuck[index], __ATOMIC_RELAXED) == held ||
+            !soft_wait_turn(wait, soft_owner_pid(owner),
+                            "an access to memory that is deregistered")) {
+            __atomic_store_n(&dom->stuck[index], held, __ATOMIC_RELAXED);
+            return !soft_owner_alive(owner);
+        }
+    }
+    return 1;
+}
+
+/* Wait until no pair is accessing the region. @return ANGARA_ERR_BUSY if one still is. */
+static angara_status_t wait_hazards(soft_domain_t *dom, uint64_t key, soft_wait_t *wait)
 {
     soft_domain_seg_t *shared = dom->shared;
+    angara_status_t    status = ANGARA_OK;
     uint32_t           used;
-    unsigned           spins = 0;
 
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
     used = __atomic_load_n(&shared->hazards_used, __ATOMIC_SEQ_CST);
@@ -279,48 +320,108 @@ static void wait_hazards(soft_domain_t *dom, uint64_t key)
         used = SOFT_HAZARDS;
     }
     for (uint32_t i = 0; i < used; ++i) {
-        soft_hazard_t *hazard = &shared->hazards[i];
-        uint64_t       held   = __atomic_load_n(&hazard->key, __ATOMIC_ACQUIRE);
+        uint64_t held = __atomic_load_n(&shared->hazards[i].key, __ATOMIC_ACQUIRE);
 
-        if (!hazard_covers(hazard, held, key)) {
-            continue;
+        if (hazard_covers(&shared->hazards[i], held, key) && !wait_hazard(dom, i, held, wait)) {
+            status = ANGARA_ERR_BUSY;
         }
-        /* A batch or an access that begins from now on finds the key gone. */
-        while (__atomic_load_n(&hazard->key, __ATOMIC_ACQUIRE) == held) {
-            if (++spins % 1024 == 0) {
-                uint64_t owner = __atomic_load_n(&hazard->owner, __ATOMIC_RELAXED);
+    }
+    return status;
+}
 
-                if (owner == 0 || !soft_owner_alive(owner)) {
-                    break;
-                }
-            }
-            if (spins > 64) {
-                sched_yield();
-            }
-        }
+/* Called with the domain's lock held. */
+static void owed_add(soft_domain_t *dom, soft_mr_t *mr)
+{
+    mr->base.owed = 1;
+    mr->next_owed = dom->owed;
+    mr->owed_link = &dom->owed;
+    if (mr->next_owed != NULL) {
+        mr->next_owed->owed_link = &mr->next_owed;
+    }
+    dom->owed = mr;
+}
+
+static void owed_remove(soft_mr_t *mr)
+{
+    *mr->owed_link = mr->next_owed;
+    if (mr->next_owed != NULL) {
+        mr->next_owed->owed_link = mr->owed_link;
     }
 }
 
-static void withdraw(soft_mr_t *mr)
+/* @return ANGARA_ERR_BUSY: the region is owed. */
+static angara_status_t withdraw(soft_mr_t *mr)
 {
-    soft_domain_t *dom = soft_domain(mr->base.dom);
+    soft_domain_t  *dom = soft_domain(mr->base.dom);
+    angara_status_t status;
+    soft_wait_t     wait;
 
+    soft_wait_begin(&wait);
     __atomic_store_n(&dom->shared->entries[mr->index].key, 0, __ATOMIC_SEQ_CST);
-    wait_hazards(dom, mr->base.key);
+    status = wait_hazards(dom, mr->base.key, &wait);
     soft_helper_quiesce(dom);
 
     pthread_mutex_lock(&dom->lock);
-    dom->free_list[dom->num_free++] = mr->index;
+    if (status == ANGARA_OK) {
+        dom->free_list[dom->num_free++] = mr->index;
+        if (mr->base.owed) {
+            owed_remove(mr);
+        }
+    } else if (!mr->base.owed) {
+        owed_add(dom, mr);
+    }
     pthread_mutex_unlock(&dom->lock);
+    return status;
 }
 
-angara_status_t soft_mr_deregister(angara_mr_h base)
+static void mr_free(soft_mr_t *mr)
 {
-    soft_mr_t *mr = (soft_mr_t *)base;
-
-    withdraw(mr);
+    ang_fork_remove(&mr->fork);
+    soft_segment_close(&mr->seg);
     free(mr);
-    return ANGARA_OK;
+}
+
+static angara_status_t mr_end(soft_mr_t *mr)
+{
+    angara_status_t status = withdraw(mr);
+
+    if (status == ANGARA_OK) {
+        mr_free(mr);
+    }
+    return status;
+}
+
+unsigned soft_mr_collect(angara_domain_h base)
+{
+    soft_domain_t *dom   = soft_domain(base);
+    soft_mr_t     *ended = NULL, *next;
+    unsigned       left  = 0;
+    soft_wait_t    wait;
+
+    soft_wait_never(&wait);
+    pthread_mutex_lock(&dom->lock);
+    for (soft_mr_t *mr = dom->owed; mr != NULL; mr = next) {
+        next = mr->next_owed;
+        if (wait_hazards(dom, mr->base.key, &wait) != ANGARA_OK) {
+            left++;
+            continue;
+        }
+        owed_remove(mr);
+        dom->free_list[dom->num_free++] = mr->index;
+        mr->next_owed                   = ended;
+        ended                           = mr;
+    }
+    pthread_mutex_unlock(&dom->lock);
+    for (; ended != NULL; ended = next) {
+        next = ended->next_owed;
+        mr_free(ended);
+    }
+    return left;
+}
+
+angara_status_t soft_mr_deregister(angara_mr_h mr)
+{
+    return mr_end((soft_mr_t *)mr);
 }
 
 angara_status_t soft_mem_alloc(angara_domain_h dom, size_t *length, unsigned access, void **addr_p,
@@ -361,15 +462,9 @@ err_free:
     return status;
 }
 
-angara_status_t soft_mem_free(angara_mr_h base)
+angara_status_t soft_mem_free(angara_mr_h mr)
 {
-    soft_mr_t *mr = (soft_mr_t *)base;
-
-    withdraw(mr);
-    ang_fork_remove(&mr->fork);
-    soft_segment_close(&mr->seg);
-    free(mr);
-    return ANGARA_OK;
+    return mr_end((soft_mr_t *)mr);
 }
 
 angara_status_t soft_mr_check(const soft_domain_seg_t *dom, uint32_t mr_max, uint64_t key,

@@ -403,6 +403,7 @@ const ang_provider_ops_t ang_soft_provider = {
     .close              = soft_domain_close,
     .mr_register        = soft_mr_register,
     .mr_deregister      = soft_mr_deregister,
+    .mr_collect         = soft_mr_collect,
     .mem_alloc          = soft_mem_alloc,
     .mem_free           = soft_mem_free,
     .pe_create          = soft_pe_create,

@@ -76,6 +76,16 @@ soft_life_t soft_process_look(pid_t pid, uint64_t *start_time)
     return SOFT_ALIVE;
 }
 
+int soft_process_stopped(pid_t pid)
+{
+    char        path[64], text[1024];
+    const char *field;
+
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    field = read_file(path, text, sizeof(text)) < 0 ? NULL : strrchr(text, ')');
+    return field != NULL && (field[2] == 'T' || field[2] == 't');
+}
+
 pid_t soft_process_task(pid_t pid, pid_t except)
 {
     char           path[64];
@@ -149,7 +159,7 @@ static uint64_t owner_part(uint64_t owner, unsigned bits)
     return owner & ((1ull << bits) - 1);
 }
 
-static pid_t owner_pid(uint64_t owner)
+pid_t soft_owner_pid(uint64_t owner)
 {
     return (pid_t)(owner & ((1u << OWNER_PID_BITS) - 1));
 }
@@ -162,7 +172,7 @@ uint64_t soft_owner(void)
     uint64_t owner      = __atomic_load_n(&own_word, __ATOMIC_RELAXED);
     uint64_t start_time = 0;
 
-    if (owner_pid(owner) != pid) {
+    if (soft_owner_pid(owner) != pid) {
         if (soft_process_look(pid, &start_time) != SOFT_ALIVE) {
             return 0; /* not a word that a parent has left here */
         }
@@ -187,9 +197,9 @@ int soft_owner_part_alive(uint64_t part, unsigned bits)
 {
     uint64_t start_time = 0;
 
-    switch (soft_process_look(owner_pid(part), &start_time)) {
+    switch (soft_process_look(soft_owner_pid(part), &start_time)) {
     case SOFT_ALIVE:
-        return owner_part(make_owner(owner_pid(part), start_time), bits) == part;
+        return owner_part(make_owner(soft_owner_pid(part), start_time), bits) == part;
     case SOFT_GONE:
         return 0;
     default:

@@ -225,6 +225,9 @@ angara_status_t soft_process_self(soft_process_t *self);
 typedef enum { SOFT_ALIVE, SOFT_GONE, SOFT_UNKNOWN /* can't look; errno tells why */ } soft_life_t;
 soft_life_t soft_process_look(pid_t pid, uint64_t *start_time);
 
+/* Has it been stopped by a signal or a debugger? (A freezer's doing isn't seen.) */
+int soft_process_stopped(pid_t pid);
+
 /*
  * As process_vm_readv() of one range, but a naturally aligned word of 2, 4 or 8 bytes is read at
  * once if `to` is aligned alike. `task`: a thread of the process.
@@ -242,6 +245,8 @@ uint64_t soft_memory_available(void);
 pid_t soft_process_task(pid_t pid, pid_t except);
 /* One word that names this process: start time << 22 | pid; 0 if /proc can't be read now. */
 uint64_t soft_owner(void);
+/* Number of the process of that word. */
+pid_t soft_owner_pid(uint64_t owner);
 /* Is the process of that word alive? */
 int soft_owner_alive(uint64_t owner);
 /* The same where only the word's low bits, 22 at least, are known. */
@@ -250,6 +255,26 @@ int soft_owner_part_alive(uint64_t part, unsigned bits);
 angara_status_t soft_random(void *bytes, size_t size);
 /* Make all CPUs that run registered processes execute a full barrier. */
 void soft_membarrier(void);
+
+/* ---- wait.c: bounded waiting for another process --------------------------------------------- */
+
+typedef struct {
+    unsigned turns;
+    unsigned sleep_ns; /* next one */
+    uint64_t begun_ns; /* 0: nothing slept yet */
+    int      said;
+} soft_wait_t;
+
+void soft_wait_begin(soft_wait_t *wait);
+/* Only to look: the bound is reached. */
+void soft_wait_never(soft_wait_t *wait);
+/*
+ * Call between looks at what process `pid` has to do (`what`, for a message). @return 0 if the
+ * bound is reached. One wait may be for several processes.
+ */
+int soft_wait_turn(soft_wait_t *wait, pid_t pid, const char *what);
+/* Has it come so far that looking whether the process lives costs little against it? */
+int soft_wait_is_long(const soft_wait_t *wait);
 
 /* ---- remote.c: another process's PE as this one maps it -------------------------------------- */
 
@@ -316,6 +341,8 @@ typedef struct soft_mr {
     ang_fork_t       fork; /* of mem_alloc */
     uint32_t         index;
     soft_segment_t   seg; /* of mem_alloc; fd -1 and base NULL otherwise */
+    struct soft_mr  *next_owed;
+    struct soft_mr **owed_link;
 } soft_mr_t;
 
 typedef struct soft_domain {
@@ -331,6 +358,9 @@ typedef struct soft_domain {
     uint32_t             num_free;
     uint32_t             free_size;
     uint64_t             random;
+    soft_mr_t           *owed; /* under `lock` */
+    /* Value of a hazard that has been waited for in vain: it isn't waited for again. */
+    uint64_t *stuck;
 } soft_domain_t;
 
 angara_status_t soft_domain_open(const char *device, angara_domain_h *dom_p);
@@ -338,6 +368,7 @@ angara_status_t soft_domain_close(angara_domain_h dom);
 angara_status_t soft_mr_register(angara_domain_h dom, void *addr, size_t length, unsigned access,
                                  angara_mr_h *mr_p);
 angara_status_t soft_mr_deregister(angara_mr_h mr);
+unsigned        soft_mr_collect(angara_domain_h dom);
 angara_status_t soft_mem_alloc(angara_domain_h dom, size_t *length, unsigned access, void **addr_p,
                                angara_mr_h *mr_p);
 angara_status_t soft_mem_free(angara_mr_h mr);

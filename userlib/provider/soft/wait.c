@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Waiting for what another process has begun: for a moment by spinning, as it mostly takes a
+ * microsecond, then asleep; up to a bound, because that process may have been stopped (by a signal,
+ * a debugger, a freezer); and with one line that says for whom. Touches no state but its own.
+ */
+#define _GNU_SOURCE
+#include "soft.h"
+
+#include "src/clock.h"
+#include "src/config.h"
+#include "src/log.h"
+
+#include <sched.h>
+
+#define SPINS     64         /* turns that only look again */
+#define YIELDS    128        /* turns that let others run first */
+#define SLEEP_MIN 50000u     /* ns, of the turns behind */
+#define SLEEP_MAX 2000000u   /* ns */
+#define SAY_NS    200000000u /* so long nothing is said */
+#define NS_PER_MS 1000000u
+
+void soft_wait_begin(soft_wait_t *wait)
+{
+    *wait = (soft_wait_t){.sleep_ns = SLEEP_MIN};
+}
+
+void soft_wait_never(soft_wait_t *wait)
+{
+    *wait = (soft_wait_t){.turns = YIELDS, .begun_ns = 1, .sleep_ns = SLEEP_MIN};
+}
+
+static void say(soft_wait_t *wait, pid_t pid, const char *what)
+{
+    wait->said = 1;
+    ang_warn("waiting for pid %d, which %s, to end %s, %llu ms at most (ANGARA_PEER_WAIT)",
+             (int)pid, soft_process_stopped(pid) ? "is stopped" : "doesn't go on", what,
+             (unsigned long long)ang_config.peer_wait_ms);
+}
+
+int soft_wait_turn(soft_wait_t *wait, pid_t pid, const char *what)
+{
+    struct timespec nap;
+    uint64_t        now;
+
+    if (++wait->turns <= YIELDS) {
+        if (wait->turns > SPINS) {
+            sched_yield();
+        }
+        return 1;
+    }
+    now = ang_clock_ns(CLOCK_MONOTONIC);
+    if (wait->begun_ns == 0) {
+        wait->begun_ns = now;
+    }
+    if (now - wait->begun_ns >= ang_config.peer_wait_ms * NS_PER_MS) {
+        return 0;
+    }
+    if (!wait->said && now - wait->begun_ns >= SAY_NS) {
+        say(wait, pid, what);
+    }
+    nap = (struct timespec){0, wait->sleep_ns};
+    nanosleep(&nap, NULL);
+    wait->sleep_ns = wait->sleep_ns < SLEEP_MAX / 2 ? 2 * wait->sleep_ns : SLEEP_MAX;
+    return 1;
+}
+
+int soft_wait_is_long(const soft_wait_t *wait)
+{
+    return wait->sleep_ns == SLEEP_MAX;
+}
