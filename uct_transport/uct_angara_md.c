@@ -63,6 +63,8 @@ ucs_status_t uct_angara_status(angara_status_t status)
         return UCS_ERR_EXCEEDS_LIMIT;
     case ANGARA_ERR_INVALID:
         return UCS_ERR_INVALID_PARAM;
+    case ANGARA_ERR_BUSY:
+        return UCS_ERR_BUSY;
     default:
         return UCS_ERR_IO_ERROR;
     }
@@ -142,25 +144,106 @@ ucs_status_t uct_angara_mem_register(uct_angara_md_t *md, void *address, size_t 
     return UCS_OK;
 }
 
-void uct_angara_mem_deregister(uct_angara_mem_t *mem)
+/* What the library answered to the end of a region. */
+static ucs_status_t uct_angara_md_ended(uct_angara_md_t *md, const uct_angara_mem_t *mem,
+                                        angara_status_t status)
 {
+    if (status == ANGARA_OK) {
+        return UCS_OK;
+    }
+
+    ucs_warn("angara: deregistering %p..%p: %s%s", mem->address,
+             UCS_PTR_BYTE_OFFSET(mem->address, mem->length), angara_strerror(status),
+             (status == ANGARA_ERR_BUSY) ? ". That memory must not be used again yet" : "");
+    if (status == ANGARA_ERR_BUSY) {
+        __atomic_store_n(&md->has_owed, 1, __ATOMIC_RELEASE);
+    }
+    return uct_angara_status(status);
+}
+
+ucs_status_t uct_angara_mem_deregister(uct_angara_md_t *md, uct_angara_mem_t *mem)
+{
+    ucs_status_t      result = UCS_OK;
+    ucs_status_t      status;
     uct_angara_mem_t *old;
-    angara_status_t   status;
 
     for (;;) {
-        status = angara_mr_deregister(mem->mr);
-        if (status != ANGARA_OK) {
-            ucs_warn("angara: deregistering %p..%p failed: %s", mem->address,
-                     UCS_PTR_BYTE_OFFSET(mem->address, mem->length), angara_strerror(status));
-        }
-        old = mem->older;
+        status = uct_angara_md_ended(md, mem, angara_mr_deregister(mem->mr));
+        result = (status == UCS_OK) ? result : status;
+        old    = mem->older;
         if (old == NULL) {
-            return;
+            return result;
         }
         mem->mr    = old->mr;
         mem->older = old->older;
         ucs_free(old);
     }
+}
+
+uct_angara_waiter_t *uct_angara_waiter_new(uct_angara_md_t *md, uct_completion_t *comp)
+{
+    uct_angara_waiter_t *waiter = ucs_malloc(sizeof(*waiter), "angara_waiter");
+
+    if (waiter != NULL) {
+        waiter->next = NULL;
+        waiter->md   = md;
+        waiter->comp = comp;
+    }
+    return waiter;
+}
+
+static void uct_angara_waiters_complete(uct_angara_waiter_t *waiters, ucs_status_t status)
+{
+    uct_angara_waiter_t *waiter;
+
+    while ((waiter = waiters) != NULL) {
+        waiters = waiter->next;
+        uct_invoke_completion(waiter->comp, status);
+        ucs_free(waiter);
+    }
+}
+
+void uct_angara_waiters_tell(uct_angara_md_t *md, uct_angara_waiter_t *waiters)
+{
+    uct_angara_waiter_t **last;
+
+    if (waiters == NULL) {
+        return;
+    }
+
+    pthread_mutex_lock(&md->reuse_lock);
+    if (md->has_owed) { /* perhaps other memory, but who waits for all is never told too early */
+        for (last = &waiters; *last != NULL; last = &(*last)->next) {
+        }
+        *last            = md->owed_waiters;
+        md->owed_waiters = waiters;
+        waiters          = NULL;
+    }
+    pthread_mutex_unlock(&md->reuse_lock);
+    uct_angara_waiters_complete(waiters, UCS_OK);
+}
+
+/* Time between two looks at what is owed, seconds. */
+#define UCT_ANGARA_COLLECT_INTERVAL 0.01
+
+void uct_angara_md_collect(uct_angara_md_t *md)
+{
+    ucs_time_t           now     = ucs_get_time();
+    uct_angara_waiter_t *waiters = NULL;
+
+    pthread_mutex_lock(&md->reuse_lock);
+    if (now >= md->next_collect) {
+        md->next_collect = now + ucs_time_from_sec(UCT_ANGARA_COLLECT_INTERVAL);
+        __atomic_store_n(&md->has_owed, 0, __ATOMIC_RELAXED); /* or set again from here on */
+        if (angara_mr_collect(md->dom) != 0) {
+            __atomic_store_n(&md->has_owed, 1, __ATOMIC_RELAXED);
+        } else {
+            waiters          = md->owed_waiters;
+            md->owed_waiters = NULL;
+        }
+    }
+    pthread_mutex_unlock(&md->reuse_lock);
+    uct_angara_waiters_complete(waiters, UCS_OK);
 }
 
 /* The older region stays with the handle, as its key may be in use. */
@@ -178,7 +261,7 @@ static angara_status_t uct_angara_mem_replace(uct_angara_md_t *md, uct_angara_me
 
     status = uct_angara_mr_register(md, mem->address, mem->length, mem->flags, &mr);
     if ((status == ANGARA_OK) && is_written && uct_angara_mr_is_read_only(mr)) {
-        angara_mr_deregister(mr);
+        uct_angara_md_ended(md, mem, angara_mr_deregister(mr));
         status = ANGARA_ERR_RIGHTS;
     }
     if (status != ANGARA_OK) {
@@ -216,23 +299,22 @@ ucs_status_t uct_angara_mem_renew(uct_angara_md_t *md, uct_angara_mem_t *mem, co
     return uct_angara_status(status);
 }
 
-/* Take a registration back. After this nobody can reach the memory any more. */
-static void uct_angara_md_release(uct_angara_mem_t *mem)
+/*
+ * Take a registration back. After UCS_OK nobody can reach the memory any more; those who wait are
+ * told when that is so.
+ */
+static ucs_status_t uct_angara_md_release(uct_angara_md_t *md, uct_angara_mem_t *mem)
 {
-    uct_angara_waiter_t *waiter;
+    ucs_status_t status;
 
     if (mem == NULL) {
-        return;
+        return UCS_OK;
     }
 
-    uct_angara_mem_deregister(mem);
-    while (mem->waiters != NULL) {
-        waiter       = mem->waiters;
-        mem->waiters = waiter->next;
-        uct_invoke_completion(waiter->comp, UCS_OK);
-        ucs_free(waiter);
-    }
+    status = uct_angara_mem_deregister(md, mem);
+    uct_angara_waiters_tell(md, mem->waiters);
     ucs_free(mem);
+    return status;
 }
 
 static ucs_status_t uct_angara_md_mem_reg(UCT_ANGARA_MEM_REG_ARGS)
@@ -241,6 +323,10 @@ static ucs_status_t uct_angara_md_mem_reg(UCT_ANGARA_MEM_REG_ARGS)
     int               is_shared = uct_angara_reuse_allows(md, flags);
     uct_angara_mem_t *mem;
     ucs_status_t      status;
+
+    if (ucs_unlikely(md->has_owed)) {
+        uct_angara_md_collect(md);
+    }
 
     if (is_shared) {
         mem = uct_angara_reuse_get(md, address, length);
@@ -263,40 +349,42 @@ static ucs_status_t uct_angara_md_mem_reg(UCT_ANGARA_MEM_REG_ARGS)
 
     *memh_p = mem;
     if (is_shared && !uct_angara_mr_is_read_only(mem->mr)) {
-        uct_angara_md_release(uct_angara_reuse_add(md, mem));
+        uct_angara_md_release(md, uct_angara_reuse_add(md, mem));
     }
     return UCS_OK;
 }
 
+/*
+ * UCX has no word for memory that is owed. Without a completion the answer is UCS_ERR_BUSY, which
+ * UCP warns of; with one, the completion comes when the memory isn't accessed any more. In either
+ * case the handle is done, and the md looks after the region.
+ */
 static ucs_status_t uct_angara_md_mem_dereg(uct_md_h tl_md, const uct_md_mem_dereg_params_t *params)
 {
-    uct_angara_md_t  *md   = ucs_derived_of(tl_md, uct_angara_md_t);
-    uct_completion_t *comp = NULL;
-    uct_angara_mem_t *mem;
-    ucs_status_t      status;
-    int               is_last;
+    uct_angara_md_t     *md     = ucs_derived_of(tl_md, uct_angara_md_t);
+    uct_angara_waiter_t *waiter = NULL;
+    uct_angara_mem_t    *mem;
+    ucs_status_t         status;
 
     UCT_MD_MEM_DEREG_CHECK_PARAMS(params, 1);
 
     mem = params->memh;
     if (UCT_MD_MEM_DEREG_FIELD_VALUE(params, flags, FIELD_FLAGS, 0) &
         UCT_MD_MEM_DEREG_FLAG_INVALIDATE) {
-        comp = params->comp;
-    }
-
-    if (mem->is_shared) {
-        status = uct_angara_reuse_put(md, mem, comp, &is_last);
-        if ((status != UCS_OK) || !is_last) {
-            return status;
+        waiter = uct_angara_waiter_new(md, params->comp);
+        if (waiter == NULL) {
+            return UCS_ERR_NO_MEMORY;
         }
-        comp = NULL; /* it is among those who wait */
     }
 
-    uct_angara_md_release(mem);
-    if (comp != NULL) {
-        uct_invoke_completion(comp, UCS_OK);
+    if (!mem->is_shared) {
+        mem->waiters = waiter;
+    } else if (!uct_angara_reuse_put(md, mem, waiter)) {
+        return UCS_OK;
     }
-    return UCS_OK;
+
+    status = uct_angara_md_release(md, mem);
+    return ((status == UCS_ERR_BUSY) && (waiter != NULL)) ? UCS_OK : status;
 }
 
 /* ---- allocation ---------------------------------------------------------------------------- */
@@ -341,12 +429,13 @@ ucs_status_t uct_angara_md_mem_alloc(uct_md_h tl_md, size_t *length_p, void **ad
 
 ucs_status_t uct_angara_md_mem_free(uct_md_h tl_md, uct_mem_h tl_memh)
 {
-    uct_angara_mem_t *mem    = tl_memh;
-    angara_status_t   status = angara_mem_free(mem->mr);
+    uct_angara_md_t  *md  = ucs_derived_of(tl_md, uct_angara_md_t);
+    uct_angara_mem_t *mem = tl_memh;
+    ucs_status_t      status;
 
-    (void)tl_md;
+    status = uct_angara_md_ended(md, mem, angara_mem_free(mem->mr));
     ucs_free(mem);
-    return uct_angara_status(status);
+    return status;
 }
 
 /* ---- keys ---------------------------------------------------------------------------------- */
@@ -438,10 +527,12 @@ void uct_angara_md_close(uct_md_h tl_md)
     }
     uct_angara_reuse_cleanup(md);
 
-    status = angara_close(md->dom);
+    status = angara_close(md->dom); /* it stays, with what is owed, where it is busy */
     if (status != ANGARA_OK) {
         ucs_debug("angara: closing the domain: %s", angara_strerror(status));
     }
+    uct_angara_waiters_complete(md->owed_waiters, uct_angara_status(status));
+    pthread_mutex_destroy(&md->reuse_lock);
     ucs_free(md);
 }
 

@@ -22,9 +22,10 @@ typedef struct uct_angara_md_config {
 /** Slots of the table of reusable registrations. */
 #define UCT_ANGARA_REUSE_SLOTS 64
 
-/** Somebody who waits for a shared registration to be taken back. */
+/** Somebody who waits for a registration to be taken back. */
 typedef struct uct_angara_waiter {
     struct uct_angara_waiter *next;
+    struct uct_angara_md     *md;
     uct_completion_t         *comp;
 } uct_angara_waiter_t;
 
@@ -52,6 +53,14 @@ typedef struct uct_angara_md {
     pthread_mutex_t   reuse_lock;
     uct_angara_mem_t *reuse[UCT_ANGARA_REUSE_SLOTS];
     ucs_linear_func_t reg_cost;
+
+    /*
+     * Memory that was deregistered while a peer that has been stopped was within an access to it:
+     * the library keeps the regions until that has ended. Under reuse_lock.
+     */
+    int                  has_owed;
+    ucs_time_t           next_collect;
+    uct_angara_waiter_t *owed_waiters; /**< told when none is owed any more */
 } uct_angara_md_t;
 
 /** Packed remote key: what the owner of the memory gives away. */
@@ -77,7 +86,21 @@ ucs_status_t uct_angara_rkey_release(uct_component_t *component, uct_rkey_t rkey
 /** Register without any cache; @a flags are UCT_MD_MEM_*. */
 ucs_status_t uct_angara_mem_register(uct_angara_md_t *md, void *address, size_t length,
                                      unsigned flags, uct_angara_mem_t *mem);
-void         uct_angara_mem_deregister(uct_angara_mem_t *mem);
+
+/**
+ * Take it back. @return UCS_OK: nobody reaches the memory any more; UCS_ERR_BUSY: a peer may still
+ * be within an access, see uct_angara_md_collect(). The handle is done in either case.
+ */
+ucs_status_t uct_angara_mem_deregister(uct_angara_md_t *md, uct_angara_mem_t *mem);
+
+/** Somebody who is to be told when @a md has taken a registration back. NULL: no memory. */
+uct_angara_waiter_t *uct_angara_waiter_new(uct_angara_md_t *md, uct_completion_t *comp);
+
+/** Tell those who wait, or let them wait on for memory that is owed. */
+void uct_angara_waiters_tell(uct_angara_md_t *md, uct_angara_waiter_t *waiters);
+
+/** Try again what is owed, now and then, and tell those who wait for it. */
+void uct_angara_md_collect(uct_angara_md_t *md);
 
 static UCS_F_ALWAYS_INLINE angara_mr_h uct_angara_mem_mr(const uct_angara_mem_t *mem)
 {
@@ -120,12 +143,11 @@ uct_angara_mem_t *uct_angara_reuse_add(uct_angara_md_t *md, uct_angara_mem_t *me
 /**
  * Leave a shared registration.
  *
- * @param invalidate  To be completed when it has been taken back, or NULL.
- * @param is_last_p   Set to non-zero if the caller has to take it back now.
+ * @param waiter  To be told when it has been taken back, or NULL.
+ * @return non-zero if the caller has to take it back now.
  */
-ucs_status_t uct_angara_reuse_put(uct_angara_md_t *md, uct_angara_mem_t *mem,
-                                  uct_completion_t *invalidate, int *is_last_p);
-void         uct_angara_reuse_cleanup(uct_angara_md_t *md);
+int  uct_angara_reuse_put(uct_angara_md_t *md, uct_angara_mem_t *mem, uct_angara_waiter_t *waiter);
+void uct_angara_reuse_cleanup(uct_angara_md_t *md);
 
 /** Make the registration cache and switch md->super.ops to the functions that use it. */
 ucs_status_t uct_angara_rcache_create(uct_angara_md_t *md, const uct_angara_md_config_t *config);

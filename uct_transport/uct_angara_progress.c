@@ -139,6 +139,10 @@ static UCS_F_NOINLINE unsigned uct_angara_iface_progress_slow(uct_angara_iface_t
         angara_pe_event_disarm(iface->pe);
     }
 
+    if (ucs_unlikely(uct_angara_iface_md(iface)->owed_waiters != NULL)) {
+        uct_angara_md_collect(uct_angara_iface_md(iface));
+    }
+
     angara_pe_progress(iface->pe);
     count += uct_angara_event_poll(iface);
 
@@ -224,7 +228,7 @@ ucs_status_t uct_angara_iface_event_arm(uct_iface_h tl_iface, unsigned events)
 
     (void)events;
     /* Slow work may end without anybody waking us: whoever waits for it must not sleep. */
-    if (iface->slow - iface->armed > 0) {
+    if ((iface->slow - iface->armed > 0) || (uct_angara_iface_md(iface)->owed_waiters != NULL)) {
         return UCS_ERR_BUSY;
     }
 

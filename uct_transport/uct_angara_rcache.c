@@ -45,7 +45,7 @@ static ucs_status_t uct_angara_rcache_mem_reg_cb(void *context, ucs_rcache_t *rc
     if ((status == UCS_OK) && uct_angara_mr_is_read_only(region->mem.mr) &&
         (flags & UCS_RCACHE_MEM_REG_HIDE_ERRORS)) {
         /* Merged with memory that can be written: the cache tries the range by itself. */
-        uct_angara_mem_deregister(&region->mem);
+        uct_angara_mem_deregister(context, &region->mem);
         return UCS_ERR_INVALID_PARAM;
     }
 
@@ -56,9 +56,8 @@ static ucs_status_t uct_angara_rcache_mem_reg_cb(void *context, ucs_rcache_t *rc
 static void uct_angara_rcache_mem_dereg_cb(void *context, ucs_rcache_t *rcache,
                                            ucs_rcache_region_t *tl_region)
 {
-    (void)context;
     (void)rcache;
-    uct_angara_mem_deregister(&ucs_derived_of(tl_region, uct_angara_rcache_region_t)->mem);
+    uct_angara_mem_deregister(context, &ucs_derived_of(tl_region, uct_angara_rcache_region_t)->mem);
 }
 
 static void uct_angara_rcache_dump_region_cb(void *context, ucs_rcache_t *rcache,
@@ -122,7 +121,9 @@ static ucs_status_t uct_angara_rcache_mem_reg(UCT_ANGARA_MEM_REG_ARGS)
 
 static void uct_angara_rcache_invalidated(void *arg)
 {
-    uct_invoke_completion(arg, UCS_OK);
+    uct_angara_waiter_t *waiter = arg;
+
+    uct_angara_waiters_tell(waiter->md, waiter);
 }
 
 static ucs_status_t uct_angara_rcache_mem_dereg(uct_md_h                         tl_md,
@@ -130,14 +131,19 @@ static ucs_status_t uct_angara_rcache_mem_dereg(uct_md_h                        
 {
     uct_angara_md_t            *md = ucs_derived_of(tl_md, uct_angara_md_t);
     uct_angara_rcache_region_t *region;
+    uct_angara_waiter_t        *waiter;
 
     UCT_MD_MEM_DEREG_CHECK_PARAMS(params, 1);
 
     region = uct_angara_rcache_region(params->memh);
     if (UCT_MD_MEM_DEREG_FIELD_VALUE(params, flags, FIELD_FLAGS, 0) &
         UCT_MD_MEM_DEREG_FLAG_INVALIDATE) {
+        waiter = uct_angara_waiter_new(md, params->comp);
+        if (waiter == NULL) {
+            return UCS_ERR_NO_MEMORY;
+        }
         ucs_rcache_region_invalidate(md->rcache, &region->super, uct_angara_rcache_invalidated,
-                                     params->comp);
+                                     waiter);
     }
     ucs_rcache_region_put(md->rcache, &region->super);
     return UCS_OK;

@@ -55,19 +55,10 @@ uct_angara_mem_t *uct_angara_reuse_add(uct_angara_md_t *md, uct_angara_mem_t *me
     return old;
 }
 
-ucs_status_t uct_angara_reuse_put(uct_angara_md_t *md, uct_angara_mem_t *mem,
-                                  uct_completion_t *invalidate, int *is_last_p)
+int uct_angara_reuse_put(uct_angara_md_t *md, uct_angara_mem_t *mem, uct_angara_waiter_t *waiter)
 {
-    unsigned             hash   = uct_angara_reuse_hash(mem->address, mem->length);
-    uct_angara_waiter_t *waiter = NULL;
-
-    if (invalidate != NULL) {
-        waiter = ucs_malloc(sizeof(*waiter), "angara_waiter");
-        if (waiter == NULL) {
-            return UCS_ERR_NO_MEMORY;
-        }
-        waiter->comp = invalidate;
-    }
+    unsigned hash = uct_angara_reuse_hash(mem->address, mem->length);
+    int      is_last;
 
     pthread_mutex_lock(&md->reuse_lock);
     if (waiter != NULL) {
@@ -80,9 +71,9 @@ ucs_status_t uct_angara_reuse_put(uct_angara_md_t *md, uct_angara_mem_t *mem,
     }
 
     --mem->users;
-    *is_last_p = (mem->users == 0) && (md->reuse[hash] != mem);
+    is_last = (mem->users == 0) && (md->reuse[hash] != mem);
     pthread_mutex_unlock(&md->reuse_lock);
-    return UCS_OK;
+    return is_last;
 }
 
 void uct_angara_reuse_cleanup(uct_angara_md_t *md)
@@ -91,10 +82,9 @@ void uct_angara_reuse_cleanup(uct_angara_md_t *md)
 
     for (i = 0; i < UCT_ANGARA_REUSE_SLOTS; ++i) {
         if (md->reuse[i] != NULL) {
-            uct_angara_mem_deregister(md->reuse[i]);
+            uct_angara_mem_deregister(md, md->reuse[i]);
             ucs_free(md->reuse[i]);
             md->reuse[i] = NULL;
         }
     }
-    pthread_mutex_destroy(&md->reuse_lock);
 }

@@ -13,6 +13,7 @@ TEST_PROGRAMS += $(UCT_TEST_BINS)
 # The wire format and the counters are in the transport's own headers; UCX's are system headers.
 $(UCT_TEST_OBJS): CFLAGS_EXTRA += -Iuct_transport $(subst -I,-isystem ,$(UCX_CFLAGS))
 $(UCT_TEST_OBJS): | build/ucx/VERSION
+$(B)/obj/tests/uct/test_owed.o: CFLAGS_EXTRA += -Iuserlib -Iuserlib/provider/soft
 
 $(B)/tests/uct/%: $(B)/obj/tests/uct/%.o $(UCT_TEST_HARNESS:%=$(B)/obj/tests/uct/%.o) \
                   $(B)/obj/tests/common/ranks.o $(B)/lib/libangara.so $(B)/lib/libuct_angara.so

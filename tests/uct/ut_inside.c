@@ -56,3 +56,8 @@ void ut_slots_give_one(uct_ep_h ep)
     }
     rank_fail(__FILE__, __LINE__, "all %u marker slots have been used", ut_nslots);
 }
+
+void ut_pe_address(uct_iface_h tl_iface, angara_address_t *address)
+{
+    angara_pe_address(ucs_derived_of(tl_iface, uct_angara_iface_t)->pe, address);
+}

@@ -9,6 +9,8 @@
 
 #include "ut.h"
 
+#include <angara/angara.h>
+
 typedef struct {
     uint64_t scans;     /* scans of the ready array */
     uint64_t markers;   /* completion markers posted */
@@ -29,5 +31,8 @@ void ut_inside(uct_iface_h iface, ut_inside_t *inside);
  */
 void ut_slots_take(uct_ep_h ep);
 void ut_slots_give_one(uct_ep_h ep);
+
+/* Address of its PE, for a peer that uses the library without the transport. */
+void ut_pe_address(uct_iface_h iface, angara_address_t *address);
 
 #endif
