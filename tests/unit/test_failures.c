@@ -562,13 +562,11 @@ static void test_refused_under_way(void **state)
     assert_string_equal(name, "process_vm_writev");
     assert_false(soft_peer(life.remote)->cma);
     assert_int_equal(soft_peer(life.remote)->remote.hazard->key, 0);
-    assert_int_equal(angara_marker(life.remote, life.slot, *life.slot + 1000), ANGARA_OK);
     assert_int_equal(await(&life, *life.slot + 1000), ANGARA_OK);
     memset(memory, 0, SIZE);
     assert_int_equal(
         angara_offload_get(life.remote, life.mr, memory, peer.hello.private_key, 0, SIZE),
         ANGARA_OK);
-    assert_int_equal(angara_marker(life.remote, life.slot, *life.slot + 1000), ANGARA_OK);
     assert_int_equal(await(&life, *life.slot + 1000), ANGARA_OK);
     for (unsigned i = 0; i < SIZE; ++i) {
         assert_int_equal(memory[i], 0x5c);

@@ -257,7 +257,7 @@ static void test_fault(void **state)
 static void test_odd_events(void **state)
 {
     struct angara_event_record record;
-    angara_event_t             event;
+    angara_event_t             event, untouched;
     life_t                     life;
 
     (void)state;
@@ -274,7 +274,10 @@ static void test_odd_events(void **state)
     nic_fake_event(&record);
     record = about(0, 4711, 0);
     nic_fake_event(&record);
+    memset(&event, 0x5a, sizeof(event));
+    untouched = event;
     assert_int_equal(poll_event(&life, &event), ANGARA_ERR_NO_RESOURCE);
+    assert_memory_equal(&event, &untouched, sizeof(event));
     record        = about(2, ANGARA_EV_NOTIFY, 0);
     record.length = UINT32_MAX;
     nic_fake_event(&record);
@@ -308,6 +311,48 @@ static void test_lost_events(void **state)
     life_end(&life);
 }
 
+/* ---- what the device is never asked for ------------------------------------------------------ */
+
+/* Lengths above what it can do are refused by the call; the largest are taken. */
+static void test_limits(void **state)
+{
+    static char   memory[(1 << 20) + 1];
+    angara_xfer_t xfers[2];
+    angara_attr_t attr;
+    angara_mr_h   mr;
+    unsigned      posted, ops;
+    life_t        life;
+
+    (void)state;
+    life_begin(&life);
+    assert_int_equal(angara_query(life.dom, &attr), ANGARA_OK);
+    assert_int_equal(attr.offload_max, 1 << 20);
+    assert_int_equal(angara_mr_register(life.dom, memory, sizeof(memory), 0, &mr), ANGARA_OK);
+    assert_int_equal(angara_put(life.peer[0], 0, memory, attr.put_max + 1), ANGARA_ERR_INVALID);
+    assert_int_equal(angara_put_flag(life.peer[0], 8, memory, attr.put_max + 1, 0, 1),
+                     ANGARA_ERR_INVALID);
+    assert_int_equal(angara_offload_put_inline(life.peer[0], memory, 1, 0, attr.inline_max + 1),
+                     ANGARA_ERR_INVALID);
+    assert_int_equal(angara_offload_put(life.peer[0], mr, memory, 1, 0, attr.offload_max + 1),
+                     ANGARA_ERR_INVALID);
+    assert_int_equal(angara_offload_get(life.peer[0], mr, memory, 1, 0, attr.offload_max + 1),
+                     ANGARA_ERR_INVALID);
+    xfers[0] = (angara_xfer_t){mr, memory, 1, 0, attr.offload_max};
+    xfers[1] = (angara_xfer_t){mr, memory, 1, 0, attr.offload_max + 1};
+    assert_int_equal(angara_offload_batch(life.peer[0], ANGARA_BATCH_GET, xfers + 1, 1, &posted),
+                     ANGARA_ERR_INVALID);
+    assert_int_equal(posted, 0);
+    ops = nic_fake.data_ops;
+    assert_int_equal(angara_offload_batch(life.peer[0], ANGARA_BATCH_PUT, xfers, 2, &posted),
+                     ANGARA_ERR_INVALID);
+    assert_int_equal(posted, 1);
+    assert_int_equal(angara_put(life.peer[0], 0, memory, attr.put_max), ANGARA_OK);
+    assert_int_equal(angara_peer_reset(life.peer[0]), ANGARA_OK); /* all before it was fetched */
+    assert_int_equal(nic_fake.data_ops - ops, 1);
+    assert_int_equal(angara_mr_deregister(mr), ANGARA_OK);
+    life_end(&life);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -319,6 +364,7 @@ int main(void)
         cmocka_unit_test(test_fault),
         cmocka_unit_test(test_odd_events),
         cmocka_unit_test(test_lost_events),
+        cmocka_unit_test(test_limits),
     };
 
     return cmocka_run_group_tests_name("nic_device", tests, NULL, NULL);

@@ -6,12 +6,21 @@
  * public calls in src/api.c check their arguments, then go through `ops`: one indirect call, none
  * on the hot path (window puts are bound at connect, see angara_fast.h). A provider may therefore
  * assume:
- *   - pointers are not NULL, lengths don't wrap, enums and rights are known, widths are 4 or 8;
+ *   - pointers are not NULL, but that of data of no bytes; lengths don't wrap; enums and rights are
+ *     known, widths are 4 or 8;
+ *   - a window put has 1 to put_max bytes (a flagged one 0), offload operations at most offload_max,
+ *     inline ones at most inline_max, a notify put at most ANGARA_NOTIFY_MAX; a batch has 1 to
+ *     ANGARA_BATCH_MAX transfers; window puts and commits lie within the window, local buffers
+ *     within their region, which is of the PE's domain; a PE's window isn't above window_max;
+ *   - a marker goes to a slot that may take it;
+ *   - peer_connect() gets an address that no living pair of the PE has, peer_disconnect() is the
+ *     last, peer_reset() isn't called for a dead pair, close() only without PEs and regions;
  *   - the objects belong to this process (not to the parent of a fork);
  *   - calls on one PE are serialised.
  * It must itself: copy and check everything that comes from another process or the device, raise an
  * event and set the pair in error for a fault, write outputs only on success, and log an error
- * once.
+ * once. What each call promises, may wait for, and does in which state is in docs/nic-model.md, "What
+ * each call keeps to"; where providers differ, it is said there and nowhere else.
  */
 #ifndef ANG_PROVIDER_H
 #define ANG_PROVIDER_H
@@ -19,6 +28,7 @@
 #include <angara/angara.h>
 #include <angara/angara_fast.h>
 
+#include "slots.h"
 #include "src/log.h"
 
 typedef struct ang_provider_ops {
@@ -77,10 +87,12 @@ typedef struct ang_provider_ops {
     angara_status_t (*notify)(angara_peer_h peer, const void *record, size_t length);
     void (*wake)(angara_peer_h peer);
 
-    angara_status_t (*marker_slot_get)(angara_pe_h pe, angara_marker_slot_t **slot_p);
-    void (*marker_slot_put)(angara_pe_h pe, angara_marker_slot_t *slot);
-    angara_status_t (*marker)(angara_peer_h peer, angara_marker_slot_t *slot, uint64_t value);
-    angara_status_t (*marker_self)(angara_pe_h pe, angara_marker_slot_t *slot, uint64_t value);
+    /* `slot`: number of a held one that may be posted to (slots.h); what is posted is noted after.
+     */
+    angara_status_t (*marker)(angara_peer_h peer, uint32_t slot, uint64_t value);
+    angara_status_t (*marker_self)(angara_pe_h pe, uint32_t slot, uint64_t value);
+    /* A slot is waited for: ang_slots_settle() of the pairs whose markers can't land any more. */
+    void (*pe_settle)(angara_pe_h pe);
 } ang_provider_ops_t;
 
 /*
@@ -116,6 +128,7 @@ struct angara_pe {
     angara_address_t          address;     /* (p) */
     char                     *window;      /* (p) the own window */
     size_t                    window_size; /* (p) bytes that the user has */
+    ang_slots_t               slots;       /* (p) makes and settles them, (api) all else */
     angara_peer_h             peers;       /* the list of pairs: ang_peer_link(), _unlink() */
 };
 

@@ -572,26 +572,57 @@ angara_status_t angara_marker_slot_get(angara_pe_h pe, angara_marker_slot_t **sl
 {
     CHECK(check_pe(pe));
     CHECK_ARG(slot_p != NULL);
-    return pe->ops->marker_slot_get(pe, slot_p);
+    if (ang_slots_get(&pe->slots, slot_p) == ANGARA_OK) {
+        return ANGARA_OK;
+    }
+    pe->ops->pe_settle(pe);
+    return ang_slots_get(&pe->slots, slot_p);
 }
 
 void angara_marker_slot_put(angara_pe_h pe, angara_marker_slot_t *slot)
 {
     if (check_pe(pe) == ANGARA_OK && slot != NULL) {
-        pe->ops->marker_slot_put(pe, slot);
+        ang_slots_put(&pe->slots, slot);
     }
+}
+
+/* May a marker of the pair's (NULL: a self marker) be posted to the slot? *index_p: its number. */
+static inline angara_status_t check_slot(angara_pe_h pe, const angara_marker_slot_t *slot,
+                                         angara_peer_h owner, uint64_t value, uint32_t *index_p)
+{
+    angara_status_t status = ang_slots_check(&pe->slots, slot, owner, value, index_p);
+
+    if (__builtin_expect(status != ANGARA_ERR_NO_RESOURCE, 1)) {
+        return status;
+    }
+    pe->ops->pe_settle(pe);
+    return ang_slots_check(&pe->slots, slot, owner, value, index_p);
 }
 
 angara_status_t angara_marker(angara_peer_h peer, angara_marker_slot_t *slot, uint64_t value)
 {
+    angara_status_t status;
+    uint32_t        index;
+
     CHECK(check_peer(peer));
-    CHECK_ARG(slot != NULL);
-    return peer->ops->marker(peer, slot, value);
+    CHECK(check_slot(peer->pe, slot, peer, value, &index));
+    status = peer->ops->marker(peer, index, value);
+    if (__builtin_expect(status == ANGARA_OK, 1)) {
+        ang_slots_posted(&peer->pe->slots, index, peer, value);
+    }
+    return status;
 }
 
 angara_status_t angara_marker_self(angara_pe_h pe, angara_marker_slot_t *slot, uint64_t value)
 {
+    angara_status_t status;
+    uint32_t        index;
+
     CHECK(check_pe(pe));
-    CHECK_ARG(slot != NULL);
-    return pe->ops->marker_self(pe, slot, value);
+    CHECK(check_slot(pe, slot, NULL, value, &index));
+    status = pe->ops->marker_self(pe, index, value);
+    if (__builtin_expect(status == ANGARA_OK, 1)) {
+        ang_slots_posted(&pe->slots, index, NULL, value);
+    }
+    return status;
 }

@@ -13,6 +13,9 @@
  *
  * Errors: every call returns a status; outputs are written only on success. An error is logged
  * once, where it is detected (ANGARA_LOG_LEVEL), with its cause and what can be done.
+ *
+ * What holds for all calls (lengths of zero and above the largest, what is allowed on a pair in
+ * error, which calls may wait for how long) is in docs/nic-model.md, "What each call keeps to".
  */
 #ifndef ANGARA_H
 #define ANGARA_H
@@ -88,9 +91,9 @@ typedef struct {
     uint32_t caps;         /**< ANGARA_CAP_* */
     uint32_t node;         /**< node id */
     size_t   window_max;   /**< largest put window of a PE, bytes */
-    size_t   put_max;      /**< largest single window put, bytes */
-    size_t   offload_max;  /**< largest single offload put or get, bytes */
-    size_t   inline_max;   /**< largest angara_offload_put_inline, bytes */
+    size_t   put_max;      /**< largest single window put, bytes: more is ANGARA_ERR_INVALID */
+    size_t   offload_max;  /**< the same of an offload put or get */
+    size_t   inline_max;   /**< the same of angara_offload_put_inline() */
     size_t   mr_max;       /**< number of regions of a domain */
     unsigned marker_slots; /**< marker slots of a PE */
 } angara_attr_t;
@@ -307,11 +310,12 @@ ANGARA_API void angara_mr_range(angara_mr_h mr, void **addr_p, size_t *length_p)
 typedef struct {
     size_t   size;        /**< of this struct, for growth */
     size_t   window_size; /**< bytes of put window (address space; memory only once committed) */
-    unsigned events;      /**< records of the event ring, a power of two */
+    unsigned events;      /**< records of the event ring, a power of two from 2 to 65536; a NIC's
+                               driver may give another number */
 } angara_pe_params_t;
 
 /**
- * Create a PE attached to the domain.
+ * Create a PE attached to the domain. ANGARA_ERR_LIMIT for a window above window_max.
  * @param params  NULL for the defaults. Of a struct larger than the library's, what the library
  *                doesn't know must be zero: else ANGARA_ERR_UNSUPPORTED.
  */
@@ -332,8 +336,10 @@ ANGARA_API void *angara_pe_window(angara_pe_h pe, size_t *size_p);
 
 /**
  * Give [offset, offset + length) of the window memory (zeroed when new), so that peers may write
- * there. Window puts to bytes never committed are an error of the initiator's.
- * @return ANGARA_OK, ANGARA_ERR_NO_MEMORY, ANGARA_ERR_BOUNDS.
+ * there. May overlap what was given before, which stays as it is. Window puts to bytes never
+ * committed are an error of the initiator's.
+ * @return ANGARA_OK; ANGARA_ERR_BOUNDS outside of the window; ANGARA_ERR_INVALID for no bytes;
+ *         ANGARA_ERR_NO_MEMORY, ANGARA_ERR_LIMIT.
  */
 ANGARA_API angara_status_t angara_pe_window_commit(angara_pe_h pe, size_t offset, size_t length);
 
@@ -384,13 +390,16 @@ ANGARA_API int angara_is_reachable(angara_domain_h dom, const angara_address_t *
 
 /**
  * Connect a local PE to a remote one. Cheap and one-sided: the remote process isn't asked. Two
- * connects to one address give the same object, counted.
+ * connects to one address give the same object, counted, unless the first has been found dead.
  * @return ANGARA_OK, _UNREACHABLE, _VERSION, _PEER_DEAD, _NO_MEMORY, _LIMIT.
  */
 ANGARA_API angara_status_t angara_peer_connect(angara_pe_h pe, const angara_address_t *address,
                                                angara_peer_h *peer_p);
 
-/** Drop one reference; the last one drops the pair after its operations in flight have ended. */
+/**
+ * Drop one reference; the last one drops the pair after its operations in flight have ended. No
+ * event is told of it any more.
+ */
 ANGARA_API void angara_peer_disconnect(angara_peer_h peer);
 
 /** ANGARA_OK, or why operations to this peer fail: ANGARA_ERR_PAIR, ANGARA_ERR_PEER_DEAD. */
@@ -416,7 +425,8 @@ ANGARA_API void *angara_peer_user(angara_peer_h peer);
  * Window put: copy @a length bytes to @a offset of the peer's window. The source may be reused on
  * return. Unordered against other window puts, except that writes to one naturally aligned 8-byte
  * word land in the order of issue.
- * @return ANGARA_OK; ANGARA_ERR_BOUNDS; ANGARA_ERR_NO_RESOURCE; ANGARA_ERR_PEER_DEAD.
+ * @return ANGARA_OK; ANGARA_ERR_BOUNDS outside of the peer's window; ANGARA_ERR_INVALID above
+ *         put_max; ANGARA_ERR_NO_RESOURCE; ANGARA_ERR_PEER_DEAD.
  */
 ANGARA_API angara_status_t angara_put(angara_peer_h peer, uint64_t offset, const void *src,
                                       size_t length);
@@ -433,7 +443,8 @@ ANGARA_API angara_status_t angara_put_flag(angara_peer_h peer, uint64_t offset, 
  * region @a rkey of the peer's domain. Non-blocking: the source is in use until a later marker
  * returns.
  * @return ANGARA_OK if posted (with ANGARA_CAP_INLINE_OPS perhaps performed);
- * ANGARA_ERR_NO_RESOURCE; ANGARA_ERR_KEY, _BOUNDS, _RIGHTS (fault: no byte moved, pair in error, an
+ * ANGARA_ERR_INVALID above offload_max, or if @a lmr is of another domain; ANGARA_ERR_BOUNDS outside
+ * of @a lmr (neither touches the pair); ANGARA_ERR_NO_RESOURCE; ANGARA_ERR_KEY, _BOUNDS, _RIGHTS (fault: no byte moved, pair in error, an
  * event is raised; a provider may report faults by the event alone); ANGARA_ERR_PAIR,
  * ANGARA_ERR_PEER_DEAD.
  */
@@ -441,7 +452,7 @@ ANGARA_API angara_status_t angara_offload_put(angara_peer_h peer, angara_mr_h lm
                                               const void *laddr, uint64_t rkey, uint64_t roffset,
                                               size_t length);
 
-/** Offload put whose source (at most inline_max bytes) is copied into the descriptor. */
+/** Offload put whose source (at most inline_max bytes, else ANGARA_ERR_INVALID) is copied. */
 ANGARA_API angara_status_t angara_offload_put_inline(angara_peer_h peer, const void *src,
                                                      uint64_t rkey, uint64_t roffset,
                                                      size_t length);
@@ -494,8 +505,10 @@ ANGARA_API angara_status_t angara_atomic(angara_peer_h peer, angara_atomic_op_t 
                                          uint64_t roffset, angara_mr_h lmr, void *result);
 
 /**
- * Notify put: append a record to the peer's event ring and wake the peer if it armed.
- * @return ANGARA_OK if the ring took it; ANGARA_ERR_NO_RESOURCE if it is full: try again later.
+ * Notify put: append a record of at most ANGARA_NOTIFY_MAX bytes to the peer's event ring and wake
+ * the peer if it armed.
+ * @return ANGARA_OK if the ring took it; ANGARA_ERR_NO_RESOURCE if it is full: try again later;
+ *         ANGARA_ERR_INVALID for a longer one; ANGARA_ERR_PEER_DEAD.
  */
 ANGARA_API angara_status_t angara_notify(angara_peer_h peer, const void *record, size_t length);
 
@@ -513,16 +526,20 @@ typedef volatile uint64_t angara_marker_slot_t;
  */
 ANGARA_API angara_status_t angara_marker_slot_get(angara_pe_h pe, angara_marker_slot_t **slot_p);
 
-/** Give a slot back. It is reused only after every marker posted to it has arrived or can't any
- * more. */
+/**
+ * Give a slot back. It is reused only after every marker posted to it has arrived or can't any
+ * more. Anything but a slot that was taken and not given back yet is logged and left alone.
+ */
 ANGARA_API void angara_marker_slot_put(angara_pe_h pe, angara_marker_slot_t *slot);
 
 /**
  * Post a completion marker: a read-back from @a peer into @a slot. When *slot holds @a value, all
  * that this PE issued to the peer before the call, window writes included, has been performed
  * there, and the gets have landed here.
- * @param value   larger than every value posted to the slot before.
- * @return ANGARA_OK (posted, perhaps arrived), ANGARA_ERR_NO_RESOURCE, ANGARA_ERR_PAIR, _PEER_DEAD.
+ * @param value   larger than what the slot held when taken, and than every value posted to it since.
+ * @return ANGARA_OK (posted, perhaps arrived); ANGARA_ERR_INVALID for another value, or what is no
+ *         slot of this PE's that was taken; ANGARA_ERR_NO_RESOURCE if the ring is full, or while
+ *         markers of another peer can still arrive in the slot; ANGARA_ERR_PAIR, _PEER_DEAD.
  */
 ANGARA_API angara_status_t angara_marker(angara_peer_h peer, angara_marker_slot_t *slot,
                                          uint64_t value);

@@ -49,7 +49,7 @@ static void set_error(nic_peer_t *peer, angara_status_t error)
 static void pair_failed(nic_pe_t *pe, nic_peer_t *peer, angara_status_t error)
 {
     set_error(peer, error);
-    nic_slots_settle(pe, peer);
+    ang_slots_settle(&pe->base.slots, &peer->base);
 }
 
 static void look_at(nic_pe_t *pe, uint32_t index)
@@ -119,6 +119,12 @@ unsigned nic_pe_progress(angara_pe_h base)
         return 0;
     }
     return nic_events_look(pe);
+}
+
+/* A failure that nobody has looked at yet settles the markers of its pair. */
+void nic_pe_settle(angara_pe_h pe)
+{
+    nic_pe_progress(pe);
 }
 
 /* ---- delivering ------------------------------------------------------------------------------ */

@@ -21,12 +21,11 @@
  *   Pairs          an entry of the table is set by ANGARA_OP_PAIR, which waits for what was posted
  *                  to the entry. A dropped peer's entry is set to the own PE, and the wait for that
  *                  is the end of the peer's operations; then no event about it can come any more.
- *   Markers        a pair's markers land in the order posted. A slot holds markers of one pair at a
- *                  time (another's is refused with NO_RESOURCE until they have landed), so the last
- *                  value posted tells whether any can still land. A fault of the pair, noticed
- * here, means that they have landed or never will. Own PE         operations on it are copies by
- * the CPU, performed within the call. What the CPU can't do (a fault, memory that was unmapped)
- * goes to the NIC, and then all that follows until a reset, so that the order stays.
+ *   Markers        slots.h. The words are the NIC's, mapped for reading. A fault of the pair,
+ *                  noticed here, means that its markers have landed or never will.
+ *   Own PE         operations on it are copies by the CPU, performed within the call. What the CPU
+ *                  can't do (a fault, memory that was unmapped) goes to the NIC, and then all that
+ *                  follows until a reset, so that the order stays.
  */
 #ifndef NIC_H
 #define NIC_H
@@ -109,14 +108,6 @@ char *nic_mr_address(nic_domain_t *dom, uint64_t key, uint64_t offset, uint64_t 
 
 typedef struct nic_peer nic_peer_t;
 
-/* What is known of a marker slot. */
-typedef struct {
-    uint64_t    last;   /* value of the last marker posted to it */
-    nic_peer_t *peer;   /* of those markers; NULL: the own PE */
-    uint8_t     active; /* one may still land; then it is in the list of active slots */
-    uint8_t     free;   /* nobody holds it */
-} nic_slot_t;
-
 typedef struct nic_pe {
     struct angara_pe base;
     ang_fork_t       fork;
@@ -130,7 +121,7 @@ typedef struct nic_pe {
     const struct angara_status       *status;
     struct angara_desc               *cmd;
     const struct angara_event_record *event;
-    angara_marker_slot_t             *markers;
+    angara_marker_slot_t             *markers; /* the words of base.slots */
     char                             *pio;
 
     uint64_t  wake_offset;  /* of a word behind the window: a flagged put there only wakes */
@@ -146,13 +137,6 @@ typedef struct nic_pe {
     uint32_t token;
     uint32_t arm;
     uint64_t irqs_read;
-
-    nic_slot_t *slots;
-    uint32_t   *slot_free; /* stack of free slots */
-    uint32_t    num_slot_free;
-    uint32_t   *slot_active; /* those that a marker may still land in */
-    uint32_t    num_slot_active;
-    uint32_t    num_slots;
 
     nic_peer_t      **pairs; /* by entry of the pair table */
     uint32_t          pair_hint;
@@ -238,6 +222,7 @@ static inline int nic_pe_is_running(const nic_pe_t *pe)
 /* Look at the records that have come. @return how many */
 unsigned        nic_events_look(nic_pe_t *pe);
 unsigned        nic_pe_progress(angara_pe_h pe);
+void            nic_pe_settle(angara_pe_h pe);
 angara_status_t nic_event_poll(angara_pe_h pe, angara_event_t *event);
 angara_status_t nic_event_fd(angara_pe_h pe, int *fd_p);
 angara_status_t nic_event_arm(angara_pe_h pe);
@@ -260,17 +245,6 @@ void nic_address_seal(angara_address_t *address, size_t window_size);
 /* Set an entry of the pair table, and wait until it is. */
 angara_status_t nic_pair_set(nic_pe_t *pe, uint32_t pair, const angara_address_t *address);
 
-/* ---- marker.c -------------------------------------------------------------------------------- */
-
-angara_status_t nic_slots_init(nic_pe_t *pe);
-void            nic_slots_cleanup(nic_pe_t *pe);
-/* No marker of this peer's can land any more. */
-void            nic_slots_settle(nic_pe_t *pe, const nic_peer_t *peer);
-angara_status_t nic_marker_slot_get(angara_pe_h pe, angara_marker_slot_t **slot_p);
-void            nic_marker_slot_put(angara_pe_h pe, angara_marker_slot_t *slot);
-angara_status_t nic_marker(angara_peer_h peer, angara_marker_slot_t *slot, uint64_t value);
-angara_status_t nic_marker_self(angara_pe_h pe, angara_marker_slot_t *slot, uint64_t value);
-
 /* ---- ops.c, self.c --------------------------------------------------------------------------- */
 
 angara_status_t nic_put(angara_peer_h peer, uint64_t offset, const void *src, size_t length);
@@ -287,6 +261,9 @@ angara_status_t nic_offload_batch(angara_peer_h peer, angara_batch_op_t op,
 angara_status_t nic_atomic(angara_peer_h peer, angara_atomic_op_t op, unsigned width,
                            uint64_t operand, uint64_t compare, uint64_t rkey, uint64_t roffset,
                            angara_mr_h lmr, void *result);
+
+angara_status_t nic_marker(angara_peer_h peer, uint32_t slot, uint64_t value);
+angara_status_t nic_marker_self(angara_pe_h pe, uint32_t slot, uint64_t value);
 
 /*
  * Perform it on the own PE by the CPU. @return 1 if done, 0 if the NIC has to do it. `desc` is as

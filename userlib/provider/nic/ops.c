@@ -184,3 +184,30 @@ angara_status_t nic_offload_batch(angara_peer_h base, angara_batch_op_t op,
     *posted_p = n;
     return status;
 }
+
+/* ---- completion markers ---------------------------------------------------------------------- */
+
+/*
+ * Towards the own PE everything has been performed by the CPU, and the NIC only has to store the
+ * value: reading back from the own node isn't possible on each NIC.
+ */
+angara_status_t nic_marker(angara_peer_h base, uint32_t slot, uint64_t value)
+{
+    nic_peer_t *peer = nic_peer(base);
+    nic_pe_t   *pe   = nic_peer_pe(peer);
+    int here = peer->is_self && (!peer->by_device || !(pe->dom->info.caps & ANGARA_INFO_LOOPBACK));
+    struct angara_desc desc = {.op      = here ? ANGARA_OP_MARKER_SELF : ANGARA_OP_MARKER,
+                               .pair    = peer->pair,
+                               .loffset = slot,
+                               .operand = value};
+
+    return NIC_LIKELY(peer->error == ANGARA_OK) ? nic_post(pe, &desc) : peer->error;
+}
+
+angara_status_t nic_marker_self(angara_pe_h base, uint32_t slot, uint64_t value)
+{
+    struct angara_desc desc = {
+        .op = ANGARA_OP_MARKER_SELF, .pair = NIC_SELF_PAIR, .loffset = slot, .operand = value};
+
+    return NIC_LIKELY(!nic_pe(base)->dead) ? nic_post(nic_pe(base), &desc) : ANGARA_ERR_PEER_DEAD;
+}

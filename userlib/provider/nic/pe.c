@@ -127,7 +127,7 @@ static angara_status_t create_tables(nic_pe_t *pe)
     if (pe->window_there == NULL || pe->pairs == NULL) {
         return ANGARA_ERR_NO_MEMORY;
     }
-    return nic_slots_init(pe);
+    return ANGARA_OK;
 }
 
 static void set_sizes(nic_pe_t *pe)
@@ -137,7 +137,6 @@ static void set_sizes(nic_pe_t *pe)
     pe->cmd_mask     = info->cmd_entries - 1;
     pe->event_mask   = info->event_entries - 1;
     pe->pio_granules = info->pio_bytes / ANGARA_PIO_GRANULE;
-    pe->num_slots    = info->marker_slots;
 }
 
 static void close_files(nic_pe_t *pe)
@@ -163,7 +162,7 @@ static void pe_free(nic_pe_t *pe)
     ang_fork_remove(&pe->fork);
     close_files(pe);
     unmap_all(pe);
-    nic_slots_cleanup(pe);
+    ang_slots_cleanup(&pe->base.slots);
     free(pe->pairs);
     free(pe->window_there);
     free(pe);
@@ -202,6 +201,9 @@ angara_status_t nic_pe_create(angara_domain_h dom, size_t window_size, unsigned 
         status = map_all(pe);
     }
     if (status == ANGARA_OK) {
+        status = ang_slots_init(&pe->base.slots, pe->markers, pe->dom->info.marker_slots);
+    }
+    if (status == ANGARA_OK) {
         status = commit(pe, pe->wake_offset, NIC_PAGE);
     }
     if (status == ANGARA_OK) {
@@ -237,9 +239,9 @@ void nic_pe_die(nic_pe_t *pe)
                   "the NIC has gone or failed; dmesg has why");
     for (angara_peer_h peer = pe->base.peers; peer != NULL; peer = peer->next) {
         nic_peer(peer)->error = ANGARA_ERR_PEER_DEAD;
-        nic_slots_settle(pe, nic_peer(peer));
+        ang_slots_settle(&pe->base.slots, peer);
     }
-    nic_slots_settle(pe, NULL);
+    ang_slots_settle(&pe->base.slots, NULL);
 }
 
 /* ---- the own window -------------------------------------------------------------------------- */
@@ -333,8 +335,7 @@ const ang_provider_ops_t ang_nic_provider = {
     .atomic             = nic_atomic,
     .notify             = nic_notify,
     .wake               = nic_wake,
-    .marker_slot_get    = nic_marker_slot_get,
-    .marker_slot_put    = nic_marker_slot_put,
     .marker             = nic_marker,
     .marker_self        = nic_marker_self,
+    .pe_settle          = nic_pe_settle,
 };

@@ -122,7 +122,7 @@ static void peer_init(nic_peer_t *peer, nic_pe_t *pe, const angara_address_t *ad
 /* Take the peer off the lists and free it; nothing of it is under way. */
 static void forget(nic_pe_t *pe, nic_peer_t *peer)
 {
-    nic_slots_settle(pe, peer);
+    ang_slots_settle(&pe->base.slots, &peer->base);
     ang_peer_unlink(&peer->base);
     pe->pairs[peer->pair] = NULL;
     ang_fork_remove(&peer->fork);
@@ -242,7 +242,7 @@ angara_status_t nic_peer_reset(angara_peer_h base)
         status = ANGARA_ERR_PEER_DEAD;
     }
     if (status == ANGARA_OK) {
-        nic_slots_settle(pe, peer);
+        ang_slots_settle(&pe->base.slots, &peer->base);
         peer->error     = ANGARA_OK;
         peer->by_device = 0;
     }

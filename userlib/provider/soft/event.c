@@ -121,6 +121,21 @@ angara_status_t soft_event_poll(angara_pe_h base, angara_event_t *event)
     return ANGARA_ERR_NO_RESOURCE;
 }
 
+/* The pair is dropped: nobody hears of it any more. */
+void soft_events_forget(soft_pe_t *pe, const soft_peer_t *peer)
+{
+    unsigned kept = pe->events_head;
+
+    ang_engine_lock(&pe->engine);
+    for (unsigned i = pe->events_head; i != pe->events_tail; ++i) {
+        if (pe->events[i % pe->num_events].peer != &peer->base) {
+            pe->events[kept++ % pe->num_events] = pe->events[i % pe->num_events];
+        }
+    }
+    pe->events_tail = kept;
+    ang_engine_unlock(&pe->engine);
+}
+
 angara_status_t soft_notify(angara_peer_h base, const void *record, size_t length)
 {
     soft_peer_t    *peer = soft_peer(base);

@@ -308,9 +308,8 @@ static void backend_marker_land(ang_engine_t *engine, uint64_t slot, uint64_t va
 {
     soft_pe_t *pe = engine->ctx;
 
-    __atomic_store_n(&pe->slots[slot], value, __ATOMIC_RELEASE);
-    /* Last: from here on the slot may be somebody else's. */
-    __atomic_sub_fetch(&pe->slot_posted[slot], 1, __ATOMIC_RELEASE);
+    /* From here on the slot may be somebody else's. */
+    __atomic_store_n(&pe->base.slots.words[slot], value, __ATOMIC_RELEASE);
     if (engine->chaos != NULL) {
         soft_wake_self(pe);
     }

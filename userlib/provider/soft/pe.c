@@ -56,22 +56,16 @@ static angara_status_t create_segment(soft_pe_t *pe, size_t window_size, unsigne
     return status;
 }
 
-static angara_status_t create_slots(soft_pe_t *pe)
+static angara_status_t create_tables(soft_pe_t *pe)
 {
-    pe->slots        = calloc(SOFT_MARKER_SLOTS, sizeof(*pe->slots));
-    pe->slot_free    = calloc(SOFT_MARKER_SLOTS, sizeof(*pe->slot_free));
-    pe->slot_waiting = calloc(SOFT_MARKER_SLOTS, sizeof(*pe->slot_waiting));
-    pe->slot_posted  = calloc(SOFT_MARKER_SLOTS, sizeof(*pe->slot_posted));
-    pe->events       = calloc(pe->num_events, sizeof(*pe->events));
-    if (pe->slots == NULL || pe->slot_free == NULL || pe->slot_waiting == NULL ||
-        pe->slot_posted == NULL || pe->events == NULL) {
+    angara_marker_slot_t *words = calloc(SOFT_MARKER_SLOTS, sizeof(*words));
+
+    pe->events = calloc(pe->num_events, sizeof(*pe->events));
+    if (words == NULL || pe->events == NULL) {
+        free((void *)words);
         return ANGARA_ERR_NO_MEMORY;
     }
-    for (unsigned i = 0; i < SOFT_MARKER_SLOTS; ++i) {
-        pe->slot_free[i] = (uint16_t)(SOFT_MARKER_SLOTS - 1 - i);
-    }
-    pe->num_slot_free = SOFT_MARKER_SLOTS;
-    return ANGARA_OK;
+    return ang_slots_init(&pe->base.slots, words, SOFT_MARKER_SLOTS);
 }
 
 /* PE number within the node: unique among the live PEs of the host. */
@@ -168,10 +162,8 @@ static void pe_free(soft_pe_t *pe)
     ang_fork_remove(&pe->fork);
     close_descriptors(pe);
     soft_segment_close(&pe->segment);
-    free((void *)pe->slots);
-    free(pe->slot_free);
-    free(pe->slot_waiting);
-    free(pe->slot_posted);
+    free((void *)pe->base.slots.words);
+    ang_slots_cleanup(&pe->base.slots);
     free(pe->events);
     free(pe);
 }
@@ -197,7 +189,7 @@ angara_status_t soft_pe_create(angara_domain_h dom, size_t window_size, unsigned
 
     status = create_fds(pe);
     if (status == ANGARA_OK) {
-        status = create_slots(pe);
+        status = create_tables(pe);
     }
     if (status == ANGARA_OK) {
         status = create_segment(pe, window_size, events);
@@ -305,93 +297,32 @@ unsigned soft_pe_progress(angara_pe_h base)
     return count + check_peers_sometimes(pe);
 }
 
-/* ---- marker slots ---------------------------------------------------------------------------- */
+/* ---- markers --------------------------------------------------------------------------------- */
 
-static unsigned slot_index(soft_pe_t *pe, angara_marker_slot_t *slot)
+static angara_status_t soft_marker(angara_peer_h peer, uint32_t slot, uint64_t value)
 {
-    return (unsigned)(slot - pe->slots);
+    ang_desc_t desc = {.op = ANG_OP_MARKER, .loffset = slot, .operand = value};
+
+    return ang_engine_post(&soft_peer(peer)->pair, &desc, NULL);
 }
 
-/*
- * A slot is given out again only when no marker posted to it can still land: each has landed, or
- * the engine has nothing queued at all (those of a dropped pair never land). Until then it waits
- * here.
- */
-static int slot_quiet(soft_pe_t *pe, unsigned index)
+static angara_status_t soft_marker_self(angara_pe_h pe, uint32_t slot, uint64_t value)
 {
-    return __atomic_load_n(&pe->slot_posted[index], __ATOMIC_ACQUIRE) == 0 ||
-           __atomic_load_n(&pe->engine.pending, __ATOMIC_ACQUIRE) == 0;
+    ang_desc_t desc = {.op = ANG_OP_MARKER_SELF, .loffset = slot, .operand = value};
+
+    return ang_engine_post(&soft_pe(pe)->self_pair, &desc, NULL);
 }
 
-static void release_quiet_slots(soft_pe_t *pe)
+/* A pair in error has nothing queued, and takes nothing until a reset. */
+static void soft_pe_settle(angara_pe_h pe)
 {
-    unsigned kept = 0;
-
-    for (unsigned i = 0; i < pe->num_slot_waiting; ++i) {
-        uint16_t index = pe->slot_waiting[i];
-
-        if (slot_quiet(pe, index)) {
-            pe->slot_posted[index]             = 0;
-            pe->slot_free[pe->num_slot_free++] = index;
-        } else {
-            pe->slot_waiting[kept++] = index;
+    ang_engine_lock(&soft_pe(pe)->engine);
+    for (angara_peer_h peer = pe->peers; peer != NULL; peer = peer->next) {
+        if (soft_peer(peer)->pair.error != ANGARA_OK) {
+            ang_slots_settle(&pe->slots, peer);
         }
     }
-    pe->num_slot_waiting = kept;
-}
-
-static angara_status_t soft_marker_slot_get(angara_pe_h base, angara_marker_slot_t **slot_p)
-{
-    soft_pe_t *pe = soft_pe(base);
-
-    release_quiet_slots(pe);
-    if (pe->num_slot_free == 0) {
-        return ANGARA_ERR_NO_RESOURCE;
-    }
-    *slot_p = &pe->slots[pe->slot_free[--pe->num_slot_free]];
-    return ANGARA_OK;
-}
-
-static void soft_marker_slot_put(angara_pe_h base, angara_marker_slot_t *slot)
-{
-    soft_pe_t *pe    = soft_pe(base);
-    unsigned   index = slot_index(pe, slot);
-
-    if (index >= SOFT_MARKER_SLOTS ||
-        pe->num_slot_free + pe->num_slot_waiting == SOFT_MARKER_SLOTS) {
-        ang_error("a marker slot was given back that isn't one, or twice");
-        return;
-    }
-    pe->slot_waiting[pe->num_slot_waiting++] = (uint16_t)index;
-    release_quiet_slots(pe);
-}
-
-static angara_status_t post_marker(ang_pair_t *pair, soft_pe_t *pe, ang_op_t op,
-                                   angara_marker_slot_t *slot, uint64_t value)
-{
-    ang_desc_t      desc = {.op = (uint8_t)op, .loffset = slot_index(pe, slot), .operand = value};
-    angara_status_t status;
-
-    if (desc.loffset >= SOFT_MARKER_SLOTS) {
-        return ANGARA_ERR_INVALID;
-    }
-    __atomic_add_fetch(&pe->slot_posted[desc.loffset], 1, __ATOMIC_RELAXED);
-    status = ang_engine_post(pair, &desc, NULL);
-    if (status != ANGARA_OK) {
-        __atomic_sub_fetch(&pe->slot_posted[desc.loffset], 1, __ATOMIC_RELAXED);
-    }
-    return status;
-}
-
-static angara_status_t soft_marker(angara_peer_h base, angara_marker_slot_t *slot, uint64_t value)
-{
-    return post_marker(&soft_peer(base)->pair, soft_pe(base->pe), ANG_OP_MARKER, slot, value);
-}
-
-static angara_status_t soft_marker_self(angara_pe_h base, angara_marker_slot_t *slot,
-                                        uint64_t value)
-{
-    return post_marker(&soft_pe(base)->self_pair, soft_pe(base), ANG_OP_MARKER_SELF, slot, value);
+    ang_engine_unlock(&soft_pe(pe)->engine);
 }
 
 /* ---- the provider ---------------------------------------------------------------------------- */
@@ -429,8 +360,7 @@ const ang_provider_ops_t ang_soft_provider = {
     .atomic             = soft_atomic,
     .notify             = soft_notify,
     .wake               = soft_wake,
-    .marker_slot_get    = soft_marker_slot_get,
-    .marker_slot_put    = soft_marker_slot_put,
     .marker             = soft_marker,
     .marker_self        = soft_marker_self,
+    .pe_settle          = soft_pe_settle,
 };

@@ -223,6 +223,7 @@ static void drain(soft_pe_t *pe, soft_peer_t *peer)
 static void drop_operations(soft_pe_t *pe, soft_peer_t *peer, angara_status_t error)
 {
     ang_engine_pair_reset(&peer->pair, error);
+    ang_slots_settle(&pe->base.slots, &peer->base);
     ang_engine_lock(&pe->engine);
     soft_agent_withdraw(peer);
     ang_engine_unlock(&pe->engine);
@@ -239,14 +240,7 @@ void soft_peer_destroy(soft_peer_t *peer)
     if (has_watch(peer) && !peer->down) {
         epoll_ctl(pe->epoll_fd, EPOLL_CTL_DEL, peer->remote.pidfd, NULL);
     }
-    /* Events about it must not name it any more. */
-    ang_engine_lock(&pe->engine);
-    for (unsigned i = pe->events_head; i != pe->events_tail; ++i) {
-        if (pe->events[i % pe->num_events].peer == &peer->base) {
-            pe->events[i % pe->num_events].peer = NULL;
-        }
-    }
-    ang_engine_unlock(&pe->engine);
+    soft_events_forget(pe, peer);
     ang_fork_remove(&peer->fork);
     soft_remote_close(&peer->remote);
     free(peer);
@@ -291,7 +285,8 @@ static void peer_down(soft_pe_t *pe, soft_peer_t *peer, int exited)
     if (has_watch(peer)) {
         epoll_ctl(pe->epoll_fd, EPOLL_CTL_DEL, peer->remote.pidfd, NULL);
     }
-    peer->down = 1;
+    peer->down             = 1;
+    peer->base.fast.window = NULL; /* what is inline becomes a call, which says so */
     ang_info("%s %s%s", peer->base.name, exited ? "exited" : "closed its PE",
              closed ? "" : " without closing its PE");
     drop_operations(pe, peer, ANGARA_ERR_PEER_DEAD);

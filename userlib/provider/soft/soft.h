@@ -411,19 +411,13 @@ typedef struct soft_pe {
     unsigned checks; /* made */
     unsigned npeers; /* seen by the last one */
 
-    angara_marker_slot_t *slots;
-    uint16_t             *slot_free; /* stack of free slots */
-    unsigned              num_slot_free;
-    uint16_t             *slot_waiting; /* given back, but a marker may still land */
-    unsigned              num_slot_waiting;
-    uint32_t             *slot_posted; /* markers posted and not landed, changed atomically */
-    uint32_t              agents_busy; /* bit mask of SOFT_AGENTS */
-    uint64_t              agent_awaits[SOFT_AGENTS];
-    uint64_t              agent_sequence;
-    int                   staging_ready;
-    angara_counters_t     counters;
-    int                   uses_helper; /* counted among the users of the helper's pipe */
-    struct soft_pe       *next;        /* all PEs of the process, under soft_helper_lock */
+    uint32_t          agents_busy; /* bit mask of SOFT_AGENTS */
+    uint64_t          agent_awaits[SOFT_AGENTS];
+    uint64_t          agent_sequence;
+    int               staging_ready;
+    angara_counters_t counters;
+    int               uses_helper; /* counted among the users of the helper's pipe */
+    struct soft_pe   *next;        /* all PEs of the process, under soft_helper_lock */
 } soft_pe_t;
 
 struct soft_peer {
@@ -464,6 +458,7 @@ unsigned        soft_pe_progress(angara_pe_h pe);
 /* event.c */
 void soft_event_raise(soft_pe_t *pe, angara_event_type_t type, int status, soft_peer_t *peer,
                       uint64_t key);
+void soft_events_forget(soft_pe_t *pe, const soft_peer_t *peer);
 angara_status_t soft_event_poll(angara_pe_h pe, angara_event_t *event);
 angara_status_t soft_event_fd(angara_pe_h pe, int *fd_p);
 angara_status_t soft_event_arm(angara_pe_h pe);
