@@ -21,6 +21,12 @@ static void uct_angara_amo_done(uct_angara_iface_t *iface, uct_angara_op_t *op, 
     uct_angara_op_finish(iface, op, status);
 }
 
+/* A NIC finds it out only at the far end, and what faults there ends the connection. */
+#define UCT_ANGARA_CHECK_AMO_ALIGNMENT(_remote_addr, _width)                          \
+    UCT_CHECK_PARAM(((_remote_addr) % (_width)) == 0,                                 \
+                    "atomic of %u bytes at the unaligned address 0x%" PRIx64, _width, \
+                    _remote_addr)
+
 static ucs_status_t uct_angara_amo_post(uct_angara_peer_t *peer, unsigned opcode, unsigned width,
                                         uint64_t operand, uint64_t compare, uint64_t remote_addr,
                                         uct_rkey_t rkey, void *result)
@@ -47,6 +53,7 @@ static ucs_status_t uct_angara_amo(uct_ep_h tl_ep, unsigned opcode, unsigned wid
     ucs_status_t       status;
 
     UCT_CHECK_PARAM(opcode <= UCT_ATOMIC_OP_XOR, "atomic operation %u cannot be posted", opcode);
+    UCT_ANGARA_CHECK_AMO_ALIGNMENT(remote_addr, width);
 
     status = uct_angara_peer_check_rma(peer);
     if (ucs_unlikely(status != UCS_OK)) {
@@ -68,6 +75,7 @@ static ucs_status_t uct_angara_amo_fetch(uct_ep_h tl_ep, unsigned opcode, unsign
     uint64_t            value;
 
     UCT_CHECK_PARAM(opcode < UCT_ATOMIC_OP_LAST, "unknown atomic operation %u", opcode);
+    UCT_ANGARA_CHECK_AMO_ALIGNMENT(remote_addr, width);
 
     status = uct_angara_bounce_op_get(peer, uct_angara_amo_done, comp, &op);
     if (ucs_unlikely(status != UCS_OK)) {

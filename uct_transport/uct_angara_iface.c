@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Interface: configuration, creation, attributes, addresses. Its progress is in
- * uct_angara_progress.c.
+ * Interface: configuration, creation, addresses. What it tells UCX of itself is in
+ * uct_angara_attr.c, its progress in uct_angara_progress.c.
  */
 #include "uct_angara_config.h"
 #include "uct_angara_ep.h"
@@ -132,78 +132,7 @@ void uct_angara_idmap_put(uct_angara_idmap_t *map, unsigned id)
     map->used[id / 64] &= ~UCS_BIT(id % 64);
 }
 
-/* ---- attributes ---------------------------------------------------------------------------- */
-
-static void uct_angara_iface_query_am(uct_angara_iface_t *iface, uct_iface_attr_t *attr)
-{
-    attr->cap.am.max_short       = iface->run_bytes;
-    attr->cap.am.max_bcopy       = iface->run_bytes;
-    attr->cap.am.min_zcopy       = 0;
-    attr->cap.am.max_zcopy       = iface->run_bytes;
-    attr->cap.am.opt_zcopy_align = 1;
-    attr->cap.am.align_mtu       = 1;
-    attr->cap.am.max_hdr         = iface->run_bytes / 2;
-    attr->cap.am.max_iov         = iface->config.max_iov;
-}
-
-static void uct_angara_iface_query_rma(uct_angara_iface_t *iface, uct_iface_attr_t *attr)
-{
-    uct_angara_md_t *md = uct_angara_iface_md(iface);
-
-    attr->cap.put.max_short       = md->attr.inline_max;
-    attr->cap.put.max_bcopy       = iface->bounce.size;
-    attr->cap.put.min_zcopy       = 0;
-    attr->cap.put.max_zcopy       = md->attr.offload_max;
-    attr->cap.put.opt_zcopy_align = 1;
-    attr->cap.put.align_mtu       = 1;
-    attr->cap.put.max_iov         = iface->config.max_iov;
-
-    attr->cap.get.max_short       = md->attr.inline_max;
-    attr->cap.get.max_bcopy       = iface->bounce.size;
-    attr->cap.get.min_zcopy       = 0;
-    attr->cap.get.max_zcopy       = md->attr.offload_max;
-    attr->cap.get.opt_zcopy_align = 1;
-    attr->cap.get.align_mtu       = 1;
-    attr->cap.get.max_iov         = iface->config.max_iov;
-
-    attr->cap.atomic32.op_flags = attr->cap.atomic64.op_flags = UCS_BIT(UCT_ATOMIC_OP_ADD) |
-                                                                UCS_BIT(UCT_ATOMIC_OP_AND) |
-                                                                UCS_BIT(UCT_ATOMIC_OP_OR) |
-                                                                UCS_BIT(UCT_ATOMIC_OP_XOR);
-    attr->cap.atomic32.fop_flags = attr->cap.atomic64.fop_flags = attr->cap.atomic64.op_flags |
-                                                                  UCS_BIT(UCT_ATOMIC_OP_SWAP) |
-                                                                  UCS_BIT(UCT_ATOMIC_OP_CSWAP);
-}
-
-ucs_status_t uct_angara_iface_query(uct_iface_h tl_iface, uct_iface_attr_t *attr)
-{
-    uct_angara_iface_t *iface = ucs_derived_of(tl_iface, uct_angara_iface_t);
-
-    uct_base_iface_query(&iface->super, attr);
-    uct_angara_iface_query_am(iface, attr);
-    uct_angara_iface_query_rma(iface, attr);
-
-    attr->device_addr_len = sizeof(uct_angara_device_addr_t);
-    attr->iface_addr_len  = sizeof(angara_address_t);
-    attr->ep_addr_len     = 0;
-    attr->max_conn_priv   = 0;
-    attr->cap.flags = UCT_IFACE_FLAG_AM_SHORT | UCT_IFACE_FLAG_AM_BCOPY | UCT_IFACE_FLAG_AM_ZCOPY |
-                      UCT_IFACE_FLAG_PUT_SHORT | UCT_IFACE_FLAG_PUT_BCOPY |
-                      UCT_IFACE_FLAG_PUT_ZCOPY | UCT_IFACE_FLAG_GET_SHORT |
-                      UCT_IFACE_FLAG_GET_BCOPY | UCT_IFACE_FLAG_GET_ZCOPY |
-                      UCT_IFACE_FLAG_ATOMIC_DEVICE | UCT_IFACE_FLAG_PENDING |
-                      UCT_IFACE_FLAG_CB_SYNC | UCT_IFACE_FLAG_CONNECT_TO_IFACE |
-                      UCT_IFACE_FLAG_ERRHANDLE_PEER_FAILURE | UCT_IFACE_FLAG_EP_CHECK;
-    attr->cap.event_flags = UCT_IFACE_FLAG_EVENT_SEND_COMP | UCT_IFACE_FLAG_EVENT_RECV |
-                            UCT_IFACE_FLAG_EVENT_FD;
-
-    attr->latency             = ucs_linear_func_make(150e-9, 0);
-    attr->bandwidth.dedicated = iface->config.bandwidth;
-    attr->bandwidth.shared    = 0;
-    attr->overhead            = 30e-9;
-    attr->priority            = 0;
-    return UCS_OK;
-}
+/* ---- addresses ------------------------------------------------------------------------------ */
 
 static ucs_status_t uct_angara_iface_get_device_address(uct_iface_h        tl_iface,
                                                         uct_device_addr_t *tl_addr)
@@ -295,6 +224,12 @@ static uct_iface_ops_t uct_angara_iface_ops = {
     .iface_get_device_address = uct_angara_iface_get_device_address,
     .iface_get_address        = uct_angara_iface_get_address,
     .iface_is_reachable       = uct_angara_iface_is_reachable};
+
+static uct_iface_internal_ops_t uct_angara_iface_internal_ops = {
+    .iface_estimate_perf = uct_angara_iface_estimate_perf,
+    .iface_vfs_refresh   = (uct_iface_vfs_refresh_func_t)ucs_empty_function,
+    .ep_query            = (uct_ep_query_func_t)ucs_empty_function_return_unsupported,
+    .ep_invalidate       = (uct_ep_invalidate_func_t)ucs_empty_function_return_unsupported};
 
 /* ---- creation ------------------------------------------------------------------------------ */
 
@@ -395,6 +330,49 @@ static ucs_status_t uct_angara_iface_set_shape(uct_angara_iface_t              *
     return UCS_OK;
 }
 
+/*
+ * Where messages have to lie. In a ring their payload begins 8 bytes behind the beginning of a
+ * slot: where that doesn't do they are delivered from a copy.
+ */
+static ucs_status_t uct_angara_iface_set_alignment(uct_angara_iface_t       *iface,
+                                                   const uct_iface_params_t *params)
+{
+    size_t alignment = UCT_IFACE_PARAM_VALUE(params, am_alignment, AM_ALIGNMENT, 1ul);
+    size_t offset    = UCT_IFACE_PARAM_VALUE(params, am_align_offset, AM_ALIGN_OFFSET, 0ul);
+    void  *buffer;
+
+    if (!ucs_is_pow2(alignment)) {
+        ucs_error("angara: alignment of active messages to %zu: it must be a power of two",
+                  alignment);
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    /* UCP's offset is the size of its header, however small the alignment. */
+    if ((offset >= alignment) && (!(params->field_mask & UCT_IFACE_PARAM_FIELD_AM_ALIGNMENT) ||
+                                  (alignment > sizeof(uint64_t)))) {
+        ucs_error("angara: active messages are to be aligned to %zu at offset %zu: that must be "
+                  "less",
+                  alignment, offset);
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    iface->align_mask   = alignment - 1;
+    iface->align_offset = offset & (alignment - 1);
+    if ((alignment <= 1ul << UCT_ANGARA_SLOT_SHIFT_MIN) &&
+        uct_angara_iface_is_aligned(iface, sizeof(uint64_t))) {
+        return UCS_OK;
+    }
+
+    if (ucs_posix_memalign(&buffer, ucs_max(alignment, sizeof(uint64_t)),
+                           alignment + iface->run_bytes, "angara_aligned") != 0) {
+        ucs_error("angara: no memory for messages that are aligned to %zu", alignment);
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    iface->aligned = buffer;
+    return UCS_OK;
+}
+
 static void *uct_angara_alloc_lines(size_t size, const char *name)
 {
     void *p;
@@ -428,6 +406,7 @@ static void uct_angara_iface_free(uct_angara_iface_t *iface)
 {
     ucs_free(iface->credit_ids.used);
     ucs_free(iface->ring_ids.used);
+    ucs_free(iface->aligned);
     ucs_free(iface->scratch);
     ucs_free(iface->rings);
     ucs_free(iface->consumed);
@@ -475,7 +454,7 @@ static UCS_CLASS_INIT_FUNC(uct_angara_iface_t, uct_md_h tl_md, uct_worker_h work
                     "angara: only UCT_IFACE_OPEN_MODE_DEVICE is supported");
 
     UCS_CLASS_CALL_SUPER_INIT(
-        uct_base_iface_t, &uct_angara_iface_ops, &uct_base_iface_internal_ops, tl_md, worker,
+        uct_base_iface_t, &uct_angara_iface_ops, &uct_angara_iface_internal_ops, tl_md, worker,
         params,
         tl_config UCS_STATS_ARG(
             (params->field_mask & UCT_IFACE_PARAM_FIELD_STATS_ROOT) ? params->stats_root : NULL)
@@ -508,6 +487,9 @@ static UCS_CLASS_INIT_FUNC(uct_angara_iface_t, uct_md_h tl_md, uct_worker_h work
     }
 
     status = uct_angara_iface_alloc(self);
+    if (status == UCS_OK) {
+        status = uct_angara_iface_set_alignment(self, params);
+    }
     if (status != UCS_OK) {
         goto err_free;
     }

@@ -125,6 +125,10 @@ typedef struct uct_angara_iface {
         double                 bandwidth;
         char                  *stats;
     } config;
+
+    char  *aligned;    /**< copy of what must be aligned; NULL: rings will do */
+    size_t align_mask; /**< alignment of active messages, less one */
+    size_t align_offset;
 } uct_angara_iface_t;
 
 UCS_CLASS_DECLARE_NEW_FUNC(uct_angara_iface_t, uct_iface_t, uct_md_h, uct_worker_h,
@@ -180,6 +184,12 @@ static inline size_t uct_angara_iface_ring_off(const uct_angara_iface_t *iface, 
            (index - nbig) * uct_angara_ring_stride(iface->ring_bytes);
 }
 
+/** Does a message that begins at @a address lie as the user wants it? */
+static inline int uct_angara_iface_is_aligned(const uct_angara_iface_t *iface, uintptr_t address)
+{
+    return ((address + iface->align_offset) & iface->align_mask) == 0;
+}
+
 /** Take the lowest free number. @return UCS_ERR_NO_RESOURCE if all are taken. */
 ucs_status_t uct_angara_idmap_get(uct_angara_idmap_t *map, unsigned *id_p);
 void         uct_angara_idmap_put(uct_angara_idmap_t *map, unsigned id);
@@ -202,6 +212,7 @@ unsigned     uct_angara_iface_progress(uct_iface_h tl_iface);
 ucs_status_t uct_angara_iface_event_arm(uct_iface_h tl_iface, unsigned events);
 ucs_status_t uct_angara_iface_event_fd_get(uct_iface_h tl_iface, int *fd_p);
 ucs_status_t uct_angara_iface_query(uct_iface_h tl_iface, uct_iface_attr_t *attr);
+ucs_status_t uct_angara_iface_estimate_perf(uct_iface_h tl_iface, uct_perf_attr_t *attr);
 int uct_angara_iface_is_reachable(const uct_iface_h tl_iface, const uct_device_addr_t *dev_addr,
                                   const uct_iface_addr_t *iface_addr);
 

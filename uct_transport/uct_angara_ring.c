@@ -72,13 +72,16 @@ void uct_angara_rx_open(uct_angara_rx_t *rx, char *ring, const uct_angara_shape_
     rx->credited     = 0;
     rx->credit_batch = shape->nslots / 8;
     rx->pos          = 0;
-    rx->eager_max    = (1u << shape->slot_shift) - sizeof(uint64_t);
-    rx->run_bytes    = uct_angara_shape_run_bytes(shape);
-    rx->msgs         = 0;
-    rx->total        = 0;
-    rx->closing      = 0;
-    rx->credit_owed  = 0;
-    rx->open         = 1;
+    /* what has to be copied isn't delivered by the fast path */
+    rx->eager_max   = (rx->peer->iface->aligned != NULL) ?
+                          0 :
+                          (1u << shape->slot_shift) - sizeof(uint64_t);
+    rx->run_bytes   = uct_angara_shape_run_bytes(shape);
+    rx->msgs        = 0;
+    rx->total       = 0;
+    rx->closing     = 0;
+    rx->credit_owed = 0;
+    rx->open        = 1;
 }
 
 /* ---- dirty words --------------------------------------------------------------------------- */
@@ -439,7 +442,16 @@ static UCS_F_ALWAYS_INLINE void uct_angara_rx_advance(uct_angara_iface_t *iface,
     iface->consumed[rx->index] = ++rx->msgs;
 }
 
-/* A record that isn't a message of one slot. @return 1 if it was taken. */
+/* A copy that lies as the user wants it. */
+static void *uct_angara_rx_align(uct_angara_iface_t *iface, const void *data, size_t length)
+{
+    char *copy = iface->aligned - iface->align_offset + iface->align_mask + 1;
+
+    memcpy(copy, data, length);
+    return copy;
+}
+
+/* A record that isn't a message of one slot, or has to be copied. @return 1 if it was taken. */
 static UCS_F_NOINLINE unsigned uct_angara_rx_uncommon(uct_angara_iface_t *iface,
                                                       uct_angara_rx_t *rx, uint64_t hdr,
                                                       size_t length)
@@ -472,7 +484,11 @@ static UCS_F_NOINLINE unsigned uct_angara_rx_uncommon(uct_angara_iface_t *iface,
     data = (char *)rx->next + sizeof(uint64_t);
     uct_angara_rx_advance(iface, rx, slots);
     ++rx->am;
-    ++rx->sar;
+    rx->sar += (slots > 1);
+    if (ucs_unlikely(iface->aligned != NULL) &&
+        !uct_angara_iface_is_aligned(iface, (uintptr_t)data)) {
+        data = uct_angara_rx_align(iface, data, length);
+    }
     uct_iface_invoke_am(&iface->super, (hdr >> UCT_ANGARA_HDR_ID_SHIFT) & UCT_ANGARA_HDR_ID_MASK,
                         data, length, 0);
     return 1;

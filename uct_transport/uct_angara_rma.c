@@ -150,8 +150,7 @@ static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_zcopy_start(
     uct_angara_peer_t *peer, angara_batch_op_t op, const uct_iov_t *iov, size_t iovcnt,
     uint64_t remote_addr, uct_rkey_t rkey, size_t *total_p, int *is_batched_p)
 {
-    angara_xfer_t xfer = {.rkey    = uct_angara_rma_key(rkey),
-                          .roffset = uct_angara_rma_offset(remote_addr, rkey)};
+    angara_xfer_t xfer;
     ucs_status_t  status;
     size_t        i;
 
@@ -165,6 +164,8 @@ static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_zcopy_start(
 
         xfer.lmr      = uct_angara_mem_mr(iov[i].memh);
         xfer.laddr    = iov[i].buffer;
+        xfer.rkey     = uct_angara_rma_key(rkey); /* without any bytes there may be none */
+        xfer.roffset  = uct_angara_rma_offset(remote_addr + *total_p, rkey);
         *is_batched_p = peer->iface->is_batching && (iovcnt == 1) &&
                         (xfer.length <= UCT_ANGARA_BATCH_LENGTH);
         status = *is_batched_p ? uct_angara_batch_add(peer, op, &xfer) :
@@ -177,7 +178,6 @@ static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_zcopy_start(
             return status;
         }
 
-        xfer.roffset += xfer.length;
         *total_p += xfer.length;
     }
 
@@ -318,7 +318,7 @@ ucs_status_t uct_angara_ep_get_bcopy(uct_ep_h tl_ep, uct_unpack_callback_t unpac
 
     UCT_CHECK_LENGTH(length, 0, iface->bounce.size, "get_bcopy");
     if (ucs_unlikely(length == 0)) {
-        unpack_cb(arg, NULL, 0);
+        unpack_cb(arg, iface->scratch, 0);
         return UCS_OK;
     }
 
@@ -361,9 +361,7 @@ typedef struct uct_angara_get_wait {
 
 static void uct_angara_get_short_unpack(void *arg, const void *data, size_t length)
 {
-    if (length > 0) {
-        memcpy(((uct_angara_get_wait_t *)arg)->buffer, data, length);
-    }
+    memcpy(((uct_angara_get_wait_t *)arg)->buffer, data, length);
 }
 
 static void uct_angara_get_short_done(uct_completion_t *comp)
@@ -382,6 +380,7 @@ ucs_status_t uct_angara_ep_get_short(uct_ep_h tl_ep, void *buffer, unsigned leng
     ucs_status_t    status;
 
     UCT_CHECK_LENGTH(length, 0, uct_angara_iface_md(peer->iface)->attr.inline_max, "get_short");
+    UCT_SKIP_ZERO_LENGTH(length);
 
     /* Waiting below must not complete other requests of the user: be the first in the queue. */
     if (ucs_unlikely(!ucs_queue_is_empty(&peer->channel.ops))) {

@@ -44,6 +44,9 @@ typedef struct {
     ucs_status_t     error;      /* status of the last one */
     ucs_status_t     verdict;    /* what the handler returns: UCS_OK means handled */
     int              no_handler; /* set before ut_iface_open(): open without a handler */
+    uint64_t         param_mask; /* and these: parameters that are given besides */
+    size_t           am_alignment;
+    size_t           am_align_offset;
     void (*on_error)(void *arg, uct_ep_h ep); /* called by the handler if set */
     void *on_error_arg;
 } ut_iface_t;
@@ -112,6 +115,7 @@ void ut_relax(ut_t *t, ut_timer_t *timer, const char *file, int line, const char
 void         ut_md_open(ut_t *t);
 void         ut_md_close(ut_t *t);
 void         ut_iface_open(ut_t *t, ut_iface_t *iface);
+ucs_status_t ut_iface_try_open(ut_t *t, ut_iface_t *iface); /* no more than that */
 void         ut_iface_close(ut_iface_t *iface);
 uct_ep_h     ut_ep_create(const ut_iface_t *iface, const ut_addr_t *addr);
 ucs_status_t ut_ep_try_create(const ut_iface_t *iface, const ut_addr_t *addr, uct_ep_h *ep_p);

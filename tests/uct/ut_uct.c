@@ -93,14 +93,17 @@ static ucs_status_t ut_error_handler(void *arg, uct_ep_h ep, ucs_status_t status
     return iface->verdict;
 }
 
-void ut_iface_open(ut_t *t, ut_iface_t *iface)
+ucs_status_t ut_iface_try_open(ut_t *t, ut_iface_t *iface)
 {
     uct_iface_params_t  params;
     uct_iface_config_t *config;
+    ucs_status_t        status;
 
     memset(&params, 0, sizeof(params));
     params.field_mask = UCT_IFACE_PARAM_FIELD_OPEN_MODE | UCT_IFACE_PARAM_FIELD_DEVICE |
-                        UCT_IFACE_PARAM_FIELD_RX_HEADROOM;
+                        UCT_IFACE_PARAM_FIELD_RX_HEADROOM | iface->param_mask;
+    params.am_alignment         = iface->am_alignment;
+    params.am_align_offset      = iface->am_align_offset;
     params.open_mode            = UCT_IFACE_OPEN_MODE_DEVICE;
     params.mode.device.tl_name  = t->tl_name;
     params.mode.device.dev_name = t->dev_name;
@@ -113,8 +116,14 @@ void ut_iface_open(ut_t *t, ut_iface_t *iface)
     }
 
     CHECK_OK(uct_md_iface_config_read(t->md, t->tl_name, NULL, NULL, &config));
-    CHECK_OK(uct_iface_open(t->md, t->worker, &params, config, &iface->iface));
+    status = uct_iface_open(t->md, t->worker, &params, config, &iface->iface);
     uct_config_release(config);
+    return status;
+}
+
+void ut_iface_open(ut_t *t, ut_iface_t *iface)
+{
+    CHECK_OK(ut_iface_try_open(t, iface));
     uct_iface_progress_enable(iface->iface, UCT_PROGRESS_SEND | UCT_PROGRESS_RECV);
     CHECK_OK(uct_iface_query(iface->iface, &iface->attr));
     CHECK(iface->attr.device_addr_len <= sizeof(iface->addr.dev));
