@@ -117,10 +117,9 @@ static angara_status_t at(emu_pair_t *pair, emu_pe_t *target, const ang_ref_t *r
 /* ---- moving ---------------------------------------------------------------------------------- */
 
 static angara_status_t backend_copy(ang_pair_t *base, const ang_ref_t *dst, const ang_ref_t *src,
-                                    uint64_t length, uint64_t *done)
+                                    uint64_t end, uint64_t *done)
 {
     emu_pair_t     *pair   = pair_of(base);
-    emu_pe_t       *pe     = pair->pe;
     emu_pe_t       *target = NULL;
     angara_status_t status = ANGARA_OK;
     uint64_t        part;
@@ -129,17 +128,8 @@ static angara_status_t backend_copy(ang_pair_t *base, const ang_ref_t *dst, cons
     if (dst->kind == REF_FAR || src->kind == REF_FAR) {
         status = emu_pair_reach(pair, &target);
     }
-    while (status == ANGARA_OK && *done < length) {
-        part = length - *done;
-        /* Chaos mode slices by itself, and takes no "later" when it reads a source. */
-        if (pe->engine.chaos == NULL) {
-            if (pe->budget == 0) {
-                return ANGARA_INPROGRESS;
-            }
-            if (part > sizeof(uint64_t)) { /* a word is not torn */
-                part = part < pe->budget ? part : pe->budget;
-            }
-        }
+    while (status == ANGARA_OK && *done < end) {
+        part   = end - *done;
         status = at(pair, target, src, *done, &part, &from);
         if (status == ANGARA_OK) {
             status = at(pair, target, dst, *done, &part, &to);
@@ -147,7 +137,6 @@ static angara_status_t backend_copy(ang_pair_t *base, const ang_ref_t *dst, cons
         if (status == ANGARA_OK) {
             emu_copy(to, from, part);
             *done += part;
-            pe->budget -= part < pe->budget ? (uint32_t)part : pe->budget;
         }
     }
     return status;

@@ -164,6 +164,7 @@ unsigned emu_cmd_turn(emu_pe_t *pe, uint32_t prod)
             !emu_read(pe->node, &desc, pe->hw.cmd + (uint64_t)slot * sizeof(desc), sizeof(desc))) {
             break;
         }
+        emu_pe_budget(pe);
         if (emu_cmd_execute(pe, &desc) == EMU_LATER) {
             break;
         }

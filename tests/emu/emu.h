@@ -16,7 +16,8 @@
  * admin commands are acknowledged when they have been executed. Engine callbacks run under the
  * engine's lock: they raise events but never call the engine.
  *
- * Work per turn is bounded for each PE (EMU_TURN_*), so that none can starve the others.
+ * Work per turn is bounded for each PE (EMU_TURN_*), so that none can starve the others. What its
+ * pairs have queued goes first, in turns of the pairs; new commands have what is left.
  */
 #ifndef EMU_H
 #define EMU_H
@@ -104,7 +105,7 @@ struct emu_pe {
 
     uint64_t guess_until; /* no commands before that: wrong keys are slow */
     uint64_t delay_until; /* control's delay: 0 if no work waits for it */
-    uint32_t budget;      /* bytes that may still be moved in this turn */
+    uint64_t moved;       /* bytes that the engine had moved when the turn began */
     uint8_t  dirty;       /* status differs from what the owner sees */
     uint8_t  dropped;     /* of a failed PE: its queues have been */
 };
@@ -247,6 +248,8 @@ void emu_pe_destroy(emu_pe_t *pe, angara_status_t status);
 /* Its owner wrote nonsense. Callable from engine callbacks. */
 void     emu_pe_fail(emu_pe_t *pe, const char *why);
 unsigned emu_pe_turn(emu_pe_t *pe);
+/* Leave the engine the bytes that this turn hasn't moved yet. */
+void emu_pe_budget(emu_pe_t *pe);
 /* A live PE of that name, or NULL. */
 emu_pe_t               *emu_pe_find(emu_t *emu, uint32_t node, uint32_t index, uint32_t generation);
 struct angara_doorbell *emu_pe_doorbell(emu_pe_t *pe);

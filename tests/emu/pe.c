@@ -94,7 +94,7 @@ uint32_t emu_pe_create(emu_node_t *node, const struct angara_hw_pe *hw)
     pe->window_cache = calloc((size_t)hw->window_pages + 1, sizeof(*pe->window_cache));
     pe->put          = malloc(EMU_PUT_MAX);
     if (pe->pairs == NULL || pe->window_cache == NULL || pe->put == NULL ||
-        ang_engine_init(&pe->engine, &emu_backend, pe, EMU_PENDING_MAX,
+        ang_engine_init(&pe->engine, &emu_backend, pe, EMU_PENDING_MAX, EMU_TURN_BYTES,
                         config->chaos != 0 ? config->chaos + hw->index : 0,
                         config->chaos_delay_us) != ANGARA_OK) {
         free_parts(pe);
@@ -209,20 +209,28 @@ static void drop_queues(emu_pe_t *pe)
     }
 }
 
+void emu_pe_budget(emu_pe_t *pe)
+{
+    uint64_t moved = pe->engine.stats.bytes - pe->moved;
+
+    pe->engine.turn_bytes = moved < EMU_TURN_BYTES ? EMU_TURN_BYTES - moved : 0;
+}
+
 unsigned emu_pe_turn(emu_pe_t *pe)
 {
     unsigned work = 0;
     uint32_t prod;
 
-    pe->budget = EMU_TURN_BYTES;
+    pe->moved             = pe->engine.stats.bytes;
+    pe->engine.turn_bytes = EMU_TURN_BYTES;
     if (pe->state == ANGARA_PE_RUNNING && read_doorbell(pe, &prod)) {
+        work = ang_engine_progress(&pe->engine);
         if (pe->node->trouble.delay_ns == 0 || !delayed(pe, prod)) {
-            work = emu_put_turn(pe);
+            work += emu_put_turn(pe);
             if (pe->state == ANGARA_PE_RUNNING) {
                 work += emu_cmd_turn(pe, prod);
             }
         }
-        work += ang_engine_progress(&pe->engine);
         pe->node->emu->busy |= pe->engine.pending != 0;
     }
     if (pe->state == ANGARA_PE_FAILED) {

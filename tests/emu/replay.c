@@ -237,8 +237,7 @@ static void progress(emu_t *emu)
                 continue;
             }
             do { /* as long as it leads anywhere: not while a link is down */
-                pending    = pe->engine.pending;
-                pe->budget = UINT32_MAX;
+                pending = pe->engine.pending;
                 ang_engine_progress(&pe->engine);
             } while (pe->engine.pending != 0 && pe->engine.pending != pending);
         }
@@ -261,7 +260,7 @@ static void hand_command(emu_pe_t *pe, const record_t *record)
     if (desc.pio_prod <= pe->pio_cons + pe->node->emu->config.pio_bytes / ANGARA_PIO_GRANULE) {
         pe->pio_cons = desc.pio_prod > pe->pio_cons ? desc.pio_prod : pe->pio_cons;
     }
-    pe->budget = UINT32_MAX;
+    pe->engine.turn_bytes = UINT64_MAX; /* there are no turns here */
     if (emu_cmd_execute(pe, &desc) == EMU_LATER) {
         wait_for_links(pe->node->emu);
         if (emu_cmd_execute(pe, &desc) == EMU_LATER) {

@@ -21,8 +21,8 @@
 #define LKEY   0x11u
 #define RKEY   0x22u
 #define SIZE   4096u
-#define LIMIT  8u
-#define PAIRS  2u
+#define LIMIT  8u /* ring operations queued */
+#define PAIRS  3u
 #define LOG    4096u
 #define WINDOW 0x1000u /* log entries of window words: WINDOW + offset */
 
@@ -33,6 +33,7 @@ typedef struct {
     unsigned        stall; /* so many INPROGRESS answers before each copy or read back */
     unsigned        held;  /* remote refs not yet released */
     unsigned        faults;
+    int             gone; /* its region has been deregistered */
     angara_status_t last_fault;
     uint64_t        last_key;
 } far_t;
@@ -50,6 +51,7 @@ typedef struct {
     int          local_gone;       /* the local region has been deregistered */
     int          refuse;           /* the next copy says that this way is closed */
     unsigned     resolved;         /* calls of remote */
+    uint64_t     moved;            /* bytes, by copy and batch */
 } mock_t;
 
 static inline mock_t *mock_of(ang_pair_t *pair)
@@ -94,6 +96,9 @@ static inline angara_status_t mock_remote(ang_pair_t *pair, uint64_t key, uint64
     angara_status_t status;
 
     (void)access;
+    if (far_of(pair)->gone) {
+        return ANGARA_ERR_KEY;
+    }
     status = resolve(far_of(pair)->remote, RKEY, key, offset, length, ref);
     far_of(pair)->held += (status == ANGARA_OK);
     ++mock_of(pair)->resolved;
@@ -122,7 +127,7 @@ static inline void note(mock_t *mock, uint64_t what)
 }
 
 static inline angara_status_t mock_copy(ang_pair_t *pair, const ang_ref_t *dst,
-                                        const ang_ref_t *src, uint64_t length, uint64_t *done)
+                                        const ang_ref_t *src, uint64_t end, uint64_t *done)
 {
     if (stalled(pair)) {
         return ANGARA_INPROGRESS;
@@ -131,8 +136,10 @@ static inline angara_status_t mock_copy(ang_pair_t *pair, const ang_ref_t *dst,
         mock_of(pair)->refuse = 0;
         return ANGARA_ERR_UNSUPPORTED;
     }
-    memmove((void *)(uintptr_t)dst->addr, (const void *)(uintptr_t)src->addr, length);
-    *done = length;
+    memmove((char *)(uintptr_t)dst->addr + *done, (const char *)(uintptr_t)src->addr + *done,
+            end - *done);
+    mock_of(pair)->moved += end - *done;
+    *done = end;
     return ANGARA_OK;
 }
 
@@ -149,6 +156,7 @@ static inline unsigned mock_batch(ang_pair_t *pair, const ang_desc_t *descs, uns
     for (i = 0; (i < count) && (i < mock->batch_max); ++i) {
         assert_true(descs[i].rkey == RKEY);
         memcpy(far->remote + descs[i].roffset, mock->local + descs[i].loffset, descs[i].length);
+        mock->moved += descs[i].length;
     }
     return i;
 }
@@ -223,9 +231,9 @@ static inline mock_t *mock_new(uint64_t seed)
     unsigned i;
 
     assert_non_null(mock);
-    assert_int_equal(
-        ang_engine_init(&mock->engine, &backend, mock, (seed != 0) ? LOG : LIMIT, seed, DELAY_US),
-        ANGARA_OK);
+    assert_int_equal(ang_engine_init(&mock->engine, &backend, mock, (seed != 0) ? LOG : LIMIT, SIZE,
+                                     seed, DELAY_US),
+                     ANGARA_OK);
     for (i = 0; i < PAIRS; ++i) {
         ang_engine_pair_add(&mock->engine, &mock->far[i].pair);
     }

@@ -164,7 +164,7 @@ static void test_chaos_local_gone(void **state)
             ang_engine_lock(&mock->engine);
             if (far->pair.head == NULL) { /* all of it at once */
                 mock->local_gone = 1;
-            } else if (far->pair.head->begun) {
+            } else if (far->pair.head->pieces != 0) {
                 mock->local_gone = 1;
                 memcpy(before, mock->local, SIZE);
                 under_way = 1;

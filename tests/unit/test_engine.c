@@ -181,7 +181,9 @@ static void test_other_way(void **state)
         assert_int_equal(ang_engine_post(&mock->far[0].pair, &desc, mock->local), ANGARA_OK);
         assert_int_equal(post_marker(mock, 0, ANG_OP_MARKER, 0, 1), ANGARA_OK);
         progress_until(mock, &mock->slots[0], 1);
-        assert_int_equal(mock->resolved - resolved, 2);
+        /* Chaos resolves them for each piece. */
+        assert_true((seed == 0) ? (mock->resolved - resolved == 2) :
+                                  (mock->resolved - resolved >= 2));
         assert_int_equal(mock->far[0].held, 0);
         assert_int_equal(mock->far[0].faults, 0);
         assert_int_equal(mock->far[0].remote[0], 9);

@@ -5,8 +5,10 @@
  *   - every entry waits a random time; ring operations of different pairs overtake each other;
  *   - window writes overtake each other and earlier ring operations, unless they touch the same
  *     8-byte word; a flag lands after the bytes of its own put and nothing else;
- *   - a put's source is read at a random time before its delivery, in ring order across pairs;
- *   - data is delivered in pieces, in random order.
+ *   - a put's source is read at a random time before its delivery, those of one pair in ring order;
+ *     a self marker lands right behind those posted before it;
+ *   - data is delivered in pieces, in random order. What is longer than a turn's bytes is read and
+ *     delivered in stretches of that length, one after the other.
  * One thread per engine works on the queue, so that what was posted goes on while its poster
  * computes; the poster's own progress calls do the same work under the same lock.
  */
@@ -20,7 +22,6 @@
 #include <string.h>
 
 #define MAX_PIECES   6
-#define WORD_BYTES   8    /* window writes never tear an aligned word (nic-model.md) */
 #define SCRIBBLE_MAX 4096 /* bytes scribbled at each end of a long delivery */
 #define STEPS_A_TURN 64
 
@@ -31,9 +32,6 @@ typedef struct ang_chaos {
     int             stop;
     uint64_t        random;
     uint64_t        delay_ns;
-    uint64_t        sequence;
-    ang_entry_t    *ring; /* ring operations of all pairs whose source isn't read yet */
-    ang_entry_t   **ring_tail;
 } ang_chaos_t;
 
 static uint64_t now_ns(void)
@@ -96,22 +94,22 @@ static ang_entry_t *entry_copy(const ang_entry_t *model, const void *bytes, size
     entry->data      = entry->buffer;
     entry->pieces    = 0;
     entry->delivered = 0;
-    entry->ring_next = NULL;
     return entry;
 }
 
 static void enqueue(ang_chaos_t *chaos, ang_pair_t *pair, ang_entry_t *entry)
 {
-    entry->sequence = chaos->sequence++;
+    entry->sequence = pair->engine->sequence++;
     entry->due      = now_ns() + draw_delay(chaos);
     if (entry->is_window) {
         *pair->window_tail = entry;
         pair->window_tail  = &entry->next;
     } else {
-        *pair->tail       = entry;
-        pair->tail        = &entry->next;
-        *chaos->ring_tail = entry;
-        chaos->ring_tail  = &entry->ring_next;
+        *pair->tail = entry;
+        pair->tail  = &entry->next;
+        if (pair->unread == NULL) {
+            pair->unread = entry;
+        }
     }
     if (pair->engine->pending++ == 0) {
         pthread_cond_signal(&chaos->work);
@@ -140,47 +138,50 @@ angara_status_t ang_chaos_post(ang_pair_t *pair, const ang_entry_t *model, const
     return status;
 }
 
-/* ---- reading of sources, in ring order across pairs ------------------------------------------ */
+/* ---- reading of sources, in ring order of each pair ------------------------------------------ */
 
-/* Take an entry off the list of unread sources, wherever it stands. */
-void ang_chaos_forget(ang_entry_t *entry)
+/* Have all sources been read that were posted before the self marker? */
+static int sources_read(const ang_entry_t *marker)
 {
-    ang_chaos_t  *chaos = entry->pair->engine->chaos;
-    ang_entry_t **link;
-
-    if (entry->source_read) {
-        return;
-    }
-    for (link = &chaos->ring; *link != NULL; link = &(*link)->ring_next) {
-        if (*link == entry) {
-            *link = entry->ring_next;
-            if (chaos->ring_tail == &entry->ring_next) {
-                chaos->ring_tail = link;
-            }
-            break;
+    for (const ang_pair_t *pair = marker->pair->engine->pairs; pair != NULL; pair = pair->next) {
+        if (pair->unread != NULL && pair->unread->sequence < marker->sequence) {
+            return 0;
         }
     }
+    return 1;
 }
 
-/* Copy a put's source. A fault is found here, as on a NIC that reads first, and told in order. */
+/*
+ * Copy the next stretch of a put's source. A fault is found here, as on a NIC that reads first, and
+ * told in order. ANGARA_INPROGRESS: there is more.
+ */
 static angara_status_t read_source(ang_entry_t *entry)
 {
-    const ang_backend_t *be = entry->pair->engine->backend;
+    const ang_backend_t *be   = entry->pair->engine->backend;
+    uint64_t             left = entry->desc.length - entry->done;
+    uint64_t             turn = entry->pair->engine->turn_bytes;
     ang_ref_t            source, buffer;
     angara_status_t      status;
-    uint64_t             done = 0;
 
     status = be->local(entry->pair, entry->desc.lkey, entry->desc.loffset, entry->desc.length, 0,
                        &source);
     if (status != ANGARA_OK) {
         return status;
     }
-    entry->buffer = malloc(entry->desc.length + 1);
     if (entry->buffer == NULL) {
-        return ANGARA_ERR_NO_MEMORY;
+        entry->buffer = malloc(entry->desc.length + 1);
+        if (entry->buffer == NULL) {
+            return ANGARA_ERR_NO_MEMORY;
+        }
     }
     buffer = (ang_ref_t){ANG_REF_HOST, (uintptr_t)entry->buffer, 0, 0};
-    return be->copy(entry->pair, &buffer, &source, entry->desc.length, &done);
+    status = be->copy(entry->pair, &buffer, &source, entry->done + (left < turn ? left : turn),
+                      &entry->done);
+    if (status == ANGARA_OK && left > turn) {
+        return ANGARA_INPROGRESS;
+    }
+    entry->done = 0; /* of the delivery, from now on */
+    return status;
 }
 
 static void unlink_ring_head(ang_pair_t *pair)
@@ -196,20 +197,27 @@ static void unlink_ring_head(ang_pair_t *pair)
     free(entry);
 }
 
-static unsigned sources_progress(ang_engine_t *engine)
+static unsigned sources_progress(ang_chaos_t *chaos, ang_pair_t *pair)
 {
-    ang_chaos_t *chaos = engine->chaos;
-    ang_entry_t *entry = chaos->ring;
+    ang_engine_t *engine = pair->engine;
+    ang_entry_t  *entry  = pair->unread;
 
     if (entry == NULL || now_ns() < entry->due) {
         return 0;
     }
     if (entry->desc.op == ANG_OP_PUT && entry->failed == ANGARA_OK) {
         entry->failed = read_source(entry);
+        if (entry->failed == ANGARA_INPROGRESS) {
+            entry->failed = ANGARA_OK;
+            return 1;
+        }
     } else if (entry->desc.op == ANG_OP_MARKER_SELF && entry->failed == ANGARA_OK) {
+        if (!sources_read(entry)) {
+            return 0;
+        }
         engine->backend->marker_land(engine, entry->desc.loffset, entry->desc.operand);
     }
-    ang_chaos_forget(entry);
+    pair->unread       = entry->next;
     entry->source_read = 1;
     entry->due         = now_ns() + draw_delay(chaos);
     return 1;
@@ -217,16 +225,16 @@ static unsigned sources_progress(ang_engine_t *engine)
 
 /* ---- delivery -------------------------------------------------------------------------------- */
 
-/* Where a piece begins: at a multiple of `unit` bytes of the remote end. */
+/* Where a piece of [done, end) begins: at a multiple of `unit` bytes of the remote end. */
 static uint64_t piece_begin(const ang_entry_t *entry, unsigned unit, unsigned piece)
 {
-    uint64_t at   = entry->desc.length * piece / entry->pieces;
-    uint64_t past = (entry->desc.roffset + at) % unit;
+    uint64_t at   = (entry->end - entry->done) * piece / entry->pieces;
+    uint64_t past = (entry->desc.roffset + entry->done + at) % unit;
 
     if (piece == entry->pieces) {
-        return entry->desc.length;
+        return entry->end;
     }
-    return at > past ? at - past : 0;
+    return entry->done + (at > past ? at - past : 0);
 }
 
 /* A piece of a window write may be empty. */
@@ -250,14 +258,15 @@ static unsigned choose_piece(ang_chaos_t *chaos, const ang_entry_t *entry)
 /* A get of an aligned word reads it at once (nic-model.md); shorter words are never torn here. */
 static int gets_word(const ang_entry_t *entry)
 {
-    return entry->desc.op == ANG_OP_GET && entry->desc.length == WORD_BYTES &&
-           entry->remote.addr % WORD_BYTES == 0 && entry->local.addr % WORD_BYTES == 0;
+    return entry->desc.op == ANG_OP_GET && entry->desc.length == ANG_WORD_BYTES &&
+           entry->remote.addr % ANG_WORD_BYTES == 0 && entry->local.addr % ANG_WORD_BYTES == 0;
 }
 
 static void choose_pieces(ang_chaos_t *chaos, ang_entry_t *entry)
 {
-    entry->pieces = 1;
-    if (entry->desc.length > MAX_PIECES && !gets_word(entry)) {
+    entry->pieces    = 1;
+    entry->delivered = 0;
+    if (entry->end - entry->done > MAX_PIECES && !gets_word(entry)) {
         entry->pieces += (unsigned)draw(chaos, MAX_PIECES);
     }
 }
@@ -289,27 +298,22 @@ static angara_status_t scribble(ang_chaos_t *chaos, ang_entry_t *entry, const an
     return be->copy(entry->pair, &tail, &src, part, &done);
 }
 
-/*
- * One step of a put or get whose ends the backend can slice. The remote end stays held from the
- * first piece to the last, so that deregistration waits for the whole.
- */
+/* One step of a put or get whose ends the backend can slice: garbage, or a piece. */
 static angara_status_t deliver_step(ang_chaos_t *chaos, ang_entry_t *entry)
 {
-    int              get = entry->desc.op == ANG_OP_GET;
-    const ang_ref_t *dst = get ? &entry->local : &entry->remote;
-    const ang_ref_t *src = get ? &entry->remote : &entry->local;
-    ang_ref_t        dst_piece, src_piece;
-    uint64_t         start, end, done = 0;
-    unsigned         piece;
-    angara_status_t  status;
+    const ang_engine_t *engine = entry->pair->engine;
+    int                 get    = entry->desc.op == ANG_OP_GET;
+    const ang_ref_t    *dst    = get ? &entry->local : &entry->remote;
+    const ang_ref_t    *src    = get ? &entry->remote : &entry->local;
+    uint64_t            start, end;
+    unsigned            piece;
+    angara_status_t     status;
 
-    status = ang_entry_check_local(entry);
-    if (status != ANGARA_OK) {
-        return status;
-    }
     if (entry->pieces == 0) {
+        end        = entry->desc.length - entry->done;
+        entry->end = entry->done + (end < engine->turn_bytes ? end : engine->turn_bytes);
         choose_pieces(chaos, entry);
-        if (entry->desc.length != 0 && draw(chaos, 2)) {
+        if (entry->done == 0 && entry->desc.length != 0 && draw(chaos, 2)) {
             entry->due = now_ns() + draw_delay(chaos);
             status     = scribble(chaos, entry, dst);
             return status == ANGARA_OK ? ANGARA_INPROGRESS : status;
@@ -317,21 +321,20 @@ static angara_status_t deliver_step(ang_chaos_t *chaos, ang_entry_t *entry)
     }
     piece = choose_piece(chaos, entry);
     piece_range(entry, 1, piece, &start, &end);
-    dst_piece = *dst;
-    src_piece = *src;
-    dst_piece.addr += start;
-    src_piece.addr += start;
-    status = entry->pair->engine->backend->copy(entry->pair, &dst_piece, &src_piece, end - start,
-                                                &done);
+    status = engine->backend->copy(entry->pair, dst, src, end, &start);
     if (status != ANGARA_OK) {
         return status;
     }
     entry->delivered |= 1u << piece;
-    if (!all_delivered(entry)) {
-        entry->due = now_ns() + draw_delay(chaos) / MAX_PIECES;
-        return ANGARA_INPROGRESS;
+    if (all_delivered(entry)) {
+        entry->done   = entry->end;
+        entry->pieces = 0;
+        if (entry->done == entry->desc.length) {
+            return ANGARA_OK;
+        }
     }
-    return ANGARA_OK;
+    entry->due = now_ns() + draw_delay(chaos) / MAX_PIECES;
+    return ANGARA_INPROGRESS;
 }
 
 /* Ends that only a peer's agent can move are not sliced: their kind says so by a zero address. */
@@ -344,31 +347,22 @@ static angara_status_t advance_chaotic(ang_chaos_t *chaos, ang_entry_t *entry)
 {
     angara_status_t status;
 
-    if (entry->failed != ANGARA_OK ||
-        (entry->desc.op != ANG_OP_PUT && entry->desc.op != ANG_OP_PUT_INLINE &&
-         entry->desc.op != ANG_OP_GET)) {
+    if (entry->failed != ANGARA_OK || !ang_desc_moves(&entry->desc) || entry->begun) {
         return ang_entry_advance(entry);
     }
-    if (!entry->begun) {
-        status = ang_entry_begin(entry);
-        if (status != ANGARA_OK) {
-            return status;
-        }
+    status = ang_entry_begin(entry);
+    if (status != ANGARA_OK) {
+        return status;
     }
     if (!can_slice(entry)) {
+        entry->end = entry->desc.length;
         return ang_entry_advance(entry);
     }
     status = deliver_step(chaos, entry);
-    if (status != ANGARA_INPROGRESS) {
-        ang_entry_end(entry);
-    }
-    if (status == ANGARA_ERR_UNSUPPORTED) { /* all of it again, the other way */
-        entry->pieces    = 0;
-        entry->delivered = 0;
+    ang_entry_end(entry);
+    if (status == ANGARA_ERR_UNSUPPORTED) { /* what isn't delivered yet again, the other way */
+        entry->pieces = 0;
         return ANGARA_INPROGRESS;
-    }
-    if (status == ANGARA_OK) {
-        ang_desc_count(entry->pair->engine, &entry->desc);
     }
     return status;
 }
@@ -396,6 +390,8 @@ static unsigned ring_progress(ang_chaos_t *chaos, ang_pair_t *pair)
         ang_pair_fault(pair, entry->desc.rkey, status);
         return 1;
     }
+    ang_desc_count(pair->engine, &entry->desc);
+    pair->engine->stats.bytes += entry->done;
     unlink_ring_head(pair);
     return 1;
 }
@@ -445,7 +441,7 @@ static int window_step(ang_chaos_t *chaos, ang_entry_t *entry)
             }
         }
         piece = choose_piece(chaos, entry);
-        piece_range(entry, WORD_BYTES, piece, &start, &end);
+        piece_range(entry, ANG_WORD_BYTES, piece, &start, &end);
         if (start < end) {
             be->window_write(entry->pair, entry->desc.roffset + start,
                              (const char *)entry->data + start, end - start);
@@ -506,8 +502,9 @@ static unsigned chaos_turn(ang_engine_t *engine)
     unsigned count = 0, step, i;
 
     for (i = 0; i < STEPS_A_TURN && engine->pending != 0; ++i) {
-        step = sources_progress(engine);
+        step = 0;
         for (ang_pair_t *pair = engine->pairs; pair != NULL; pair = pair->next) {
+            step += sources_progress(engine->chaos, pair);
             if (draw(engine->chaos, 4) != 0) { /* now one, now the other first */
                 step += windows_progress(engine->chaos, pair);
                 step += ring_progress(engine->chaos, pair);
@@ -565,10 +562,9 @@ angara_status_t ang_chaos_start(ang_engine_t *engine, uint64_t seed, unsigned de
     }
     pthread_mutex_init(&chaos->lock, NULL);
     pthread_cond_init(&chaos->work, NULL);
-    chaos->random    = seed * 0x9e3779b97f4a7c15ull | 1;
-    chaos->delay_ns  = (uint64_t)delay_us * 1000;
-    chaos->ring_tail = &chaos->ring;
-    engine->chaos    = chaos;
+    chaos->random   = seed * 0x9e3779b97f4a7c15ull | 1;
+    chaos->delay_ns = (uint64_t)delay_us * 1000;
+    engine->chaos   = chaos;
     sigfillset(&all); /* the program's signal handlers run in the program's threads */
     pthread_sigmask(SIG_SETMASK, &all, &old);
     error = pthread_create(&chaos->thread, NULL, chaos_thread, engine);

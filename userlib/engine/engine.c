@@ -101,11 +101,9 @@ void ang_desc_count(ang_engine_t *engine, const ang_desc_t *desc)
     case ANG_OP_PUT:
     case ANG_OP_PUT_INLINE:
         stats->puts++;
-        stats->bytes += desc->length;
         break;
     case ANG_OP_GET:
         stats->gets++;
-        stats->bytes += desc->length;
         break;
     case ANG_OP_ATOMIC:
         stats->atomics++;
@@ -134,9 +132,9 @@ static angara_status_t advance_data(ang_entry_t *entry)
         return ang_entry_store_old(entry);
     }
     if (desc->op == ANG_OP_GET) {
-        return be->copy(entry->pair, &entry->local, &entry->remote, desc->length, &entry->done);
+        return be->copy(entry->pair, &entry->local, &entry->remote, entry->end, &entry->done);
     }
-    return be->copy(entry->pair, &entry->remote, &entry->local, desc->length, &entry->done);
+    return be->copy(entry->pair, &entry->remote, &entry->local, entry->end, &entry->done);
 }
 
 angara_status_t ang_entry_check_local(ang_entry_t *entry)
@@ -186,18 +184,12 @@ angara_status_t ang_entry_advance(ang_entry_t *entry)
             status = advance_once(entry); /* the backend goes another way now */
         }
     }
-    if (status == ANGARA_OK) {
-        ang_desc_count(engine, &entry->desc);
-    }
     return status;
 }
 
 static void entry_free(ang_entry_t *entry)
 {
     ang_entry_end(entry);
-    if (entry->pair->engine->chaos != NULL) {
-        ang_chaos_forget(entry);
-    }
     entry->pair->engine->pending--;
     free(entry->buffer);
     free(entry);
@@ -211,7 +203,8 @@ void ang_pair_drop(ang_pair_t *pair)
         pair->head = entry->next;
         entry_free(entry);
     }
-    pair->tail = &pair->head;
+    pair->tail   = &pair->head;
+    pair->unread = NULL;
 }
 
 void ang_pair_fault(ang_pair_t *pair, uint64_t key, angara_status_t status)
@@ -250,8 +243,9 @@ static angara_status_t post_queued(ang_pair_t *pair, const ang_entry_t *model, c
             entry->local.addr = (uintptr_t)entry->buffer;
         }
     }
-    *pair->tail = entry;
-    pair->tail  = &entry->next;
+    entry->sequence = pair->engine->sequence++;
+    *pair->tail     = entry;
+    pair->tail      = &entry->next;
     pair->engine->pending++;
     return ANGARA_OK;
 }
@@ -264,6 +258,7 @@ static void entry_init(ang_entry_t *entry, ang_pair_t *pair, const ang_desc_t *d
     entry->pair        = pair;
     entry->next        = NULL;
     entry->done        = 0;
+    entry->end         = desc->length;
     entry->old         = 0;
     entry->data        = data;
     entry->begun       = 0;
@@ -274,7 +269,24 @@ static void entry_init(ang_entry_t *entry, ang_pair_t *pair, const ang_desc_t *d
     entry->buffer      = NULL;
 }
 
-angara_status_t ang_engine_post(ang_pair_t *pair, const ang_desc_t *desc, const void *data)
+/*
+ * An operation that goes in pieces, all of them with turns of progress: a program that starts many
+ * gets to its other traffic soon. What is wrong with it by now is told at once.
+ */
+static angara_status_t check_long(ang_entry_t *entry)
+{
+    angara_status_t status = entry->failed;
+
+    if (status == ANGARA_OK) {
+        status = ang_entry_begin(entry);
+        ang_entry_end(entry);
+    }
+    return status == ANGARA_OK ? ANGARA_INPROGRESS : status;
+}
+
+/* Post; perform at most `budget` bytes of it here. */
+static inline angara_status_t post_within(ang_pair_t *pair, const ang_desc_t *desc,
+                                          const void *data, uint64_t budget)
 {
     ang_engine_t   *engine = pair->engine;
     ang_entry_t     entry;
@@ -294,8 +306,10 @@ angara_status_t ang_engine_post(ang_pair_t *pair, const ang_desc_t *desc, const 
         }
         return post_queued(pair, &entry, data);
     }
-    status = ang_entry_advance(&entry);
+    status = desc->length <= budget ? ang_entry_advance(&entry) : check_long(&entry);
+    engine->stats.bytes += entry.done;
     if (__builtin_expect(status == ANGARA_OK, 1)) {
+        ang_desc_count(engine, desc);
         return ANGARA_OK;
     }
     if (status == ANGARA_INPROGRESS) {
@@ -310,55 +324,105 @@ angara_status_t ang_engine_post(ang_pair_t *pair, const ang_desc_t *desc, const 
     return status;
 }
 
+angara_status_t ang_engine_post(ang_pair_t *pair, const ang_desc_t *desc, const void *data)
+{
+    return post_within(pair, desc, data, pair->engine->turn_bytes);
+}
+
+/* Hand the first of the run to the backend, at most *budget bytes. @return how many it performed.
+ */
+static unsigned run_batch(ang_pair_t *pair, const ang_desc_t *descs, unsigned count,
+                          uint64_t *budget)
+{
+    uint64_t left  = *budget;
+    unsigned sound = 0;
+    unsigned done;
+
+    while (sound < count && ang_desc_check(&descs[sound]) == ANGARA_OK &&
+           descs[sound].length <= left) {
+        left -= descs[sound++].length;
+    }
+    done = pair->engine->backend->batch(pair, descs, sound);
+    for (unsigned i = 0; i < done; ++i) {
+        ang_desc_count(pair->engine, &descs[i]);
+        pair->engine->stats.bytes += descs[i].length;
+        *budget -= descs[i].length;
+    }
+    return done;
+}
+
 angara_status_t ang_engine_post_batch(ang_pair_t *pair, const ang_desc_t *descs, unsigned count,
                                       unsigned *posted_p)
 {
     ang_engine_t   *engine = pair->engine;
+    uint64_t        budget = engine->turn_bytes;
     angara_status_t status = ANGARA_OK;
-    unsigned        sound  = 0;
     unsigned        posted = 0;
 
     if (count > 1 && engine->backend->batch != NULL && engine->chaos == NULL &&
         pair->error == ANGARA_OK && pair->head == NULL) {
-        while (sound < count && ang_desc_check(&descs[sound]) == ANGARA_OK) {
-            sound++;
-        }
-        posted = engine->backend->batch(pair, descs, sound);
-        for (unsigned i = 0; i < posted; ++i) {
-            ang_desc_count(engine, &descs[i]);
-        }
+        posted = run_batch(pair, descs, count, &budget);
     }
     while (posted < count && status == ANGARA_OK) {
-        status = ang_engine_post(pair, &descs[posted], NULL);
+        uint64_t length = descs[posted].length;
+
+        status = post_within(pair, &descs[posted], NULL, budget);
+        budget -= length < budget ? length : budget;
         posted += status == ANGARA_OK;
     }
     *posted_p = posted;
     return status;
 }
 
-/* Self markers may overtake nothing: they wait until no other pair has anything queued before. */
-static int self_marker_ready(const ang_engine_t *engine, const ang_pair_t *own)
+/* ---- turns ----------------------------------------------------------------------------------- */
+
+/* A self marker waits for what was posted before it, to any pair; not for what came later. */
+static int self_marker_ready(const ang_entry_t *marker)
 {
-    for (const ang_pair_t *pair = engine->pairs; pair != NULL; pair = pair->next) {
-        if (pair != own && pair->head != NULL && pair->head->desc.op != ANG_OP_MARKER_SELF) {
+    for (const ang_pair_t *pair = marker->pair->engine->pairs; pair != NULL; pair = pair->next) {
+        if (pair->head != NULL && pair->head->sequence < marker->sequence) {
             return 0;
         }
     }
     return 1;
 }
 
-static unsigned pair_progress(ang_pair_t *pair)
+/* How far the entry may go with so many bytes. @return 0: not at all in this turn. */
+static int set_piece(ang_entry_t *entry, uint64_t budget)
+{
+    uint64_t length = entry->desc.length;
+    uint64_t left   = ang_desc_moves(&entry->desc) ? length - entry->done : 0;
+
+    entry->end = length;
+    if (left <= budget) {
+        return 1;
+    }
+    if (length > ANG_WORD_BYTES) { /* a word is not torn */
+        entry->end = entry->done + budget;
+    }
+    return budget != 0;
+}
+
+/* Advance the pair's operations by at most *budget bytes. @return how many steps were made. */
+static unsigned pair_progress(ang_pair_t *pair, uint64_t *budget)
 {
     ang_entry_t    *entry;
     angara_status_t status;
+    uint64_t        moved;
     unsigned        count = 0;
 
     while ((entry = pair->head) != NULL && count < TURN_LIMIT) {
-        if (entry->desc.op == ANG_OP_MARKER_SELF && !self_marker_ready(pair->engine, pair)) {
+        if ((entry->desc.op == ANG_OP_MARKER_SELF && !self_marker_ready(entry)) ||
+            !set_piece(entry, *budget)) {
             break;
         }
+        moved  = entry->done;
         status = ang_entry_advance(entry);
+        moved  = entry->done - moved;
+        *budget -= moved < *budget ? moved : *budget;
+        pair->engine->stats.bytes += moved;
         if (status == ANGARA_INPROGRESS) {
+            count += moved != 0;
             break;
         }
         count++;
@@ -366,6 +430,10 @@ static unsigned pair_progress(ang_pair_t *pair)
             ang_pair_fault(pair, entry->desc.rkey, status);
             break;
         }
+        if (entry->end < entry->desc.length) {
+            break;
+        }
+        ang_desc_count(pair->engine, &entry->desc);
         pair->head = entry->next;
         if (pair->head == NULL) {
             pair->tail = &pair->head;
@@ -377,7 +445,9 @@ static unsigned pair_progress(ang_pair_t *pair)
 
 unsigned ang_engine_progress(ang_engine_t *engine)
 {
-    unsigned count = 0;
+    uint64_t    budget = engine->turn_bytes;
+    unsigned    count  = 0;
+    ang_pair_t *first, *pair;
 
     if (__builtin_expect(engine->pending == 0, 1)) {
         return 0;
@@ -385,9 +455,14 @@ unsigned ang_engine_progress(ang_engine_t *engine)
     if (engine->chaos != NULL) {
         return ang_chaos_progress(engine);
     }
-    for (ang_pair_t *pair = engine->pairs; pair != NULL; pair = pair->next) {
-        count += pair_progress(pair);
-    }
+    /* A turn that used up its bytes is followed by one that begins with the next pair. */
+    first = engine->turn != NULL ? engine->turn : engine->pairs;
+    pair  = first;
+    do {
+        count += pair_progress(pair, &budget);
+        pair = pair->next != NULL ? pair->next : engine->pairs;
+    } while (budget != 0 && pair != first);
+    engine->turn = pair;
     return count;
 }
 
@@ -407,12 +482,14 @@ angara_status_t ang_engine_post_window(ang_pair_t *pair, uint64_t offset, const 
 }
 
 angara_status_t ang_engine_init(ang_engine_t *engine, const ang_backend_t *backend, void *ctx,
-                                unsigned limit, uint64_t chaos_seed, unsigned delay_us)
+                                unsigned limit, uint64_t turn_bytes, uint64_t chaos_seed,
+                                unsigned delay_us)
 {
     memset(engine, 0, sizeof(*engine));
-    engine->backend = backend;
-    engine->ctx     = ctx;
-    engine->limit   = limit;
+    engine->backend    = backend;
+    engine->ctx        = ctx;
+    engine->limit      = limit;
+    engine->turn_bytes = turn_bytes;
     return chaos_seed != 0 ? ang_chaos_start(engine, chaos_seed, delay_us) : ANGARA_OK;
 }
 
@@ -446,6 +523,9 @@ void ang_engine_pair_remove(ang_pair_t *pair)
     for (link = &engine->pairs; *link != pair; link = &(*link)->next) {
     }
     *link = pair->next;
+    if (engine->turn == pair) {
+        engine->turn = pair->next;
+    }
     ang_engine_unlock(engine);
 }
 

@@ -6,13 +6,19 @@
  * Invariants
  *   - One pair's ring operations are performed in the order posted, each wholly before the next.
  *   - A ring operation is performed after the window writes posted to the pair before it.
- *   - Sources are read in the order posted, across pairs.
+ *   - Sources of one pair are read in the order posted. A self marker lands when all sources posted
+ *     before it, of all pairs, have been read. Nothing else is promised across pairs.
+ *   - No post and no turn of ang_engine_progress() moves more than `turn_bytes`. What is longer, or
+ *     the part of a batch that is beyond it, is queued and moved in pieces; the pairs take turns.
+ *   - A piece resolves both ends anew and lets them go: nothing is held between two pieces, so who
+ *     stops between them holds up nobody. A key that has gone by then is a fault like any other;
+ *     what was moved before stays moved.
  *   - An operation faults at its turn, after all that was posted to the pair before it. After a
  *     fault nothing posted to the pair is performed until ang_engine_pair_reset(): so no marker
  *     behind a faulted operation arrives.
  *   - A descriptor is checked before anything is touched; what is checked is the engine's own copy.
- * Without chaos everything is performed within the post, unless the backend answers
- * ANGARA_INPROGRESS; then the pair's later operations queue up behind.
+ * Without chaos everything else is performed within the post, unless the backend answers
+ * ANGARA_INPROGRESS. What is posted to a pair that has something queued queues up behind it.
  * Locking: without chaos the caller serialises all calls of an engine. In chaos mode the engine has
  * a thread and a lock of its own, which backend functions are called under.
  */
@@ -50,11 +56,12 @@ typedef struct ang_backend {
     void (*release)(ang_pair_t *pair, ang_ref_t *ref);
 
     /*
-     * Move bytes *done.. of `length`; ANGARA_INPROGRESS: call again with the same arguments;
-     * ANGARA_ERR_UNSUPPORTED: that way is closed by now, both ends must be resolved again.
+     * Move bytes *done to `end` of the stretches, and none beyond `end`. ANGARA_INPROGRESS: call
+     * again with the same ends; `end` may be another one. ANGARA_ERR_UNSUPPORTED: that way is
+     * closed by now, both ends must be resolved again.
      */
     angara_status_t (*copy)(ang_pair_t *pair, const ang_ref_t *dst, const ang_ref_t *src,
-                            uint64_t length, uint64_t *done);
+                            uint64_t end, uint64_t *done);
     /*
      * Perform a run of puts, or a run of gets, whose descriptors are sound by themselves, all at
      * once: check, move and release. @return how many from the first on were performed wholly;
@@ -80,13 +87,15 @@ struct ang_pair {
     angara_status_t error; /* why ring operations fail; ANGARA_OK if they don't */
     ang_entry_t    *head;  /* ring operations not yet performed, in order */
     ang_entry_t   **tail;
+    ang_entry_t    *unread; /* chaos: the first of them whose source isn't read yet */
     ang_entry_t    *window; /* chaos: window writes not yet performed, in order */
     ang_entry_t   **window_tail;
     ang_pair_t     *next; /* all pairs of the engine */
 };
 
 typedef struct {
-    uint64_t puts, gets, bytes, atomics, markers, faults;
+    uint64_t puts, gets, atomics, markers, faults;
+    uint64_t bytes; /* moved by puts and gets, unfinished ones included */
 } ang_engine_stats_t;
 
 struct ang_engine {
@@ -96,12 +105,16 @@ struct ang_engine {
     unsigned             pending; /* entries queued */
     unsigned             limit;   /* of pending: the ring's length */
     ang_engine_stats_t   stats;
-    struct ang_chaos    *chaos; /* NULL if off */
+    struct ang_chaos    *chaos;      /* NULL if off */
+    uint64_t             turn_bytes; /* may be changed between calls */
+    uint64_t             sequence;   /* entries ever queued */
+    ang_pair_t          *turn;       /* where the next turn begins; NULL: with the first */
 };
 
 /* chaos_seed 0: off. delay_us: longest usual delay of an entry in chaos mode. */
 angara_status_t ang_engine_init(ang_engine_t *engine, const ang_backend_t *backend, void *ctx,
-                                unsigned limit, uint64_t chaos_seed, unsigned delay_us);
+                                unsigned limit, uint64_t turn_bytes, uint64_t chaos_seed,
+                                unsigned delay_us);
 /* All pairs have been removed. */
 void ang_engine_cleanup(ang_engine_t *engine);
 
@@ -134,7 +147,7 @@ angara_status_t ang_engine_post_window(ang_pair_t *pair, uint64_t offset, const 
                                        size_t length, uint64_t flag_offset, uint64_t flag,
                                        unsigned flag_width);
 
-/* Work on what is queued, a bounded amount. @return how many steps were made. */
+/* One turn: work on what is queued, a bounded amount. @return how many steps were made. */
 unsigned ang_engine_progress(ang_engine_t *engine);
 
 /* Pairs' queues, for draining: entries queued to this pair. */

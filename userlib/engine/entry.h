@@ -13,29 +13,38 @@ struct ang_entry {
     ang_ref_t    local;
     ang_ref_t    remote;
     uint64_t     done; /* bytes moved */
+    uint64_t     end;  /* of the piece: bytes beyond it are for later turns */
     uint64_t     old;  /* fetched by an atomic */
     const void  *data; /* bytes of PUT_INLINE and of window writes */
     uint8_t      begun;
     uint8_t      fetched;
 
-    angara_status_t failed; /* what was found wrong before its turn: told when that comes */
+    angara_status_t failed;   /* what was found wrong before its turn: told when that comes */
+    uint64_t        sequence; /* order of queueing, across pairs */
 
     /* chaos only */
-    uint8_t      is_window;
-    uint8_t      flag_width;
-    uint8_t      source_read;
-    uint64_t     flag_offset; /* window: desc.roffset and desc.length give the bytes */
-    uint64_t     flag;
-    uint64_t     sequence;  /* order of posting, across pairs */
-    uint64_t     due;       /* not before, ns */
-    void        *buffer;    /* owned copy of the source */
-    unsigned     pieces;    /* of the delivery */
-    unsigned     delivered; /* bit mask */
-    ang_entry_t *ring_next; /* all ring operations of the engine, in order of posting */
+    uint8_t  is_window;
+    uint8_t  flag_width;
+    uint8_t  source_read;
+    uint64_t flag_offset; /* window: desc.roffset and desc.length give the bytes */
+    uint64_t flag;
+    uint64_t due;       /* not before, ns */
+    void    *buffer;    /* owned copy of the source */
+    unsigned pieces;    /* of the delivery, from `done` to `end` */
+    unsigned delivered; /* bit mask */
 };
 
 /* ANGARA_OK if the descriptor makes sense by itself. */
 angara_status_t ang_desc_check(const ang_desc_t *desc);
+
+#define ANG_WORD_BYTES \
+    8 /* an aligned word of at most so many bytes is moved at once (nic-model.md) */
+
+/* Does the descriptor move `length` bytes? (What the field says elsewhere means nothing.) */
+static inline int ang_desc_moves(const ang_desc_t *desc)
+{
+    return desc->op <= ANG_OP_GET;
+}
 
 /* Resolve both ends. On failure nothing is held. */
 angara_status_t ang_entry_begin(ang_entry_t *entry);
@@ -47,13 +56,16 @@ void            ang_entry_end(ang_entry_t *entry);
  */
 angara_status_t ang_entry_check_local(ang_entry_t *entry);
 
-/* Take the entry as far as it goes. ANGARA_INPROGRESS: call again. */
+/*
+ * Take the entry to the end of its piece. ANGARA_INPROGRESS: call again; else nothing is held.
+ * ANGARA_OK with `end` before the length: the next piece is due.
+ */
 angara_status_t ang_entry_advance(ang_entry_t *entry);
 
 /* Store the value that an atomic fetched. */
 angara_status_t ang_entry_store_old(ang_entry_t *entry);
 
-/* Count a ring operation that was performed. */
+/* Count a ring operation that was performed; its bytes are counted where they are moved. */
 void ang_desc_count(ang_engine_t *engine, const ang_desc_t *desc);
 
 /* Report a fault and set the pair in error; drops everything queued to it. */
@@ -68,7 +80,6 @@ void            ang_chaos_stop(ang_engine_t *engine);
 angara_status_t ang_chaos_post(ang_pair_t *pair, const ang_entry_t *model, const void *bytes,
                                size_t length);
 unsigned        ang_chaos_progress(ang_engine_t *engine);
-void            ang_chaos_forget(ang_entry_t *entry);
 void            ang_chaos_drop_windows(ang_pair_t *pair);
 
 #endif

@@ -61,6 +61,11 @@ static const ang_var_t ang_vars[] = {
      "Longest usual delay of an operation in chaos mode, microseconds, 0 to 1000000. On a NIC: the "
      "option --chaos-delay of the emulated one.",
      1},
+    {"ANGARA_TURN_BYTES", "1M", ANG_VAR_SIZE, FIELD(turn_bytes), 4096, 1ull << 40, NULL,
+     "A post, or a turn of progress, copies at most so many bytes of offload operations, 4K to 1T. "
+     "Longer ones go on piece by piece with later turns, and others between the pieces. A NIC "
+     "has turns of its own.",
+     1},
     {"ANGARA_WINDOW_SIZE", "64M", ANG_VAR_SIZE, FIELD(window_size), 4096, 1ull << 40, NULL,
      "Put window of a PE where the program asks for none, bytes, 4K to 1T. Address space only: "
      "memory is taken when a part is committed."},

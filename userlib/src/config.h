@@ -15,6 +15,7 @@ typedef struct {
     uint64_t cma;            /* process_vm_readv/writev may be used */
     uint64_t chaos;          /* seed, 0 for off */
     uint64_t chaos_delay_us; /* longest usual delay of an operation in chaos mode */
+    uint64_t turn_bytes;     /* a post, or a turn of progress, copies no more */
     uint64_t window_size;    /* default put window, bytes */
     uint64_t events;         /* default event ring, records */
     uint64_t mr_max;         /* regions of a domain */

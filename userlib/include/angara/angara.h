@@ -153,7 +153,7 @@ typedef enum {
     _(window_puts, "window puts through the library (direct stores are not counted)") \
     _(offload_puts, "offload puts performed")                                         \
     _(offload_gets, "offload gets performed")                                         \
-    _(offload_bytes, "bytes moved by offload operations")                             \
+    _(offload_bytes, "bytes moved by offload operations, unfinished ones included")    \
     _(atomics, "atomics performed")                                                   \
     _(notifies, "notify puts accepted by their target")                               \
     _(notify_refused, "notify puts refused because the target's event ring was full") \
@@ -345,7 +345,8 @@ ANGARA_API angara_status_t angara_pe_window_commit(angara_pe_h pe, size_t offset
 
 /**
  * Make progress on what this PE has posted (a no-op where everything completes inline) and look
- * after peers: cheap enough for a polling loop but not needed at every turn.
+ * after peers: cheap enough for a polling loop but not needed at every turn. Where the CPU moves
+ * the data, one call copies a bounded amount (ANGARA_TURN_BYTES); long operations need several.
  * @return number of operations that advanced.
  */
 ANGARA_API unsigned angara_pe_progress(angara_pe_h pe);
@@ -442,7 +443,8 @@ ANGARA_API angara_status_t angara_put_flag(angara_peer_h peer, uint64_t offset, 
  * Offload put: from [laddr, laddr + length) of the local region @a lmr to offset @a roffset of the
  * region @a rkey of the peer's domain. Non-blocking: the source is in use until a later marker
  * returns.
- * @return ANGARA_OK if posted (with ANGARA_CAP_INLINE_OPS perhaps performed);
+ * @return ANGARA_OK if posted (with ANGARA_CAP_INLINE_OPS perhaps performed: never more than
+ * ANGARA_TURN_BYTES within the call);
  * ANGARA_ERR_INVALID above offload_max, or if @a lmr is of another domain; ANGARA_ERR_BOUNDS outside
  * of @a lmr (neither touches the pair); ANGARA_ERR_NO_RESOURCE; ANGARA_ERR_KEY, _BOUNDS, _RIGHTS (fault: no byte moved, pair in error, an
  * event is raised; a provider may report faults by the event alone); ANGARA_ERR_PAIR,

@@ -181,7 +181,7 @@ static soft_request_t chunk_request(ang_op_t op, uint64_t key, uint64_t offset, 
 }
 
 angara_status_t soft_agent_copy_out(soft_peer_t *peer, uint64_t key, uint64_t offset,
-                                    const void *src, uint64_t length, uint64_t *done)
+                                    const void *src, uint64_t end, uint64_t *done)
 {
     soft_request_t  request;
     angara_status_t status;
@@ -191,26 +191,33 @@ angara_status_t soft_agent_copy_out(soft_peer_t *peer, uint64_t key, uint64_t of
         if (status == ANGARA_INPROGRESS) {
             return status;
         }
-        *done += peer->agent_length;
         agent_release(peer);
         if (status != ANGARA_OK) {
+            *done -= peer->agent_length;
             return status;
         }
     }
-    if (*done >= length) {
+    if (*done >= end) {
         return ANGARA_OK;
     }
-    request = chunk_request(ANG_OP_PUT, key, offset + *done, length - *done);
-    return agent_send(peer, &request, (const char *)src + *done);
+    request = chunk_request(ANG_OP_PUT, key, offset + *done, end - *done);
+    status  = agent_send(peer, &request, (const char *)src + *done);
+    if (peer->agent >= 0) {
+        *done += request.length; /* counted when it is staged: that is what takes time here */
+    }
+    return status;
 }
 
 angara_status_t soft_agent_copy_in(soft_peer_t *peer, uint64_t key, uint64_t offset, void *dst,
-                                   uint64_t length, uint64_t *done)
+                                   uint64_t end, uint64_t *done)
 {
     soft_request_t  request;
     angara_status_t status;
 
     if (peer->agent >= 0) {
+        if (peer->agent_length > end - *done) {
+            return ANGARA_INPROGRESS; /* asked for by a turn that had more bytes left */
+        }
         status = agent_receive(peer, NULL);
         if (status == ANGARA_INPROGRESS) {
             return status;
@@ -225,10 +232,10 @@ angara_status_t soft_agent_copy_in(soft_peer_t *peer, uint64_t key, uint64_t off
             return status;
         }
     }
-    if (*done >= length) {
+    if (*done >= end) {
         return ANGARA_OK;
     }
-    request = chunk_request(ANG_OP_GET, key, offset + *done, length - *done);
+    request = chunk_request(ANG_OP_GET, key, offset + *done, end - *done);
     return agent_send(peer, &request, NULL);
 }
 

@@ -229,11 +229,11 @@ static angara_status_t cma_error(soft_peer_t *peer)
     }
 }
 
-static angara_status_t cma_copy(soft_peer_t *peer, uint64_t there, uint64_t here, uint64_t length,
+static angara_status_t cma_copy(soft_peer_t *peer, uint64_t there, uint64_t here, uint64_t end,
                                 int read, uint64_t *done)
 {
-    while (*done < length) {
-        uint64_t     left   = length - *done;
+    while (*done < end) {
+        uint64_t     left   = end - *done;
         size_t       size   = left < CMA_CHUNK ? left : CMA_CHUNK;
         struct iovec local  = {(void *)(uintptr_t)(here + *done), size};
         struct iovec remote = {(void *)(uintptr_t)(there + *done), size};
@@ -254,27 +254,27 @@ static angara_status_t cma_copy(soft_peer_t *peer, uint64_t there, uint64_t here
 }
 
 static angara_status_t backend_copy(ang_pair_t *pair, const ang_ref_t *dst, const ang_ref_t *src,
-                                    uint64_t length, uint64_t *done)
+                                    uint64_t end, uint64_t *done)
 {
     soft_peer_t *peer = soft_pair_peer(pair);
 
     if (dst->kind == ANG_REF_HOST && src->kind == ANG_REF_HOST) {
-        ang_cpu_copy((void *)(uintptr_t)dst->addr, (const void *)(uintptr_t)src->addr, length);
-        *done = length;
+        ang_cpu_copy((void *)(uintptr_t)(dst->addr + *done),
+                     (const void *)(uintptr_t)(src->addr + *done), end - *done);
+        *done = end;
         return ANGARA_OK;
     }
     if (dst->kind == REF_CMA) {
-        return cma_copy(peer, dst->addr, src->addr, length, 0, done);
+        return cma_copy(peer, dst->addr, src->addr, end, 0, done);
     }
     if (src->kind == REF_CMA) {
-        return cma_copy(peer, src->addr, dst->addr, length, 1, done);
+        return cma_copy(peer, src->addr, dst->addr, end, 1, done);
     }
     if (dst->kind != ANG_REF_HOST) {
-        return soft_agent_copy_out(peer, dst->key, dst->offset, (void *)(uintptr_t)src->addr,
-                                   length, done);
+        return soft_agent_copy_out(peer, dst->key, dst->offset, (void *)(uintptr_t)src->addr, end,
+                                   done);
     }
-    return soft_agent_copy_in(peer, src->key, src->offset, (void *)(uintptr_t)dst->addr, length,
-                              done);
+    return soft_agent_copy_in(peer, src->key, src->offset, (void *)(uintptr_t)dst->addr, end, done);
 }
 
 static angara_status_t backend_atomic(ang_pair_t *pair, const ang_ref_t *ref,

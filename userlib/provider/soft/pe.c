@@ -204,6 +204,7 @@ angara_status_t soft_pe_create(angara_domain_h dom, size_t window_size, unsigned
     if (status == ANGARA_OK) {
         status = ang_engine_init(&pe->engine, &soft_backend, pe,
                                  ang_config.chaos ? SOFT_CHAOS_LIMIT : SOFT_RING_LIMIT,
+                                 ang_config.turn_bytes,
                                  chaos_seed(pe), (unsigned)ang_config.chaos_delay_us);
     }
     if (status != ANGARA_OK) {
