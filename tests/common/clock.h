@@ -4,7 +4,10 @@
 #define ANGARA_TESTS_CLOCK_H
 
 #include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 /** CLOCK_MONOTONIC: it goes on whatever the date is set to, and is one for all processes. */
 static inline double now_seconds(void)
@@ -22,6 +25,25 @@ static inline void sleep_ms(unsigned ms)
 
     while (nanosleep(&ts, &ts) != 0 && errno == EINTR) {
     }
+}
+
+/** ANGARA_TEST_SLOW: how many times as long as usual is waited for others. Ends the process if that
+ * is no number from 1 to 999. */
+static inline int test_slow(void)
+{
+    const char *text = getenv("ANGARA_TEST_SLOW");
+    char       *end;
+    long        slow;
+
+    if (text == NULL || *text == '\0') {
+        return 1;
+    }
+    slow = strtol(text, &end, 10);
+    if (end == text || *end != '\0' || slow < 1 || slow > 999) {
+        fprintf(stderr, "ANGARA_TEST_SLOW is '%s', not a number from 1 to 999\n", text);
+        _exit(2);
+    }
+    return (int)slow;
 }
 
 #endif

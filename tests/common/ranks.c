@@ -35,18 +35,7 @@ void rank_fail(const char *file, int line, const char *format, ...)
 
 int rank_slow(void)
 {
-    const char *text = getenv("ANGARA_TEST_SLOW");
-    char       *end;
-    long        slow;
-
-    if (text == NULL || *text == '\0') {
-        return 1;
-    }
-    slow = strtol(text, &end, 10);
-    if (end == text || *end != '\0' || slow < 1 || slow > 999) {
-        rank_fail(__FILE__, __LINE__, "ANGARA_TEST_SLOW is '%s', not a number from 1 to 999", text);
-    }
-    return (int)slow;
+    return test_slow();
 }
 
 void rank_skip(const char *why)

@@ -10,6 +10,8 @@
 #ifndef GUEST_H
 #define GUEST_H
 
+#include "../common/clock.h"
+
 #include <angara/angara.h>
 #include <angara_hw.h>
 #include <misc/angara.h>
@@ -17,7 +19,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define GUEST_HANG_S     60
+#define GUEST_HANG_S     (60 * test_slow())
 #define GUEST_PAGE       4096u
 #define GUEST_RAM        (64u << 20)
 #define GUEST_VMS        4

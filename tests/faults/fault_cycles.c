@@ -17,8 +17,8 @@
 #include <unistd.h>
 
 #define SIZE      65536
-#define SECONDS   10   /* that any single wait may take */
-#define SLACK_KIB 2048 /* that the allocator may keep */
+#define SECONDS   (10 * test_slow()) /* that any single wait may take */
+#define SLACK_KIB 2048               /* that the allocator may keep */
 
 typedef struct {
     angara_address_t address;

@@ -15,8 +15,8 @@
 #include <string.h>
 
 #define WINDOW  (1u << 20)
-#define PUT     1024 /* bytes of a window put: every mode allows as many */
-#define SECONDS 10   /* that any single wait may take */
+#define PUT     1024               /* bytes of a window put: every mode allows as many */
+#define SECONDS (10 * test_slow()) /* that any single wait may take */
 
 typedef struct {
     angara_address_t address;

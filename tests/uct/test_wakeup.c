@@ -9,7 +9,7 @@
 #include <poll.h>
 
 #define WU_AM       9
-#define WU_PATIENCE 5000 /* ms of sleep that count as a lost wake-up */
+#define WU_PATIENCE (5000 * test_slow()) /* ms of sleep that count as a lost wake-up */
 
 typedef struct {
     ut_t    *t;

@@ -12,7 +12,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define HANG_S 20
+#define HANG_S (20 * test_slow())
 
 static unsigned number, failures;
 

@@ -17,8 +17,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define SECONDS  30    /* more than any single wait takes */
-#define ROUNDS   10000 /* more than anything here takes */
+#define SECONDS  (30 * test_slow())     /* more than any single wait takes */
+#define ROUNDS   (10000u * test_slow()) /* more than anything here takes */
 #define QUIET_MS 300
 
 static ucp_context_h context;
