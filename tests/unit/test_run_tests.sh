@@ -18,7 +18,7 @@ export TMPDIR=$work # of the tests' folders, too
 readonly work project=$work/project
 readonly naps=77$$                               # seconds that the stray processes of this test sleep
 readonly shared=/dev/shm/ucx_test_run_tests.$$ # neither of them is anybody else's
-unset FLAVOR B
+unset FLAVOR B ANGARA_TEST_SLOW
 trap 'rm -rf -- "$shared" "$work"' EXIT
 
 mkdir -p "$project/scripts" "$project/tests/list.d"
@@ -350,8 +350,19 @@ nobody_reads()
     nothing_left
 }
 
+slow_is_given_time()
+{
+    lists unit 'one 1 sleep 2; echo "1..1"; echo "ok 1 - slow $ANGARA_TEST_SLOW"'
+    run 1
+    said 'not ended after 1 s'
+    ANGARA_TEST_SLOW=9 run 0 -v
+    said 'slow 9'
+    ANGARA_TEST_SLOW=much refused "ANGARA_TEST_SLOW is 'much'"
+}
+
 check 'each kind of result is counted and named' counts_add_up
 check 'wrong arguments and lists are refused' arguments_are_checked
+check 'a slow machine is given time' slow_is_given_time
 check 'processes that start each other are found' a_chain_is_found
 check 'processes are told to end from the top' the_end_is_told_from_the_top
 check 'what one of many left is reported once' a_file_is_reported_once
