@@ -216,7 +216,7 @@ static void test_notify(void **state)
                  {ANGARA_ERR_NO_RESOURCE, ANGARA_ERR_NO_RESOURCE},
                  {ANGARA_ERR_PEER_DEAD, ANGARA_ERR_PEER_DEAD},
                  {1, ANGARA_ERR_SYSTEM},
-                 {-16, ANGARA_ERR_SYSTEM},
+                 {ANGARA_ERR_LAST, ANGARA_ERR_SYSTEM},
                  {INT32_MIN, ANGARA_ERR_SYSTEM}};
     life_t life;
 

@@ -10,6 +10,16 @@
 
 /* ---- addresses ------------------------------------------------------------------------------- */
 
+void ang_address_init(angara_pe_h pe, unsigned provider, uint32_t index, uint32_t generation)
+{
+    pe->address.magic      = ANGARA_ADDRESS_MAGIC;
+    pe->address.version    = ANGARA_WIRE_VERSION;
+    pe->address.provider   = (uint8_t)provider;
+    pe->address.node       = pe->dom->attr.node;
+    pe->address.index      = index;
+    pe->address.generation = generation;
+}
+
 int ang_address_is_own(angara_pe_h pe, const angara_address_t *address)
 {
     return memcmp(&pe->address, address, sizeof(*address)) == 0;
@@ -49,8 +59,19 @@ void ang_peer_init(angara_peer_h peer, angara_pe_h pe, const angara_address_t *a
              address->node);
 }
 
+const uint32_t ang_awake;
+
+static void peer_in_child(ang_fork_t *node)
+{
+    struct angara_peer_fast *fast = &ANG_FORK_OBJECT(struct angara_peer, node)->fast;
+
+    fast->window = NULL;
+    fast->armed  = &ang_awake;
+}
+
 void ang_peer_link(angara_peer_h peer)
 {
+    ang_fork_add(&peer->fork, peer_in_child);
     peer->next      = peer->pe->peers;
     peer->pe->peers = peer;
 }
@@ -63,6 +84,7 @@ void ang_peer_unlink(angara_peer_h peer)
         link = &(*link)->next;
     }
     *link = peer->next;
+    ang_fork_remove(&peer->fork);
 }
 
 angara_peer_h ang_peer_find(angara_pe_h pe, uint32_t node, uint32_t index, uint32_t generation)

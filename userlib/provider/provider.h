@@ -8,9 +8,9 @@
  * assume:
  *   - pointers are not NULL, but that of data of no bytes; lengths don't wrap; enums and rights are
  *     known, widths are 4 or 8;
- *   - a window put has 1 to put_max bytes (a flagged one 0), offload operations at most offload_max,
- *     inline ones at most inline_max, a notify put at most ANGARA_NOTIFY_MAX; a batch has 1 to
- *     ANGARA_BATCH_MAX transfers; window puts and commits lie within the window, local buffers
+ *   - a window put has 1 to put_max bytes (a flagged one 0), offload operations at most
+ * offload_max, inline ones at most inline_max, a notify put at most ANGARA_NOTIFY_MAX; a batch has
+ * 1 to ANGARA_BATCH_MAX transfers; window puts and commits lie within the window, local buffers
  *     within their region, which is of the PE's domain; a PE's window isn't above window_max;
  *   - a marker goes to a slot that may take it;
  *   - peer_connect() gets an address that no living pair of the PE has, peer_disconnect() is the
@@ -19,8 +19,8 @@
  *   - calls on one PE are serialised.
  * It must itself: copy and check everything that comes from another process or the device, raise an
  * event and set the pair in error for a fault, write outputs only on success, and log an error
- * once. What each call promises, may wait for, and does in which state is in docs/nic-model.md, "What
- * each call keeps to"; where providers differ, it is said there and nowhere else.
+ * once. What each call promises, may wait for, and does in which state is in docs/nic-model.md,
+ * "What each call keeps to"; where providers differ, it is said there and nowhere else.
  */
 #ifndef ANG_PROVIDER_H
 #define ANG_PROVIDER_H
@@ -28,7 +28,9 @@
 #include <angara/angara.h>
 #include <angara/angara_fast.h>
 
+#include "engine/desc.h"
 #include "slots.h"
+#include "src/fork.h"
 #include "src/log.h"
 
 typedef struct ang_provider_ops {
@@ -72,18 +74,14 @@ typedef struct ang_provider_ops {
     angara_status_t (*put)(angara_peer_h peer, uint64_t offset, const void *src, size_t length);
     angara_status_t (*put_flag)(angara_peer_h peer, uint64_t offset, const void *src, size_t length,
                                 uint64_t flag_offset, uint64_t flag);
-    angara_status_t (*offload_put)(angara_peer_h peer, angara_mr_h lmr, const void *laddr,
-                                   uint64_t rkey, uint64_t roffset, size_t length);
-    angara_status_t (*offload_put_inline)(angara_peer_h peer, const void *src, uint64_t rkey,
-                                          uint64_t roffset, size_t length);
-    angara_status_t (*offload_get)(angara_peer_h peer, angara_mr_h lmr, void *laddr, uint64_t rkey,
-                                   uint64_t roffset, size_t length);
-    angara_status_t (*offload_batch)(angara_peer_h peer, angara_batch_op_t op,
-                                     const angara_xfer_t *xfers, unsigned count,
-                                     unsigned *posted_p);
-    angara_status_t (*atomic)(angara_peer_h peer, angara_atomic_op_t op, unsigned width,
-                              uint64_t operand, uint64_t compare, uint64_t rkey, uint64_t roffset,
-                              angara_mr_h lmr, void *result);
+    /*
+     * A put, inline put, get or atomic: `desc` has all but what is the provider's (pair, reserved
+     * fields: 0). `data`: bytes of an inline put, else NULL.
+     */
+    angara_status_t (*post)(angara_peer_h peer, ang_desc_t *desc, const void *data);
+    /* Puts only, or gets only. */
+    angara_status_t (*post_batch)(angara_peer_h peer, ang_desc_t *descs, unsigned count,
+                                  unsigned *posted_p);
     angara_status_t (*notify)(angara_peer_h peer, const void *record, size_t length);
     void (*wake)(angara_peer_h peer);
 
@@ -145,17 +143,25 @@ struct angara_peer {
     unsigned                  refs;     /* (api) connects minus disconnects; 0: given up */
     char                      name[64]; /* ang_peer_init() */
     angara_peer_h             next;     /* ang_peer_link(), _unlink() */
+    ang_fork_t                fork;     /* the same */
 };
 
 /* ---- base.c: what providers do alike with them ----------------------------------------------- */
 
 /* All but `fast`. `pid`: of its process, for the name. */
 void ang_peer_init(angara_peer_h peer, angara_pe_h pe, const angara_address_t *address, int pid);
-/* Put it on the PE's list, take it off. */
+/*
+ * Put it on the PE's list, take it off. While it is there, a forked child finds no window in `fast`
+ * and nobody asleep: what is inline becomes a call there, which says ANGARA_ERR_FORKED.
+ */
 void ang_peer_link(angara_peer_h peer);
 void ang_peer_unlink(angara_peer_h peer);
 /* The pair of the own PE with that one that somebody has connected; NULL: a stranger. */
 angara_peer_h ang_peer_find(angara_pe_h pe, uint32_t node, uint32_t index, uint32_t generation);
+/* A word for `fast.armed`: nobody sleeps, or waking isn't the sender's business. */
+extern const uint32_t ang_awake;
+/* Fill in pe->address but for the locator. */
+void ang_address_init(angara_pe_h pe, unsigned provider, uint32_t index, uint32_t generation);
 /* Is it the own PE's address? */
 int ang_address_is_own(angara_pe_h pe, const angara_address_t *address);
 /*
@@ -164,6 +170,12 @@ int ang_address_is_own(angara_pe_h pe, const angara_address_t *address);
  */
 angara_status_t ang_address_check(const angara_address_t *address, unsigned provider,
                                   ang_log_level_t level);
+
+/* [offset, offset + length) lies within [0, size), without wrapping. */
+static inline int ang_in_bounds(uint64_t offset, uint64_t length, uint64_t size)
+{
+    return offset <= size && length <= size - offset;
+}
 
 /* Counts forks in the chain of ancestors: an object of another epoch isn't ours. */
 extern unsigned ang_fork_epoch;

@@ -100,12 +100,6 @@ static inline angara_status_t check_peer(angara_peer_h peer)
 
 #define CHECK_ARG(_cond) CHECK((_cond) ? ANGARA_OK : ANGARA_ERR_INVALID)
 
-/* [offset, offset + length) within [0, size) without wrapping. */
-static inline int in_bounds(uint64_t offset, uint64_t length, uint64_t size)
-{
-    return offset <= size && length <= size - offset;
-}
-
 /* ---- domains and regions ------------------------------------------------------------------- */
 
 angara_status_t angara_open_version(const char *device, unsigned fast_version,
@@ -331,7 +325,7 @@ angara_status_t angara_pe_window_commit(angara_pe_h pe, size_t offset, size_t le
 {
     CHECK(check_pe(pe));
     CHECK_ARG(length != 0);
-    CHECK(in_bounds(offset, length, pe->window_size) ? ANGARA_OK : ANGARA_ERR_BOUNDS);
+    CHECK(ang_in_bounds(offset, length, pe->window_size) ? ANGARA_OK : ANGARA_ERR_BOUNDS);
     return pe->ops->pe_window_commit(pe, offset, length);
 }
 
@@ -453,7 +447,7 @@ void *angara_peer_user(angara_peer_h peer)
 /* Part of the peer's window that one put may write. */
 static inline angara_status_t check_window(angara_peer_h peer, uint64_t offset, size_t length)
 {
-    if (!in_bounds(offset, length, peer->fast.window_size)) {
+    if (!ang_in_bounds(offset, length, peer->fast.window_size)) {
         return ANGARA_ERR_BOUNDS;
     }
     return length <= peer->pe->dom->attr.put_max ? ANGARA_OK : ANGARA_ERR_INVALID;
@@ -475,8 +469,8 @@ angara_status_t angara_put_flag(angara_peer_h peer, uint64_t offset, const void 
 {
     CHECK(check_peer(peer));
     CHECK(check_window(peer, offset, length));
-    CHECK(in_bounds(flag_offset, sizeof(flag), peer->fast.window_size) ? ANGARA_OK :
-                                                                         ANGARA_ERR_BOUNDS);
+    CHECK(ang_in_bounds(flag_offset, sizeof(flag), peer->fast.window_size) ? ANGARA_OK :
+                                                                             ANGARA_ERR_BOUNDS);
     CHECK_ARG(flag_offset % sizeof(flag) == 0);
     return peer->ops->put_flag(peer, offset, src, length, flag_offset, flag);
 }
@@ -487,39 +481,68 @@ static inline angara_status_t check_local(angara_peer_h peer, angara_mr_h lmr, c
 {
     CHECK(check_peer(peer));
     CHECK_ARG(lmr != NULL && lmr->dom == peer->pe->dom);
-    if (!in_bounds((uintptr_t)laddr - (uintptr_t)lmr->addr, length, lmr->length)) {
+    if (!ang_in_bounds((uintptr_t)laddr - (uintptr_t)lmr->addr, length, lmr->length)) {
         return ANGARA_ERR_BOUNDS;
     }
     return length <= peer->pe->dom->attr.offload_max ? ANGARA_OK : ANGARA_ERR_INVALID;
 }
 
+static inline ang_desc_t copy_desc(ang_op_t op, angara_mr_h lmr, const void *laddr, uint64_t rkey,
+                                   uint64_t roffset, size_t length)
+{
+    return (ang_desc_t){
+        .op      = (uint8_t)op,
+        .lkey    = lmr->key,
+        .loffset = (uintptr_t)laddr - (uintptr_t)lmr->addr,
+        .rkey    = rkey,
+        .roffset = roffset,
+        .length  = length,
+    };
+}
+
+static inline angara_status_t post_copy(angara_peer_h peer, ang_op_t op, angara_mr_h lmr,
+                                        const void *laddr, uint64_t rkey, uint64_t roffset,
+                                        size_t length)
+{
+    angara_status_t status = check_local(peer, lmr, laddr, length);
+
+    if (__builtin_expect(status == ANGARA_OK, 1)) {
+        ang_desc_t desc = copy_desc(op, lmr, laddr, rkey, roffset, length);
+
+        status = peer->ops->post(peer, &desc, NULL);
+    }
+    return status;
+}
+
 angara_status_t angara_offload_put(angara_peer_h peer, angara_mr_h lmr, const void *laddr,
                                    uint64_t rkey, uint64_t roffset, size_t length)
 {
-    CHECK(check_local(peer, lmr, laddr, length));
-    return peer->ops->offload_put(peer, lmr, laddr, rkey, roffset, length);
+    return post_copy(peer, ANG_OP_PUT, lmr, laddr, rkey, roffset, length);
 }
 
 angara_status_t angara_offload_put_inline(angara_peer_h peer, const void *src, uint64_t rkey,
                                           uint64_t roffset, size_t length)
 {
+    ang_desc_t desc = {.op = ANG_OP_PUT_INLINE, .rkey = rkey, .roffset = roffset, .length = length};
+
     CHECK(check_peer(peer));
     CHECK_ARG(length <= peer->pe->dom->attr.inline_max);
-    return peer->ops->offload_put_inline(peer, src, rkey, roffset, length);
+    return peer->ops->post(peer, &desc, src);
 }
 
 angara_status_t angara_offload_get(angara_peer_h peer, angara_mr_h lmr, void *laddr, uint64_t rkey,
                                    uint64_t roffset, size_t length)
 {
-    CHECK(check_local(peer, lmr, laddr, length));
-    return peer->ops->offload_get(peer, lmr, laddr, rkey, roffset, length);
+    return post_copy(peer, ANG_OP_GET, lmr, laddr, rkey, roffset, length);
 }
 
 angara_status_t angara_offload_batch(angara_peer_h peer, angara_batch_op_t op,
                                      const angara_xfer_t *xfers, unsigned count, unsigned *posted_p)
 {
-    angara_status_t bad = ANGARA_OK;
+    ang_op_t        code = op == ANGARA_BATCH_GET ? ANG_OP_GET : ANG_OP_PUT;
+    angara_status_t bad  = ANGARA_OK;
     angara_status_t status;
+    ang_desc_t      descs[ANGARA_BATCH_MAX];
     unsigned        good;
 
     CHECK_ARG(posted_p != NULL);
@@ -527,14 +550,19 @@ angara_status_t angara_offload_batch(angara_peer_h peer, angara_batch_op_t op,
     CHECK(check_peer(peer));
     CHECK_ARG((xfers != NULL || count == 0) && count <= ANGARA_BATCH_MAX &&
               (op == ANGARA_BATCH_PUT || op == ANGARA_BATCH_GET));
-    for (good = 0; good < count && bad == ANGARA_OK; ++good) {
-        bad = check_local(peer, xfers[good].lmr, xfers[good].laddr, xfers[good].length);
+    for (good = 0; good < count; ++good) {
+        const angara_xfer_t *x = &xfers[good];
+
+        bad = check_local(peer, x->lmr, x->laddr, x->length);
+        if (bad != ANGARA_OK) {
+            break;
+        }
+        descs[good] = copy_desc(code, x->lmr, x->laddr, x->rkey, x->roffset, x->length);
     }
-    good -= bad != ANGARA_OK;
     if (good == 0) {
         return bad;
     }
-    status = peer->ops->offload_batch(peer, op, xfers, good, posted_p);
+    status = peer->ops->post_batch(peer, descs, good, posted_p);
     return status == ANGARA_OK ? bad : status;
 }
 
@@ -542,14 +570,26 @@ angara_status_t angara_atomic(angara_peer_h peer, angara_atomic_op_t op, unsigne
                               uint64_t operand, uint64_t compare, uint64_t rkey, uint64_t roffset,
                               angara_mr_h lmr, void *result)
 {
+    ang_desc_t desc = {
+        .op      = ANG_OP_ATOMIC,
+        .atomic  = (uint8_t)op,
+        .width   = (uint8_t)width,
+        .rkey    = rkey,
+        .roffset = roffset,
+        .operand = operand,
+        .compare = compare,
+    };
+
     CHECK(check_peer(peer));
     CHECK_ARG((width == 4 || width == 8) && (unsigned)op < ANGARA_ATOMIC_LAST &&
               (lmr == NULL) == (result == NULL));
     if (result != NULL) {
         CHECK_ARG((uintptr_t)result % width == 0);
         CHECK(check_local(peer, lmr, result, width));
+        desc.lkey    = lmr->key;
+        desc.loffset = (uintptr_t)result - (uintptr_t)lmr->addr;
     }
-    return peer->ops->atomic(peer, op, width, operand, compare, rkey, roffset, lmr, result);
+    return peer->ops->post(peer, &desc, NULL);
 }
 
 angara_status_t angara_notify(angara_peer_h peer, const void *record, size_t length)

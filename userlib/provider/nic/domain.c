@@ -163,7 +163,7 @@ char *nic_mr_address(nic_domain_t *dom, uint64_t key, uint64_t offset, uint64_t 
     while (mr != NULL && mr->base.key != key) {
         mr = mr->next;
     }
-    if (mr == NULL || offset > mr->base.length || length > mr->base.length - offset ||
+    if (mr == NULL || !ang_in_bounds(offset, length, mr->base.length) ||
         (access & ~mr->base.access) != 0) {
         return NULL;
     }

@@ -145,7 +145,6 @@ typedef struct nic_pe {
 
 struct nic_peer {
     struct angara_peer base;
-    ang_fork_t         fork;
     uint32_t           pair;
     uint32_t           events_from; /* records of before are about somebody else */
     angara_status_t    error;       /* OK, PAIR or PEER_DEAD */
@@ -178,14 +177,15 @@ static inline nic_pe_t *nic_peer_pe(const nic_peer_t *peer)
 
 /* Room for so many descriptors? OK, NO_RESOURCE, or PEER_DEAD for a dead device. */
 angara_status_t nic_cmd_room(nic_pe_t *pe, uint32_t count);
-/* Write the descriptor `ahead` places behind those posted; there is room. */
-void nic_cmd_write(nic_pe_t *pe, uint32_t ahead, const struct angara_desc *desc);
+/* Write the descriptor `ahead` places behind those posted; there is room. `data`: see nic_post().
+ */
+void nic_cmd_write(nic_pe_t *pe, uint32_t ahead, const ang_desc_t *desc, const void *data);
 /* Hand `count` written descriptors over. */
 void nic_cmd_ring(nic_pe_t *pe, uint32_t count);
 /* Room, write, ring. */
-angara_status_t nic_post(nic_pe_t *pe, const struct angara_desc *desc);
+angara_status_t nic_cmd_post(nic_pe_t *pe, const ang_desc_t *desc, const void *data);
 /* The same, waiting for room. */
-angara_status_t nic_post_patient(nic_pe_t *pe, const struct angara_desc *desc);
+angara_status_t nic_cmd_post_patient(nic_pe_t *pe, const ang_desc_t *desc);
 /* Wait until all that was posted has been fetched: entries of the pair table are set then. */
 angara_status_t nic_cmd_wait(nic_pe_t *pe);
 /* Write a put into the ring. `head` has no valid, length and data. */
@@ -250,18 +250,9 @@ angara_status_t nic_pair_set(nic_pe_t *pe, uint32_t pair, const angara_address_t
 angara_status_t nic_put(angara_peer_h peer, uint64_t offset, const void *src, size_t length);
 angara_status_t nic_put_flag(angara_peer_h peer, uint64_t offset, const void *src, size_t length,
                              uint64_t flag_offset, uint64_t flag);
-angara_status_t nic_offload_put(angara_peer_h peer, angara_mr_h lmr, const void *laddr,
-                                uint64_t rkey, uint64_t roffset, size_t length);
-angara_status_t nic_offload_put_inline(angara_peer_h peer, const void *src, uint64_t rkey,
-                                       uint64_t roffset, size_t length);
-angara_status_t nic_offload_get(angara_peer_h peer, angara_mr_h lmr, void *laddr, uint64_t rkey,
-                                uint64_t roffset, size_t length);
-angara_status_t nic_offload_batch(angara_peer_h peer, angara_batch_op_t op,
-                                  const angara_xfer_t *xfers, unsigned count, unsigned *posted_p);
-angara_status_t nic_atomic(angara_peer_h peer, angara_atomic_op_t op, unsigned width,
-                           uint64_t operand, uint64_t compare, uint64_t rkey, uint64_t roffset,
-                           angara_mr_h lmr, void *result);
-
+angara_status_t nic_post(angara_peer_h peer, ang_desc_t *desc, const void *data);
+angara_status_t nic_post_batch(angara_peer_h peer, ang_desc_t *descs, unsigned count,
+                               unsigned *posted_p);
 angara_status_t nic_marker(angara_peer_h peer, uint32_t slot, uint64_t value);
 angara_status_t nic_marker_self(angara_pe_h pe, uint32_t slot, uint64_t value);
 
@@ -269,7 +260,7 @@ angara_status_t nic_marker_self(angara_pe_h pe, uint32_t slot, uint64_t value);
  * Perform it on the own PE by the CPU. @return 1 if done, 0 if the NIC has to do it. `desc` is as
  * it would be posted; `data` are the bytes of an inline put.
  */
-int nic_self_perform(nic_peer_t *peer, const struct angara_desc *desc, const void *data);
+int nic_self_perform(nic_peer_t *peer, const ang_desc_t *desc, const void *data);
 /* A window put; flag NULL: none. */
 int nic_self_put(nic_peer_t *peer, uint64_t offset, const void *src, size_t length,
                  uint64_t flag_offset, const uint64_t *flag);

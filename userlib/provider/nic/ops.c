@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Window puts, offload operations and atomics: a call is a put or a descriptor, or, on the own PE,
- * a copy (self.c). Keys, bounds and rights are the NIC's to check.
+ * Window puts, ring operations and markers: a call is a put or a descriptor, or, on the own PE, a
+ * copy (self.c). Keys, bounds and rights are the NIC's to check.
  */
 #include "nic.h"
 
@@ -57,9 +57,10 @@ angara_status_t nic_put(angara_peer_h base, uint64_t offset, const void *src, si
 
 /* ---- ring operations ------------------------------------------------------------------------- */
 
-/* `desc` lacks the pair. `data`: of an inline put. */
-static inline angara_status_t perform(nic_peer_t *peer, struct angara_desc *desc, const void *data)
+angara_status_t nic_post(angara_peer_h base, ang_desc_t *desc, const void *data)
 {
+    nic_peer_t *peer = nic_peer(base);
+
     if (NIC_UNLIKELY(peer->error != ANGARA_OK)) {
         return peer->error;
     }
@@ -67,118 +68,28 @@ static inline angara_status_t perform(nic_peer_t *peer, struct angara_desc *desc
     if (NIC_UNLIKELY(peer->is_self) && nic_self_perform(peer, desc, data)) {
         return ANGARA_OK;
     }
-    return nic_post(nic_peer_pe(peer), desc);
+    return nic_cmd_post(nic_peer_pe(peer), desc, data);
 }
 
-static inline struct angara_desc rma_desc(uint8_t op, angara_mr_h lmr, const void *laddr,
-                                          uint64_t rkey, uint64_t roffset, size_t length)
+/* Descriptors in a row, one doorbell. Towards the own PE one by one: the CPU performs them. */
+angara_status_t nic_post_batch(angara_peer_h base, ang_desc_t *descs, unsigned count,
+                               unsigned *posted_p)
 {
-    return (struct angara_desc){
-        .op      = op,
-        .lkey    = lmr->key,
-        .loffset = (uintptr_t)laddr - (uintptr_t)lmr->addr,
-        .rkey    = rkey,
-        .roffset = roffset,
-        .length  = length,
-    };
-}
-
-static angara_status_t rma(angara_peer_h base, uint8_t op, angara_mr_h lmr, const void *laddr,
-                           uint64_t rkey, uint64_t roffset, size_t length)
-{
-    nic_peer_t        *peer = nic_peer(base);
-    struct angara_desc desc = rma_desc(op, lmr, laddr, rkey, roffset, length);
-
-    return perform(peer, &desc, NULL);
-}
-
-angara_status_t nic_offload_put(angara_peer_h peer, angara_mr_h lmr, const void *laddr,
-                                uint64_t rkey, uint64_t roffset, size_t length)
-{
-    return rma(peer, ANGARA_OP_PUT, lmr, laddr, rkey, roffset, length);
-}
-
-angara_status_t nic_offload_get(angara_peer_h peer, angara_mr_h lmr, void *laddr, uint64_t rkey,
-                                uint64_t roffset, size_t length)
-{
-    return rma(peer, ANGARA_OP_GET, lmr, laddr, rkey, roffset, length);
-}
-
-angara_status_t nic_offload_put_inline(angara_peer_h peer, const void *src, uint64_t rkey,
-                                       uint64_t roffset, size_t length)
-{
-    struct angara_desc desc = {
-        .op = ANGARA_OP_PUT_INLINE, .rkey = rkey, .roffset = roffset, .length = length};
-
-    if (length != 0) {
-        memcpy(desc.data, src, length);
-    }
-    return perform(nic_peer(peer), &desc, src);
-}
-
-angara_status_t nic_atomic(angara_peer_h peer, angara_atomic_op_t op, unsigned width,
-                           uint64_t operand, uint64_t compare, uint64_t rkey, uint64_t roffset,
-                           angara_mr_h lmr, void *result)
-{
-    struct angara_desc desc = {
-        .op      = ANGARA_OP_ATOMIC,
-        .atomic  = (uint8_t)op,
-        .width   = (uint8_t)width,
-        .rkey    = rkey,
-        .roffset = roffset,
-        .operand = operand,
-        .compare = compare,
-    };
-
-    if (lmr != NULL) {
-        desc.lkey    = lmr->key;
-        desc.loffset = (uintptr_t)result - (uintptr_t)lmr->addr;
-    }
-    return perform(nic_peer(peer), &desc, NULL);
-}
-
-/* One by one: the CPU performs them, and what it can't goes to the NIC. */
-static angara_status_t batch_self(nic_peer_t *peer, uint8_t op, const angara_xfer_t *xfers,
-                                  unsigned count, unsigned *posted_p)
-{
-    angara_status_t status = ANGARA_OK;
-    unsigned        n;
-
-    for (n = 0; n < count; ++n) {
-        status = rma(&peer->base, op, xfers[n].lmr, xfers[n].laddr, xfers[n].rkey, xfers[n].roffset,
-                     xfers[n].length);
-        if (status != ANGARA_OK) {
-            break;
-        }
-    }
-    *posted_p = n;
-    return status;
-}
-
-/* Descriptors in a row, one doorbell. */
-angara_status_t nic_offload_batch(angara_peer_h base, angara_batch_op_t op,
-                                  const angara_xfer_t *xfers, unsigned count, unsigned *posted_p)
-{
-    uint8_t         code   = op == ANGARA_BATCH_GET ? ANGARA_OP_GET : ANGARA_OP_PUT;
     nic_peer_t     *peer   = nic_peer(base);
     nic_pe_t       *pe     = nic_peer_pe(peer);
     angara_status_t status = peer->error;
     unsigned        n      = 0;
 
-    if (NIC_UNLIKELY(peer->is_self)) {
-        return batch_self(peer, code, xfers, count, posted_p);
-    }
     while (status == ANGARA_OK && n < count) {
-        struct angara_desc desc = rma_desc(code, xfers[n].lmr, xfers[n].laddr, xfers[n].rkey,
-                                           xfers[n].roffset, xfers[n].length);
-
-        desc.pair = peer->pair;
-        status    = nic_cmd_room(pe, n + 1);
-        if (status == ANGARA_OK) {
-            nic_cmd_write(pe, n++, &desc);
+        descs[n].pair = peer->pair;
+        if (NIC_UNLIKELY(peer->is_self)) {
+            status = nic_post(base, &descs[n], NULL);
+        } else if ((status = nic_cmd_room(pe, n + 1)) == ANGARA_OK) {
+            nic_cmd_write(pe, n, &descs[n], NULL);
         }
+        n += status == ANGARA_OK;
     }
-    if (n != 0) {
+    if (n != 0 && !peer->is_self) {
         nic_cmd_ring(pe, n);
     }
     *posted_p = n;
@@ -196,18 +107,19 @@ angara_status_t nic_marker(angara_peer_h base, uint32_t slot, uint64_t value)
     nic_peer_t *peer = nic_peer(base);
     nic_pe_t   *pe   = nic_peer_pe(peer);
     int here = peer->is_self && (!peer->by_device || !(pe->dom->info.caps & ANGARA_INFO_LOOPBACK));
-    struct angara_desc desc = {.op      = here ? ANGARA_OP_MARKER_SELF : ANGARA_OP_MARKER,
-                               .pair    = peer->pair,
-                               .loffset = slot,
-                               .operand = value};
+    ang_desc_t desc = {.op      = here ? ANG_OP_MARKER_SELF : ANG_OP_MARKER,
+                       .pair    = peer->pair,
+                       .loffset = slot,
+                       .operand = value};
 
-    return NIC_LIKELY(peer->error == ANGARA_OK) ? nic_post(pe, &desc) : peer->error;
+    return NIC_LIKELY(peer->error == ANGARA_OK) ? nic_cmd_post(pe, &desc, NULL) : peer->error;
 }
 
 angara_status_t nic_marker_self(angara_pe_h base, uint32_t slot, uint64_t value)
 {
-    struct angara_desc desc = {
-        .op = ANGARA_OP_MARKER_SELF, .pair = NIC_SELF_PAIR, .loffset = slot, .operand = value};
+    ang_desc_t desc = {
+        .op = ANG_OP_MARKER_SELF, .pair = NIC_SELF_PAIR, .loffset = slot, .operand = value};
 
-    return NIC_LIKELY(!nic_pe(base)->dead) ? nic_post(nic_pe(base), &desc) : ANGARA_ERR_PEER_DEAD;
+    return NIC_LIKELY(!nic_pe(base)->dead) ? nic_cmd_post(nic_pe(base), &desc, NULL) :
+                                             ANGARA_ERR_PEER_DEAD;
 }

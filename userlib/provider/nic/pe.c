@@ -96,9 +96,8 @@ static angara_status_t create_failed(int error, size_t window_size)
 
 static angara_status_t create_file(nic_pe_t *pe)
 {
-    struct angara_ioc_pe_create arg     = {.size        = sizeof(arg),
-                                           .window_size = pe->wake_offset + NIC_PAGE};
-    angara_address_t           *address = &pe->base.address;
+    struct angara_ioc_pe_create arg = {.size        = sizeof(arg),
+                                       .window_size = pe->wake_offset + NIC_PAGE};
     int                         error;
 
     error = nic_ioctl(pe->dom->fd, ANGARA_IOC_PE_CREATE, &arg);
@@ -108,13 +107,8 @@ static angara_status_t create_file(nic_pe_t *pe)
     /* Reads of the file take interrupts off it and must not wait for one. */
     pe->fd = arg.fd;
     fcntl(pe->fd, F_SETFL, O_RDWR | O_NONBLOCK);
-    address->magic      = ANGARA_ADDRESS_MAGIC;
-    address->version    = ANGARA_WIRE_VERSION;
-    address->provider   = NIC_PROVIDER_ID;
-    address->node       = pe->dom->info.node;
-    address->index      = arg.index;
-    address->generation = arg.generation;
-    nic_address_seal(address, pe->base.window_size);
+    ang_address_init(&pe->base, NIC_PROVIDER_ID, arg.index, arg.generation);
+    nic_address_seal(&pe->base.address, pe->base.window_size);
     return ANGARA_OK;
 }
 
@@ -303,39 +297,36 @@ static void nic_pe_counters(angara_pe_h base, angara_counters_t *counters)
 /* ---- the provider ---------------------------------------------------------------------------- */
 
 const ang_provider_ops_t ang_nic_provider = {
-    .name               = "nic",
-    .match              = nic_match,
-    .open               = nic_domain_open,
-    .close              = nic_domain_close,
-    .mr_register        = nic_mr_register,
-    .mr_deregister      = nic_mr_deregister,
-    .mr_is_stale        = nic_mr_is_stale,
-    .mem_alloc          = nic_mem_alloc,
-    .mem_free           = nic_mem_free,
-    .pe_create          = nic_pe_create,
-    .pe_destroy         = nic_pe_destroy,
-    .pe_window_commit   = nic_pe_window_commit,
-    .pe_progress        = nic_pe_progress,
-    .pe_event_poll      = nic_event_poll,
-    .pe_event_fd        = nic_event_fd,
-    .pe_event_arm       = nic_event_arm,
-    .pe_event_disarm    = nic_event_disarm,
-    .pe_counters        = nic_pe_counters,
-    .is_reachable       = nic_is_reachable,
-    .peer_connect       = nic_peer_connect,
-    .peer_disconnect    = nic_peer_disconnect,
-    .peer_status        = nic_peer_status,
-    .peer_reset         = nic_peer_reset,
-    .put                = nic_put,
-    .put_flag           = nic_put_flag,
-    .offload_put        = nic_offload_put,
-    .offload_put_inline = nic_offload_put_inline,
-    .offload_get        = nic_offload_get,
-    .offload_batch      = nic_offload_batch,
-    .atomic             = nic_atomic,
-    .notify             = nic_notify,
-    .wake               = nic_wake,
-    .marker             = nic_marker,
-    .marker_self        = nic_marker_self,
-    .pe_settle          = nic_pe_settle,
+    .name             = "nic",
+    .match            = nic_match,
+    .open             = nic_domain_open,
+    .close            = nic_domain_close,
+    .mr_register      = nic_mr_register,
+    .mr_deregister    = nic_mr_deregister,
+    .mr_is_stale      = nic_mr_is_stale,
+    .mem_alloc        = nic_mem_alloc,
+    .mem_free         = nic_mem_free,
+    .pe_create        = nic_pe_create,
+    .pe_destroy       = nic_pe_destroy,
+    .pe_window_commit = nic_pe_window_commit,
+    .pe_progress      = nic_pe_progress,
+    .pe_event_poll    = nic_event_poll,
+    .pe_event_fd      = nic_event_fd,
+    .pe_event_arm     = nic_event_arm,
+    .pe_event_disarm  = nic_event_disarm,
+    .pe_counters      = nic_pe_counters,
+    .is_reachable     = nic_is_reachable,
+    .peer_connect     = nic_peer_connect,
+    .peer_disconnect  = nic_peer_disconnect,
+    .peer_status      = nic_peer_status,
+    .peer_reset       = nic_peer_reset,
+    .put              = nic_put,
+    .put_flag         = nic_put_flag,
+    .post             = nic_post,
+    .post_batch       = nic_post_batch,
+    .notify           = nic_notify,
+    .wake             = nic_wake,
+    .marker           = nic_marker,
+    .marker_self      = nic_marker_self,
+    .pe_settle        = nic_pe_settle,
 };

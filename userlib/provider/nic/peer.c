@@ -71,18 +71,18 @@ angara_status_t nic_is_reachable(angara_domain_h dom, const angara_address_t *ad
 
 /* ---- the pair table -------------------------------------------------------------------------- */
 
-static struct angara_desc pair_desc(uint32_t pair, const angara_address_t *address)
+static ang_desc_t pair_desc(uint32_t pair, const angara_address_t *address)
 {
-    return (struct angara_desc){.op      = ANGARA_OP_PAIR,
-                                .pair    = pair,
-                                .operand = (uint64_t)address->node << 32 | address->index,
-                                .compare = address->generation};
+    return (ang_desc_t){.op      = ANGARA_OP_PAIR,
+                        .pair    = pair,
+                        .operand = (uint64_t)address->node << 32 | address->index,
+                        .compare = address->generation};
 }
 
 angara_status_t nic_pair_set(nic_pe_t *pe, uint32_t pair, const angara_address_t *address)
 {
-    struct angara_desc desc   = pair_desc(pair, address);
-    angara_status_t    status = nic_post_patient(pe, &desc);
+    ang_desc_t      desc   = pair_desc(pair, address);
+    angara_status_t status = nic_cmd_post_patient(pe, &desc);
 
     return status == ANGARA_OK ? nic_cmd_wait(pe) : status;
 }
@@ -103,20 +103,14 @@ static uint32_t free_pair(nic_pe_t *pe)
 
 /* ---- connecting ------------------------------------------------------------------------------ */
 
-static const uint32_t awake; /* the NIC looks itself whether a peer sleeps */
-
-static void peer_in_child(ang_fork_t *node)
-{
-    ANG_FORK_OBJECT(nic_peer_t, node)->base.fast.armed = &awake;
-}
-
 static void peer_init(nic_peer_t *peer, nic_pe_t *pe, const angara_address_t *address)
 {
     ang_peer_init(&peer->base, &pe->base, address, (int)address->loc[LOC_PID]);
     peer->is_self               = ang_address_is_own(&pe->base, address);
     peer->events_from           = pe->event_seen;
     peer->base.fast.window_size = address->loc[LOC_WINDOW];
-    peer->base.fast.armed       = peer->is_self ? &pe->status->armed : &awake;
+    /* Of others the NIC looks itself whether they sleep. */
+    peer->base.fast.armed = peer->is_self ? &pe->status->armed : &ang_awake;
 }
 
 /* Take the peer off the lists and free it; nothing of it is under way. */
@@ -125,7 +119,6 @@ static void forget(nic_pe_t *pe, nic_peer_t *peer)
     ang_slots_settle(&pe->base.slots, &peer->base);
     ang_peer_unlink(&peer->base);
     pe->pairs[peer->pair] = NULL;
-    ang_fork_remove(&peer->fork);
     free(peer);
 }
 
@@ -156,7 +149,6 @@ angara_status_t nic_peer_connect(angara_pe_h base, const angara_address_t *addre
     peer->pair      = pair;
     pe->pairs[pair] = peer;
     ang_peer_link(&peer->base);
-    ang_fork_add(&peer->fork, peer_in_child);
     status = nic_pair_set(pe, pair, address);
     nic_events_look(pe); /* is there such a PE? An event says no */
     if (status == ANGARA_OK && peer->error != ANGARA_OK) {
@@ -200,9 +192,9 @@ void nic_peer_disconnect(angara_peer_h base)
 void nic_peers_destroy(nic_pe_t *pe)
 {
     for (angara_peer_h peer = pe->base.peers; peer != NULL && !pe->dead; peer = peer->next) {
-        struct angara_desc desc = pair_desc(nic_peer(peer)->pair, &pe->base.address);
+        ang_desc_t desc = pair_desc(nic_peer(peer)->pair, &pe->base.address);
 
-        if (!is_quiet(pe, nic_peer(peer)) && nic_post_patient(pe, &desc) != ANGARA_OK) {
+        if (!is_quiet(pe, nic_peer(peer)) && nic_cmd_post_patient(pe, &desc) != ANGARA_OK) {
             break;
         }
     }

@@ -12,6 +12,18 @@
 #include <string.h>
 
 _Static_assert(sizeof(struct angara_desc) == 128, "layout");
+/* The library's descriptor is the NIC's up to here. */
+_Static_assert(offsetof(struct angara_desc, pio_prod) == offsetof(ang_desc_t, data) &&
+                   offsetof(struct angara_desc, operand) == offsetof(ang_desc_t, operand) &&
+                   offsetof(struct angara_desc, signal_value) == offsetof(ang_desc_t, signal_value),
+               "layout");
+_Static_assert((int)ANGARA_OP_PUT == (int)ANG_OP_PUT &&
+                   (int)ANGARA_OP_PUT_INLINE == (int)ANG_OP_PUT_INLINE &&
+                   (int)ANGARA_OP_GET == (int)ANG_OP_GET &&
+                   (int)ANGARA_OP_ATOMIC == (int)ANG_OP_ATOMIC &&
+                   (int)ANGARA_OP_MARKER == (int)ANG_OP_MARKER &&
+                   (int)ANGARA_OP_MARKER_SELF == (int)ANG_OP_MARKER_SELF,
+               "operations");
 _Static_assert(sizeof(struct angara_put) == ANGARA_PIO_GRANULE, "layout");
 _Static_assert(offsetof(struct angara_put, data) + ANGARA_PIO_INLINE + 8 == ANGARA_PIO_GRANULE,
                "layout");
@@ -70,12 +82,15 @@ angara_status_t nic_cmd_room(nic_pe_t *pe, uint32_t count)
     return full(pe);
 }
 
-void nic_cmd_write(nic_pe_t *pe, uint32_t ahead, const struct angara_desc *desc)
+void nic_cmd_write(nic_pe_t *pe, uint32_t ahead, const ang_desc_t *desc, const void *data)
 {
     struct angara_desc *to = &pe->cmd[(pe->cmd_prod + ahead) & pe->cmd_mask];
 
-    *to          = *desc;
+    memcpy(to, desc, offsetof(struct angara_desc, pio_prod));
     to->pio_prod = pe->pio_prod;
+    if (data != NULL) {
+        memcpy(to->data, data, desc->length);
+    }
 }
 
 void nic_cmd_ring(nic_pe_t *pe, uint32_t count)
@@ -85,23 +100,23 @@ void nic_cmd_ring(nic_pe_t *pe, uint32_t count)
     nic_store(&pe->doorbell->cmd_prod, pe->cmd_prod);
 }
 
-angara_status_t nic_post(nic_pe_t *pe, const struct angara_desc *desc)
+angara_status_t nic_cmd_post(nic_pe_t *pe, const ang_desc_t *desc, const void *data)
 {
     angara_status_t status = nic_cmd_room(pe, 1);
 
     if (NIC_LIKELY(status == ANGARA_OK)) {
-        nic_cmd_write(pe, 0, desc);
+        nic_cmd_write(pe, 0, desc, data);
         nic_cmd_ring(pe, 1);
     }
     return status;
 }
 
-angara_status_t nic_post_patient(nic_pe_t *pe, const struct angara_desc *desc)
+angara_status_t nic_cmd_post_patient(nic_pe_t *pe, const ang_desc_t *desc)
 {
     nic_wait_t      wait = {0};
     angara_status_t status;
 
-    while ((status = nic_post(pe, desc)) == ANGARA_ERR_NO_RESOURCE) {
+    while ((status = nic_cmd_post(pe, desc, NULL)) == ANGARA_ERR_NO_RESOURCE) {
         status = nic_wait_turn(pe, &wait);
         if (status != ANGARA_OK) {
             return status;

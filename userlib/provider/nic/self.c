@@ -14,7 +14,7 @@
 
 /* ---- ring operations ------------------------------------------------------------------------- */
 
-static int put(nic_pe_t *pe, const struct angara_desc *desc, const void *data)
+static int put(nic_pe_t *pe, const ang_desc_t *desc, const void *data)
 {
     char *to = nic_mr_address(pe->dom, desc->rkey, desc->roffset, desc->length,
                               ANGARA_ACCESS_REMOTE_WRITE);
@@ -31,7 +31,7 @@ static int put(nic_pe_t *pe, const struct angara_desc *desc, const void *data)
     return 1;
 }
 
-static int get(nic_pe_t *pe, const struct angara_desc *desc)
+static int get(nic_pe_t *pe, const ang_desc_t *desc)
 {
     char *from = nic_mr_address(pe->dom, desc->rkey, desc->roffset, desc->length,
                                 ANGARA_ACCESS_REMOTE_READ);
@@ -47,23 +47,19 @@ static int get(nic_pe_t *pe, const struct angara_desc *desc)
     return 1;
 }
 
-static int atomic(nic_pe_t *pe, const struct angara_desc *desc)
+static int atomic(nic_pe_t *pe, const ang_desc_t *desc)
 {
-    char      *word      = nic_mr_address(pe->dom, desc->rkey, desc->roffset, desc->width,
-                                          ANGARA_ACCESS_REMOTE_ATOMIC);
-    char      *result    = NULL;
-    ang_desc_t operation = {.atomic  = desc->atomic,
-                            .width   = desc->width,
-                            .operand = desc->operand,
-                            .compare = desc->compare};
-    uint64_t   old       = 0;
+    char    *word   = nic_mr_address(pe->dom, desc->rkey, desc->roffset, desc->width,
+                                     ANGARA_ACCESS_REMOTE_ATOMIC);
+    char    *result = NULL;
+    uint64_t old    = 0;
 
     if (desc->lkey != 0) {
         result = nic_mr_address(pe->dom, desc->lkey, desc->loffset, desc->width,
                                 ANGARA_ACCESS_LOCAL_WRITE);
     }
     if (word == NULL || (uintptr_t)word % desc->width != 0 || (desc->lkey != 0 && result == NULL) ||
-        ang_cpu_atomic(word, &operation, &old) != ANGARA_OK) {
+        ang_cpu_atomic(word, desc, &old) != ANGARA_OK) {
         return 0;
     }
     if (result != NULL) {
@@ -73,7 +69,7 @@ static int atomic(nic_pe_t *pe, const struct angara_desc *desc)
     return 1;
 }
 
-int nic_self_perform(nic_peer_t *peer, const struct angara_desc *desc, const void *data)
+int nic_self_perform(nic_peer_t *peer, const ang_desc_t *desc, const void *data)
 {
     nic_pe_t *pe   = nic_peer_pe(peer);
     int       done = 0;
@@ -83,16 +79,16 @@ int nic_self_perform(nic_peer_t *peer, const struct angara_desc *desc, const voi
     }
     pthread_rwlock_rdlock(&pe->dom->lock);
     switch (desc->op) {
-    case ANGARA_OP_PUT:
+    case ANG_OP_PUT:
         done = put(pe, desc, NULL);
         break;
-    case ANGARA_OP_PUT_INLINE:
+    case ANG_OP_PUT_INLINE:
         done = put(pe, desc, desc->length != 0 ? data : "");
         break;
-    case ANGARA_OP_GET:
+    case ANG_OP_GET:
         done = get(pe, desc);
         break;
-    case ANGARA_OP_ATOMIC:
+    case ANG_OP_ATOMIC:
         done = atomic(pe, desc);
         break;
     default:

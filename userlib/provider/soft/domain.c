@@ -472,7 +472,6 @@ angara_status_t soft_mr_check(const soft_domain_seg_t *dom, uint32_t mr_max, uin
                               const soft_mr_entry_t **entry_p)
 {
     const soft_mr_entry_t *entry = &dom->entries[SOFT_KEY_INDEX(key)];
-    uint64_t               size;
 
     if (__builtin_expect(key == 0 || SOFT_KEY_INDEX(key) >= mr_max ||
                              SOFT_KEY_INDEX(key) >= dom->mr_committed ||
@@ -480,8 +479,7 @@ angara_status_t soft_mr_check(const soft_domain_seg_t *dom, uint32_t mr_max, uin
                          0)) {
         return ANGARA_ERR_KEY;
     }
-    size = entry->length;
-    if (__builtin_expect(offset > size || length > size - offset, 0)) {
+    if (__builtin_expect(!ang_in_bounds(offset, length, entry->length), 0)) {
         return ANGARA_ERR_BOUNDS;
     }
     if (__builtin_expect((access & ~entry->access) != 0, 0)) {

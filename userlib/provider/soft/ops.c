@@ -440,79 +440,13 @@ angara_status_t soft_put_flag(angara_peer_h base, uint64_t offset, const void *s
     return ANGARA_OK;
 }
 
-angara_status_t soft_offload_put(angara_peer_h base, angara_mr_h lmr, const void *laddr,
-                                 uint64_t rkey, uint64_t roffset, size_t length)
+angara_status_t soft_post(angara_peer_h peer, ang_desc_t *desc, const void *data)
 {
-    ang_desc_t desc = {
-        .op      = ANG_OP_PUT,
-        .lkey    = lmr->key,
-        .loffset = (uintptr_t)laddr - (uintptr_t)lmr->addr,
-        .rkey    = rkey,
-        .roffset = roffset,
-        .length  = length,
-    };
-
-    return ang_engine_post(&soft_peer(base)->pair, &desc, NULL);
+    return ang_engine_post(&soft_peer(peer)->pair, desc, data);
 }
 
-angara_status_t soft_offload_put_inline(angara_peer_h base, const void *src, uint64_t rkey,
-                                        uint64_t roffset, size_t length)
+angara_status_t soft_post_batch(angara_peer_h peer, ang_desc_t *descs, unsigned count,
+                                unsigned *posted_p)
 {
-    ang_desc_t desc = {.op = ANG_OP_PUT_INLINE, .rkey = rkey, .roffset = roffset, .length = length};
-
-    return ang_engine_post(&soft_peer(base)->pair, &desc, src);
-}
-
-angara_status_t soft_offload_get(angara_peer_h base, angara_mr_h lmr, void *laddr, uint64_t rkey,
-                                 uint64_t roffset, size_t length)
-{
-    ang_desc_t desc = {
-        .op      = ANG_OP_GET,
-        .lkey    = lmr->key,
-        .loffset = (uintptr_t)laddr - (uintptr_t)lmr->addr,
-        .rkey    = rkey,
-        .roffset = roffset,
-        .length  = length,
-    };
-
-    return ang_engine_post(&soft_peer(base)->pair, &desc, NULL);
-}
-
-angara_status_t soft_offload_batch(angara_peer_h base, angara_batch_op_t op,
-                                   const angara_xfer_t *xfers, unsigned count, unsigned *posted_p)
-{
-    ang_desc_t descs[ANGARA_BATCH_MAX];
-
-    for (unsigned i = 0; i < count; ++i) {
-        descs[i] = (ang_desc_t){
-            .op      = op == ANGARA_BATCH_GET ? ANG_OP_GET : ANG_OP_PUT,
-            .lkey    = xfers[i].lmr->key,
-            .loffset = (uintptr_t)xfers[i].laddr - (uintptr_t)xfers[i].lmr->addr,
-            .rkey    = xfers[i].rkey,
-            .roffset = xfers[i].roffset,
-            .length  = xfers[i].length,
-        };
-    }
-    return ang_engine_post_batch(&soft_peer(base)->pair, descs, count, posted_p);
-}
-
-angara_status_t soft_atomic(angara_peer_h base, angara_atomic_op_t op, unsigned width,
-                            uint64_t operand, uint64_t compare, uint64_t rkey, uint64_t roffset,
-                            angara_mr_h lmr, void *result)
-{
-    ang_desc_t desc = {
-        .op      = ANG_OP_ATOMIC,
-        .atomic  = (uint8_t)op,
-        .width   = (uint8_t)width,
-        .rkey    = rkey,
-        .roffset = roffset,
-        .operand = operand,
-        .compare = compare,
-    };
-
-    if (lmr != NULL) {
-        desc.lkey    = lmr->key;
-        desc.loffset = (uintptr_t)result - (uintptr_t)lmr->addr;
-    }
-    return ang_engine_post(&soft_peer(base)->pair, &desc, NULL);
+    return ang_engine_post_batch(&soft_peer(peer)->pair, descs, count, posted_p);
 }

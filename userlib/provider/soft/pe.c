@@ -78,24 +78,18 @@ static uint32_t next_index(pid_t pid)
 
 static angara_status_t make_address(soft_pe_t *pe)
 {
-    angara_address_t *address = &pe->base.address;
+    angara_address_t *address    = &pe->base.address;
+    uint32_t          generation = 0;
     soft_process_t    self;
     angara_status_t   status = soft_process_self(&self);
 
+    while (status == ANGARA_OK && generation == 0) {
+        status = soft_random(&generation, sizeof(generation));
+    }
     if (status != ANGARA_OK) {
         return status;
     }
-    address->magic    = ANGARA_ADDRESS_MAGIC;
-    address->version  = ANGARA_WIRE_VERSION;
-    address->provider = SOFT_PROVIDER_ID;
-    address->node     = (uint32_t)ang_config.node;
-    address->index    = next_index(self.pid);
-    do {
-        status = soft_random(&address->generation, sizeof(address->generation));
-        if (status != ANGARA_OK) {
-            return status;
-        }
-    } while (address->generation == 0);
+    ang_address_init(&pe->base, SOFT_PROVIDER_ID, next_index(self.pid), generation);
     address->loc[0] = (uint64_t)pe->segment.fd << 32 | (uint32_t)self.pid;
     address->loc[1] = self.start_time;
     address->loc[2] = self.pid_ns;
@@ -329,39 +323,36 @@ static void soft_pe_settle(angara_pe_h pe)
 /* ---- the provider ---------------------------------------------------------------------------- */
 
 const ang_provider_ops_t ang_soft_provider = {
-    .name               = "soft",
-    .match              = soft_match,
-    .open               = soft_domain_open,
-    .close              = soft_domain_close,
-    .mr_register        = soft_mr_register,
-    .mr_deregister      = soft_mr_deregister,
-    .mr_collect         = soft_mr_collect,
-    .mem_alloc          = soft_mem_alloc,
-    .mem_free           = soft_mem_free,
-    .pe_create          = soft_pe_create,
-    .pe_destroy         = soft_pe_destroy,
-    .pe_window_commit   = soft_pe_window_commit,
-    .pe_progress        = soft_pe_progress,
-    .pe_event_poll      = soft_event_poll,
-    .pe_event_fd        = soft_event_fd,
-    .pe_event_arm       = soft_event_arm,
-    .pe_event_disarm    = soft_event_disarm,
-    .pe_counters        = soft_pe_counters,
-    .is_reachable       = soft_is_reachable,
-    .peer_connect       = soft_peer_connect,
-    .peer_disconnect    = soft_peer_disconnect,
-    .peer_status        = soft_peer_status,
-    .peer_reset         = soft_peer_reset,
-    .put                = soft_put,
-    .put_flag           = soft_put_flag,
-    .offload_put        = soft_offload_put,
-    .offload_put_inline = soft_offload_put_inline,
-    .offload_get        = soft_offload_get,
-    .offload_batch      = soft_offload_batch,
-    .atomic             = soft_atomic,
-    .notify             = soft_notify,
-    .wake               = soft_wake,
-    .marker             = soft_marker,
-    .marker_self        = soft_marker_self,
-    .pe_settle          = soft_pe_settle,
+    .name             = "soft",
+    .match            = soft_match,
+    .open             = soft_domain_open,
+    .close            = soft_domain_close,
+    .mr_register      = soft_mr_register,
+    .mr_deregister    = soft_mr_deregister,
+    .mr_collect       = soft_mr_collect,
+    .mem_alloc        = soft_mem_alloc,
+    .mem_free         = soft_mem_free,
+    .pe_create        = soft_pe_create,
+    .pe_destroy       = soft_pe_destroy,
+    .pe_window_commit = soft_pe_window_commit,
+    .pe_progress      = soft_pe_progress,
+    .pe_event_poll    = soft_event_poll,
+    .pe_event_fd      = soft_event_fd,
+    .pe_event_arm     = soft_event_arm,
+    .pe_event_disarm  = soft_event_disarm,
+    .pe_counters      = soft_pe_counters,
+    .is_reachable     = soft_is_reachable,
+    .peer_connect     = soft_peer_connect,
+    .peer_disconnect  = soft_peer_disconnect,
+    .peer_status      = soft_peer_status,
+    .peer_reset       = soft_peer_reset,
+    .put              = soft_put,
+    .put_flag         = soft_put_flag,
+    .post             = soft_post,
+    .post_batch       = soft_post_batch,
+    .notify           = soft_notify,
+    .wake             = soft_wake,
+    .marker           = soft_marker,
+    .marker_self      = soft_marker_self,
+    .pe_settle        = soft_pe_settle,
 };

@@ -146,16 +146,6 @@ static void bind_fast_path(soft_pe_t *pe, soft_peer_t *peer)
     fast->fence       = (pe->seg->flags | peer->remote.seg->flags) & SOFT_PE_NEEDS_FENCE;
 }
 
-/* The window isn't mapped in the child: leave inline puts the call, which says so. */
-static void peer_in_child(ang_fork_t *node)
-{
-    static const uint32_t    awake;
-    struct angara_peer_fast *fast = &ANG_FORK_OBJECT(soft_peer_t, node)->base.fast;
-
-    fast->window = NULL;
-    fast->armed  = &awake;
-}
-
 angara_status_t soft_peer_connect(angara_pe_h base, const angara_address_t *address,
                                   angara_peer_h *peer_p)
 {
@@ -183,7 +173,6 @@ angara_status_t soft_peer_connect(angara_pe_h base, const angara_address_t *addr
     peer->is_self = ang_address_is_own(base, address);
     peer->cma     = probe_cma(peer);
     bind_fast_path(pe, peer);
-    ang_fork_add(&peer->fork, peer_in_child);
     ang_engine_pair_add(&pe->engine, &peer->pair);
     ang_peer_link(&peer->base);
     *peer_p = &peer->base;
@@ -241,7 +230,6 @@ void soft_peer_destroy(soft_peer_t *peer)
         epoll_ctl(pe->epoll_fd, EPOLL_CTL_DEL, peer->remote.pidfd, NULL);
     }
     soft_events_forget(pe, peer);
-    ang_fork_remove(&peer->fork);
     soft_remote_close(&peer->remote);
     free(peer);
 }

@@ -422,7 +422,6 @@ typedef struct soft_pe {
 
 struct soft_peer {
     struct angara_peer base;
-    ang_fork_t         fork;
     ang_pair_t         pair;
     soft_remote_t      remote;
     int                is_self;      /* the PE itself */
@@ -518,16 +517,8 @@ void soft_helper_quiesce(const soft_domain_t *dom);
 angara_status_t soft_put(angara_peer_h peer, uint64_t offset, const void *src, size_t length);
 angara_status_t soft_put_flag(angara_peer_h peer, uint64_t offset, const void *src, size_t length,
                               uint64_t flag_offset, uint64_t flag);
-angara_status_t soft_offload_put(angara_peer_h peer, angara_mr_h lmr, const void *laddr,
-                                 uint64_t rkey, uint64_t roffset, size_t length);
-angara_status_t soft_offload_put_inline(angara_peer_h peer, const void *src, uint64_t rkey,
-                                        uint64_t roffset, size_t length);
-angara_status_t soft_offload_get(angara_peer_h peer, angara_mr_h lmr, void *laddr, uint64_t rkey,
-                                 uint64_t roffset, size_t length);
-angara_status_t soft_offload_batch(angara_peer_h peer, angara_batch_op_t op,
-                                   const angara_xfer_t *xfers, unsigned count, unsigned *posted_p);
-angara_status_t soft_atomic(angara_peer_h peer, angara_atomic_op_t op, unsigned width,
-                            uint64_t operand, uint64_t compare, uint64_t rkey, uint64_t roffset,
-                            angara_mr_h lmr, void *result);
+angara_status_t soft_post(angara_peer_h peer, ang_desc_t *desc, const void *data);
+angara_status_t soft_post_batch(angara_peer_h peer, ang_desc_t *descs, unsigned count,
+                                unsigned *posted_p);
 
 #endif
