@@ -99,7 +99,7 @@ static void wake_server(soft_peer_t *peer)
 
     __atomic_thread_fence(__ATOMIC_SEQ_CST); /* the request, then the look at the sleepers */
     peer->agent_poke = __atomic_load_n(&remote->seg->helper_asleep, __ATOMIC_RELAXED) &&
-                       !soft_remote_poke(remote, remote->seg->helper_fd, &remote->helper_fd);
+                       !soft_remote_poke(remote, remote->seg->helper_fd);
     soft_wake(&peer->base);
 }
 

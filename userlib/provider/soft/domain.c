@@ -56,6 +56,16 @@ static void domain_in_child(ang_fork_t *node)
     soft_segment_forget(&ANG_FORK_OBJECT(soft_domain_t, node)->seg);
 }
 
+/* splitmix64 over a secret seed from the kernel: 40 bits nobody guesses by accident. */
+static uint64_t next_random(soft_domain_t *dom)
+{
+    uint64_t value = dom->random += 0x9e3779b97f4a7c15ull;
+
+    value = (value ^ value >> 30) * 0xbf58476d1ce4e5b9ull;
+    value = (value ^ value >> 27) * 0x94d049bb133111ebull;
+    return value ^ value >> 31;
+}
+
 /* The memory stays shared with the child, as MAP_SHARED is. */
 static void mr_in_child(ang_fork_t *node)
 {
@@ -117,6 +127,7 @@ angara_status_t soft_domain_open(const char *device, angara_domain_h *dom_p)
     dom->shared->layout = SOFT_LAYOUT;
     dom->shared->mr_max = dom->mr_max;
     dom->shared->size   = size;
+    dom->shared->id     = next_random(dom);
     dom->shared->magic  = SOFT_MAGIC_DOMAIN;
     ang_fork_add(&dom->fork, domain_in_child);
     *dom_p = &dom->base;
@@ -148,16 +159,6 @@ angara_status_t soft_domain_close(angara_domain_h base)
 }
 
 /* ---- keys ------------------------------------------------------------------------------------ */
-
-/* splitmix64 over a secret seed from the kernel: 40 bits nobody guesses by accident. */
-static uint64_t next_random(soft_domain_t *dom)
-{
-    uint64_t value = dom->random += 0x9e3779b97f4a7c15ull;
-
-    value = (value ^ value >> 30) * 0xbf58476d1ce4e5b9ull;
-    value = (value ^ value >> 27) * 0x94d049bb133111ebull;
-    return value ^ value >> 31;
-}
 
 static uint64_t make_key(soft_domain_t *dom, uint32_t index)
 {

@@ -166,7 +166,7 @@ void soft_wake(angara_peer_h base)
 
     if (!peer->down && __atomic_load_n(&peer->remote.seg->armed, __ATOMIC_RELAXED) &&
         __atomic_exchange_n(&peer->remote.seg->armed, 0, __ATOMIC_SEQ_CST)) {
-        if (soft_remote_poke(&peer->remote, peer->remote.seg->wake_fd, &peer->remote.wake_fd)) {
+        if (soft_remote_poke(&peer->remote, peer->remote.seg->wake_fd)) {
             soft_pe(base->pe)->counters.wakes++;
         } else { /* no descriptors left, say: the next one to come by tries again */
             __atomic_store_n(&peer->remote.seg->armed, 1, __ATOMIC_SEQ_CST);

@@ -72,7 +72,7 @@ static angara_status_t client_get(const angara_address_t *address, soft_remote_t
     if (client == NULL) {
         return ANGARA_ERR_NO_MEMORY;
     }
-    status = soft_remote_open(address, &client->remote);
+    status = soft_remote_open(address, NULL, &client->remote);
     if (status != ANGARA_OK) {
         free(client);
         return status;
@@ -290,8 +290,9 @@ static void serve_one(soft_pe_t *pe, const soft_request_t *request)
                      __ATOMIC_RELEASE);
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
     if (__atomic_exchange_n(&remote->seg->armed, 0, __ATOMIC_SEQ_CST) &&
-        !soft_remote_poke(remote, remote->seg->wake_fd, &remote->wake_fd)) {
-        ang_warn("pid %d sleeps and can't be woken now: %s", (int)remote->pid, strerror(errno));
+        !soft_remote_poke(remote, remote->seg->wake_fd)) {
+        ang_warn("pid %d sleeps and can't be woken now: %s", (int)remote->process->pid,
+                 strerror(errno));
         __atomic_store_n(&remote->seg->armed, 1, __ATOMIC_SEQ_CST);
     }
 }

@@ -40,20 +40,43 @@ static angara_status_t backend_local(ang_pair_t *pair, uint64_t key, uint64_t of
     return soft_mr_check(dom->shared, dom->mr_max, key, offset, length, access, &ref->addr, NULL);
 }
 
-/* Must the peer's process do it? Gets, atomics and so on need loopback; private memory needs CMA.
- */
-static int needs_agent(const soft_peer_t *peer, const soft_mr_entry_t *entry, unsigned access)
+/* Can its memory be mapped here? Gets, atomics and so on need loopback. */
+static int can_map(const soft_mr_entry_t *entry, unsigned access)
 {
-    if (peer->remote.same_process && (peer->is_self || ang_config.loopback)) {
-        return 0;
+    return entry->fd >= 0 && (ang_config.loopback || access == ANGARA_ACCESS_REMOTE_WRITE);
+}
+
+/* Must the peer's process do it, if the memory isn't mapped? What isn't a put needs loopback. */
+static int needs_agent(const soft_peer_t *peer, unsigned access)
+{
+    return (!ang_config.loopback && access != ANGARA_ACCESS_REMOTE_WRITE) ||
+           access == ANGARA_ACCESS_REMOTE_ATOMIC || !peer->cma;
+}
+
+/* Is it memory of this process, and may it be touched as such? */
+static int is_own(const soft_peer_t *peer, unsigned access)
+{
+    return peer->remote.same_process &&
+           (peer->is_self || ang_config.loopback || access == ANGARA_ACCESS_REMOTE_WRITE);
+}
+
+/*
+ * Where a region of memory that peers can map lies here. NULL with ANGARA_OK: it can't be mapped
+ * now, and is accessed as private memory is.
+ */
+static char *map_shared(soft_peer_t *peer, uint64_t key, const soft_mr_entry_t *entry,
+                        angara_status_t *status)
+{
+    soft_maps_t *maps = &soft_pe(peer->base.pe)->maps;
+    char        *base = soft_maps_find(maps, peer->remote.domain, key);
+
+    if (__builtin_expect(base == NULL, 0)) {
+        *status = soft_maps_add(maps, peer->remote.domain, key, entry, &base);
+        if (*status == ANGARA_ERR_NO_RESOURCE) {
+            *status = ANGARA_OK;
+        }
     }
-    if (!ang_config.loopback && access != ANGARA_ACCESS_REMOTE_WRITE) {
-        return 1;
-    }
-    if (entry->fd >= 0) {
-        return 0;
-    }
-    return access == ANGARA_ACCESS_REMOTE_ATOMIC || !peer->cma;
+    return base;
 }
 
 static angara_status_t backend_remote(ang_pair_t *pair, uint64_t key, uint64_t offset,
@@ -77,19 +100,17 @@ static angara_status_t backend_remote(ang_pair_t *pair, uint64_t key, uint64_t o
     }
     ref->key    = key;
     ref->offset = offset;
-    if (__builtin_expect(needs_agent(peer, entry, access), 0)) {
+    if (is_own(peer, access)) {
+        ref->kind = ANG_REF_HOST;
+    } else if (can_map(entry, access) && (base = map_shared(peer, key, entry, &status)) != NULL) {
+        ref->kind = ANG_REF_HOST;
+        ref->addr = (uintptr_t)base + offset;
+    } else if (__builtin_expect(status != ANGARA_OK, 0)) {
+        goto err;
+    } else if (needs_agent(peer, access)) {
         ref->kind = REF_AGENT;
         ref->addr = 0;
         __atomic_store_n(&remote->hazard->key, 0, __ATOMIC_RELEASE); /* the helper holds its lock */
-    } else if (remote->same_process) {
-        ref->kind = ANG_REF_HOST;
-    } else if (entry->fd >= 0) {
-        status = soft_remote_map(remote, key, entry->fd, entry->offset, entry->length, &base);
-        if (status != ANGARA_OK) {
-            goto err;
-        }
-        ref->kind = ANG_REF_HOST;
-        ref->addr = (uintptr_t)base + offset;
     } else {
         ref->kind = REF_CMA;
     }
@@ -124,7 +145,7 @@ static int batch_ends(ang_pair_t *pair, const ang_desc_t *desc, struct iovec *he
                       is_get ? ANGARA_ACCESS_LOCAL_WRITE : 0, &ref) != ANGARA_OK ||
         soft_mr_check(remote->dom, remote->mr_max, desc->rkey, desc->roffset, desc->length, access,
                       &addr, &entry) != ANGARA_OK ||
-        entry->fd >= 0 || needs_agent(peer, entry, access)) {
+        entry->fd >= 0 || needs_agent(peer, access)) {
         return 0;
     }
     *here  = (struct iovec){(void *)(uintptr_t)ref.addr, desc->length};
@@ -140,7 +161,8 @@ static void batch_hold(soft_remote_t *remote, const ang_desc_t *descs, unsigned 
     for (unsigned i = 0; i < count; ++i) {
         __atomic_store_n(&hazard->regions[i], SOFT_KEY_INDEX(descs[i].rkey), __ATOMIC_RELEASE);
     }
-    __atomic_exchange_n(&hazard->key, soft_batch_value(++remote->batches, count), __ATOMIC_SEQ_CST);
+    __atomic_exchange_n(&hazard->key, soft_batch_value(++remote->domain->batches, count),
+                        __ATOMIC_SEQ_CST);
 }
 
 /*
@@ -172,11 +194,13 @@ static unsigned batch_run(ang_pair_t *pair, const ang_desc_t *descs, unsigned co
     if (num > 0 && !soft_remote_reach(remote)) {
         num = 0; /* told by the single operation */
     } else if (alone) {
-        moved = soft_vm_read(remote->task, (uintptr_t)here[0].iov_base,
+        moved = soft_vm_read(soft_remote_process_task(remote->process), (uintptr_t)here[0].iov_base,
                              (uintptr_t)there[0].iov_base, there[0].iov_len);
     } else if (num > 0) {
-        moved = is_get ? process_vm_readv(remote->task, here, num, there, num, 0) :
-                         process_vm_writev(remote->task, here, num, there, num, 0);
+        moved = is_get ? process_vm_readv(soft_remote_process_task(remote->process), here, num,
+                                          there, num, 0) :
+                         process_vm_writev(soft_remote_process_task(remote->process), here, num,
+                                           there, num, 0);
     }
     __atomic_store_n(&remote->hazard->key, 0, __ATOMIC_RELEASE);
     while (done < num && moved >= (ssize_t)there[done].iov_len) {
@@ -242,11 +266,13 @@ static angara_status_t cma_copy(soft_peer_t *peer, uint64_t there, uint64_t here
         if (!soft_remote_reach(&peer->remote)) {
             return ANGARA_ERR_PEER_DEAD;
         }
-        moved = read ? soft_vm_read(peer->remote.task, here + *done, there + *done, size) :
-                       process_vm_writev(peer->remote.task, &local, 1, &remote, 1, 0);
+        moved = read ? soft_vm_read(soft_remote_process_task(peer->remote.process), here + *done,
+                                    there + *done, size) :
+                       process_vm_writev(soft_remote_process_task(peer->remote.process), &local, 1,
+                                         &remote, 1, 0);
         if (moved >= 0) {
             *done += (uint64_t)moved;
-        } else if (errno != ESRCH || !soft_remote_other_task(&peer->remote)) {
+        } else if (errno != ESRCH || !soft_remote_process_other_task(peer->remote.process)) {
             return cma_error(peer);
         }
     }

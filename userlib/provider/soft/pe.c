@@ -115,6 +115,7 @@ static void fill_segment(soft_pe_t *pe, size_t window_size)
     seg->window_size   = window_size;
     seg->events        = pe->num_events;
     seg->domain_fd     = pe->dom->seg.fd;
+    seg->domain_id     = pe->dom->shared->id;
     seg->wake_fd       = pe->wake_pipe[1];
     seg->helper_fd     = soft_helper_wake_fd();
     seg->probe         = (uintptr_t)&soft_probe_word;

@@ -103,10 +103,12 @@ static int probe_cma(soft_peer_t *peer)
         return 0;
     }
     do {
-        moved = process_vm_readv(peer->remote.task, &local, 1, &remote, 1, 0);
-    } while (moved < 0 && errno == ESRCH && soft_remote_other_task(&peer->remote));
+        moved = process_vm_readv(soft_remote_process_task(peer->remote.process), &local, 1, &remote,
+                                 1, 0);
+    } while (moved < 0 && errno == ESRCH && soft_remote_process_other_task(peer->remote.process));
     if (moved != (ssize_t)sizeof(word) || word != SOFT_MAGIC_PE ||
-        process_vm_writev(peer->remote.task, &local, 1, &remote, 1, 0) != (ssize_t)sizeof(word)) {
+        process_vm_writev(soft_remote_process_task(peer->remote.process), &local, 1, &remote, 1,
+                          0) != (ssize_t)sizeof(word)) {
         if (errno != ESRCH) {
             soft_warn_no_cma(peer, errno);
         }
@@ -115,24 +117,38 @@ static int probe_cma(soft_peer_t *peer)
     return 1;
 }
 
-/* Is its pidfd in the epoll set? Without pidfds its death is found by soft_peers_check() alone. */
+/* Can its pidfd be in the epoll set? Without one its death is found by soft_peers_check() alone. */
 static int has_watch(const soft_peer_t *peer)
 {
-    return !peer->remote.same_process && peer->remote.pidfd >= 0;
+    return !peer->remote.same_process && peer->remote.process->pidfd >= 0;
 }
 
+/* The set has the pidfd once, for all peers of the PE that are PEs of that process. */
 static angara_status_t watch(soft_pe_t *pe, soft_peer_t *peer)
 {
-    struct epoll_event event = {.events = EPOLLIN, .data.ptr = peer};
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = peer->remote.process};
 
-    if (!has_watch(peer)) {
-        return ANGARA_OK;
-    }
-    if (epoll_ctl(pe->epoll_fd, EPOLL_CTL_ADD, peer->remote.pidfd, &event) != 0) {
+    if (has_watch(peer) &&
+        epoll_ctl(pe->epoll_fd, EPOLL_CTL_ADD, peer->remote.process->pidfd, &event) != 0 &&
+        errno != EEXIST) {
         ang_error("watching %s failed: %s", peer->base.name, strerror(errno));
         return ANGARA_ERR_LIMIT;
     }
     return ANGARA_OK;
+}
+
+/* The peer leaves: the last one of its process takes the pidfd out of the set. */
+static void unwatch(soft_pe_t *pe, const soft_peer_t *peer)
+{
+    for (const struct angara_peer *other = pe->base.peers; other != NULL; other = other->next) {
+        if (other != &peer->base &&
+            ((const soft_peer_t *)other)->remote.process == peer->remote.process) {
+            return;
+        }
+    }
+    if (has_watch(peer)) {
+        epoll_ctl(pe->epoll_fd, EPOLL_CTL_DEL, peer->remote.process->pidfd, NULL);
+    }
 }
 
 static void bind_fast_path(soft_pe_t *pe, soft_peer_t *peer)
@@ -161,11 +177,11 @@ angara_status_t soft_peer_connect(angara_pe_h base, const angara_address_t *addr
         return ANGARA_ERR_NO_MEMORY;
     }
     peer->agent = -1;
-    status      = soft_remote_open(address, &peer->remote);
+    status      = soft_remote_open(address, pe, &peer->remote);
     if (status != ANGARA_OK) {
         goto err_free;
     }
-    ang_peer_init(&peer->base, base, address, (int)peer->remote.pid);
+    ang_peer_init(&peer->base, base, address, (int)peer->remote.process->pid);
     status = watch(pe, peer);
     if (status != ANGARA_OK) {
         goto err_remote;
@@ -226,8 +242,8 @@ void soft_peer_destroy(soft_peer_t *peer)
     drop_operations(pe, peer, ANGARA_ERR_PEER_DEAD);
     ang_engine_pair_remove(&peer->pair);
     ang_peer_unlink(&peer->base);
-    if (has_watch(peer) && !peer->down) {
-        epoll_ctl(pe->epoll_fd, EPOLL_CTL_DEL, peer->remote.pidfd, NULL);
+    if (!peer->down) {
+        unwatch(pe, peer);
     }
     soft_events_forget(pe, peer);
     soft_remote_close(&peer->remote);
@@ -270,9 +286,7 @@ static void peer_down(soft_pe_t *pe, soft_peer_t *peer, int exited)
 {
     int closed = peer->remote.seg->generation != peer->remote.address.generation;
 
-    if (has_watch(peer)) {
-        epoll_ctl(pe->epoll_fd, EPOLL_CTL_DEL, peer->remote.pidfd, NULL);
-    }
+    unwatch(pe, peer);
     peer->down             = 1;
     peer->base.fast.window = NULL; /* what is inline becomes a call, which says so */
     ang_info("%s %s%s", peer->base.name, exited ? "exited" : "closed its PE",
@@ -283,6 +297,22 @@ static void peer_down(soft_pe_t *pe, soft_peer_t *peer, int exited)
     soft_event_raise(pe, ANGARA_EVENT_PEER_DOWN, closed ? ANGARA_OK : ANGARA_ERR_PEER_DEAD, peer,
                      0);
     ang_engine_unlock(&pe->engine);
+}
+
+/* All its PEs went with it. */
+static unsigned process_down(soft_pe_t *pe, const soft_remote_process_t *process)
+{
+    unsigned count = 0;
+
+    for (angara_peer_h base = pe->base.peers; base != NULL; base = base->next) {
+        soft_peer_t *peer = soft_peer(base);
+
+        if (!peer->down && peer->remote.process == process) {
+            peer_down(pe, peer, 1);
+            count++;
+        }
+    }
+    return count;
 }
 
 /* Looking for an exec costs system calls: so many peers at a time. */
@@ -298,8 +328,7 @@ unsigned soft_peers_check(soft_pe_t *pe)
 
     for (int i = 0; i < found; ++i) {
         if (events[i].data.ptr != NULL) {
-            peer_down(pe, events[i].data.ptr, 1);
-            count++;
+            count += process_down(pe, events[i].data.ptr);
         }
     }
     for (angara_peer_h base = pe->base.peers; base != NULL; base = base->next) {
@@ -314,11 +343,13 @@ unsigned soft_peers_check(soft_pe_t *pe)
             peer_down(pe, peer, 1);
             count++;
         }
-        ang_engine_lock(&pe->engine);
-        soft_remote_trim(&peer->remote);
-        soft_remote_check_task(&peer->remote);
-        ang_engine_unlock(&pe->engine);
+        if (!peer->down) {
+            soft_remote_process_check_task(peer->remote.process);
+        }
     }
+    ang_engine_lock(&pe->engine);
+    soft_maps_trim(&pe->maps);
+    ang_engine_unlock(&pe->engine);
     pe->npeers = index;
     pe->checks++;
     return count;

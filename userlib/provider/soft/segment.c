@@ -20,31 +20,39 @@
 #define COMMIT_CHECK ((size_t)16 << 20) /* bytes from which on free memory is looked at first */
 #define SOFT_SEALS   (F_SEAL_SHRINK | F_SEAL_GROW)
 
-static angara_status_t from_errno(const char *what, const char *name, size_t size)
+static angara_status_t from_errno_at(ang_log_level_t level, const char *what, const char *name,
+                                     size_t size)
 {
     int error = errno;
 
     switch (error) {
     case EMFILE:
     case ENFILE:
-        ang_error("%s of %s failed: too many open files. Raise the limit with ulimit -n", what,
-                  name);
+        ang_log(level, "%s of %s failed: too many open files. Raise the limit with ulimit -n", what,
+                name);
         return ANGARA_ERR_LIMIT;
     case ENOMEM:
     case ENOSPC:
-        ang_error("%s of %s, %zu bytes, failed: %s. Free memory, or raise the limit of this job's "
-                  "cgroup or ulimit -v",
-                  what, name, size, strerror(error));
+        ang_log(level,
+                "%s of %s, %zu bytes, failed: %s. Free memory, or raise the limit of this job's "
+                "cgroup or ulimit -v",
+                what, name, size, strerror(error));
         return ANGARA_ERR_NO_MEMORY;
     case EFBIG:
-        ang_error("%s of %s, %zu bytes, failed: larger than the file size limit. Raise it with "
-                  "ulimit -f unlimited",
-                  what, name, size);
+        ang_log(level,
+                "%s of %s, %zu bytes, failed: larger than the file size limit. Raise it with "
+                "ulimit -f unlimited",
+                what, name, size);
         return ANGARA_ERR_LIMIT;
     default:
-        ang_error("%s of %s failed: %s", what, name, strerror(error));
+        ang_log(level, "%s of %s failed: %s", what, name, strerror(error));
         return ANGARA_ERR_SYSTEM;
     }
+}
+
+static angara_status_t from_errno(const char *what, const char *name, size_t size)
+{
+    return from_errno_at(ANG_LOG_ERROR, what, name, size);
 }
 
 /* Growing a file past RLIMIT_FSIZE would kill the process by SIGXFSZ instead of failing. */
@@ -56,12 +64,12 @@ static int over_file_limit(size_t size)
            size > limit.rlim_cur;
 }
 
-static angara_status_t map(const char *name, soft_segment_t *seg, int fd)
+static angara_status_t map(const char *name, soft_segment_t *seg, int fd, ang_log_level_t level)
 {
     void *base = mmap(NULL, seg->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
 
     if (base == MAP_FAILED) {
-        return from_errno("mapping", name, seg->size);
+        return from_errno_at(level, "mapping", name, seg->size);
     }
     /* A forked child must not write into the parent's rings; its own objects are new ones. */
     madvise(base, seg->size, MADV_DONTFORK);
@@ -90,7 +98,7 @@ angara_status_t soft_segment_create(const char *name, size_t size, soft_segment_
         status = from_errno("sealing", name, size);
         goto err;
     }
-    status = map(name, &new_seg, new_seg.fd);
+    status = map(name, &new_seg, new_seg.fd, ANG_LOG_ERROR);
     if (status != ANGARA_OK) {
         goto err;
     }
@@ -166,7 +174,8 @@ int soft_open_of(pid_t pid, int fd, mode_t type, int flags, struct stat *info)
     return opened;
 }
 
-angara_status_t soft_segment_open(pid_t pid, int fd, size_t min_size, soft_segment_t *seg)
+angara_status_t soft_segment_open(pid_t pid, int fd, size_t min_size, ang_log_level_t level,
+                                  soft_segment_t *seg)
 {
     soft_segment_t  new_seg = {NULL, 0, -1, 0, 0};
     char            path[64];
@@ -181,13 +190,14 @@ angara_status_t soft_segment_open(pid_t pid, int fd, size_t min_size, soft_segme
             return ANGARA_ERR_PEER_DEAD;
         }
         if (errno == EACCES || errno == EPERM) {
-            ang_error(
+            ang_log(
+                level,
                 "no permission to share memory with pid %d: both processes must run as the same "
                 "user and be dumpable",
                 (int)pid);
             return ANGARA_ERR_UNREACHABLE;
         }
-        return from_errno("opening", path, 0);
+        return from_errno_at(level, "opening", path, 0);
     }
     if (!sealed(opened) || (uint64_t)info.st_size < min_size) {
         status = ANGARA_ERR_UNREACHABLE; /* some other file: not a segment of ours */
@@ -195,7 +205,7 @@ angara_status_t soft_segment_open(pid_t pid, int fd, size_t min_size, soft_segme
         new_seg.size   = (size_t)info.st_size;
         new_seg.device = info.st_dev;
         new_seg.inode  = info.st_ino;
-        status         = map(path, &new_seg, opened);
+        status         = map(path, &new_seg, opened, level);
     }
     close(opened);
     if (status == ANGARA_OK) {

@@ -15,6 +15,7 @@
 #include "provider/provider.h"
 #include "record_ring.h"
 #include "src/fork.h"
+#include "src/log.h"
 
 #include <pthread.h>
 #include <sys/stat.h>
@@ -30,7 +31,7 @@
 #define SOFT_AGENTS        16    /* service operations of a PE under way at once */
 #define SOFT_STAGING       65536 /* bytes of one's staging memory */
 #define SOFT_MARKER_SLOTS  4096
-#define SOFT_HAZARDS       4096 /* pairs that may access a domain */
+#define SOFT_HAZARDS       4096 /* PEs that may access a domain */
 #define SOFT_RING_LIMIT    1024 /* queued ring operations of a PE */
 #define SOFT_CHAOS_LIMIT   4096
 #define SOFT_INLINE_MAX    4096
@@ -60,7 +61,7 @@ typedef struct {
 } soft_mr_entry_t;
 
 /*
- * One pair's "I am accessing region `key`": written by the pair, read by deregistration. A value
+ * One PE's "I am accessing region `key`": written by the PE, read by deregistration. A value
  * from 1 to SOFT_HAZARD_BATCH_MAX, which no key has, is a batch: soft_batch_count() regions, whose
  * entries in the table `regions` gives, may be accessed until the value changes. See domain.c.
  */
@@ -97,7 +98,8 @@ typedef struct {
     uint64_t        size;
     uint32_t        hazards_used; /* high-water mark, only grows */
     uint32_t        mr_committed; /* entries that have memory, only grows */
-    uint32_t        pad[8];
+    uint64_t        id;           /* random: which of its process's domains it is */
+    uint32_t        pad[6];
     soft_hazard_t   hazards[SOFT_HAZARDS];
     soft_mr_entry_t entries[];
 } soft_domain_seg_t;
@@ -139,7 +141,9 @@ typedef struct {
     int32_t  domain_fd;
     int32_t  wake_fd;   /* write end of the pipe that wakes the PE's sleeper */
     int32_t  helper_fd; /* write end of the pipe that wakes the process's helper thread */
-    uint32_t pad0[13];
+    uint32_t pad0;
+    uint64_t domain_id;
+    uint32_t pad1[10];
     char     version[16]; /* of the owner's library, for messages */
 
     uint32_t armed __attribute__((aligned(SOFT_LINE))); /* the owner sleeps on its event fd */
@@ -201,8 +205,12 @@ int soft_open_of(pid_t pid, int fd, mode_t type, int flags, struct stat *info);
 angara_status_t soft_segment_create(const char *name, size_t size, soft_segment_t *seg);
 /* Allocate memory for a part, so that touching it can't fail. */
 angara_status_t soft_segment_commit(soft_segment_t *seg, size_t offset, size_t length);
-/* Map file `fd` of process `pid`, which must be a sealed memfd of at least min_size bytes. */
-angara_status_t soft_segment_open(pid_t pid, int fd, size_t min_size, soft_segment_t *seg);
+/*
+ * Map file `fd` of process `pid`, which must be a sealed memfd of at least min_size bytes. `level`:
+ * how loud to say why not.
+ */
+angara_status_t soft_segment_open(pid_t pid, int fd, size_t min_size, ang_log_level_t level,
+                                  soft_segment_t *seg);
 /* Is descriptor `fd` of the process still the file that was mapped? 1 if it can't be looked at. */
 int  soft_segment_is(pid_t pid, int fd, const soft_segment_t *seg);
 void soft_segment_close(soft_segment_t *seg);
@@ -276,44 +284,73 @@ int soft_wait_turn(soft_wait_t *wait, pid_t pid, const char *what);
 /* Has it come so far that looking whether the process lives costs little against it? */
 int soft_wait_is_long(const soft_wait_t *wait);
 
+/* ---- remote_process.c: another process, shared by all pairs with PEs of it ------------------- */
+
+#define SOFT_PIPES 16 /* of a process that are kept open for waking it */
+
+typedef struct {
+    int      there;      /* its number in the other process */
+    int      here;       /* -1: none */
+    uint32_t generation; /* of the PE that named it */
+} soft_pipe_t;
+
+typedef struct soft_remote_process {
+    ang_fork_t                  fork;
+    struct soft_remote_process *next;
+    unsigned                    refs;
+    pid_t                       pid;
+    uint64_t                    start_time;
+    pid_t                       task;  /* see soft_remote_process_task() */
+    int                         pidfd; /* -1: a kernel or a profile without them */
+    soft_pipe_t                 pipes[SOFT_PIPES];
+    unsigned                    next_pipe; /* whose place the next one takes */
+} soft_remote_process_t;
+
+/* The process of that number and start time; ANGARA_ERR_PEER_DEAD if it isn't that one. */
+angara_status_t soft_remote_process_get(pid_t pid, uint64_t start_time,
+                                        soft_remote_process_t **process_p);
+void            soft_remote_process_put(soft_remote_process_t *process);
+/* Gone, as far as the kernel says right now. */
+int soft_remote_process_dead(const soft_remote_process_t *process);
+/* Choose another thread if the one that names it has ended: the number may be given away. */
+void soft_remote_process_check_task(soft_remote_process_t *process);
+/* The thread that named it to process_vm_* has ended. Is there another? Else errno is ESRCH. */
+int soft_remote_process_other_task(soft_remote_process_t *process);
+
+/* The thread that process_vm_* names it by. */
+static inline pid_t soft_remote_process_task(const soft_remote_process_t *process)
+{
+    return __atomic_load_n(&process->task, __ATOMIC_RELAXED);
+}
+
+struct soft_pe;
+typedef struct soft_remote_domain soft_remote_domain_t;
+
 /* ---- remote.c: another process's PE as this one maps it -------------------------------------- */
 
-#define SOFT_MAPS 64 /* cached mappings of shared regions per remote */
-
 typedef struct {
-    uint64_t       key; /* 0: none */
-    soft_segment_t seg;
-    char          *base; /* of the region */
-} soft_map_t;
-
-typedef struct {
-    ang_fork_t         fork;
-    angara_address_t   address;
-    pid_t              pid;
-    pid_t              task; /* thread that process_vm_* names it by */
-    int                pidfd;
-    int                same_process;
-    uint64_t           next_check_ns; /* of soft_remote_reach() */
-    soft_segment_t     pe_map;
-    soft_segment_t     dom_map;
-    soft_pe_seg_t     *seg;
-    soft_domain_seg_t *dom;
-    uint32_t           mr_max;
-    uint32_t           events; /* checked copies of the peer's sizes */
-    uint64_t           window_size;
-    soft_layout_t      layout;
-    soft_hazard_t     *hazard;
-    uint32_t           batches;   /* so far */
-    int                wake_fd;   /* opened on first use, else -1 */
-    int                helper_fd; /* opened on first use, else -1 */
-    soft_map_t         maps[SOFT_MAPS];
+    angara_address_t       address;
+    soft_remote_process_t *process; /* NULL once detached */
+    int                    same_process;
+    uint64_t               next_check_ns; /* of soft_remote_reach() */
+    soft_segment_t         pe_map;
+    soft_pe_seg_t         *seg;
+    uint32_t               events; /* checked copies of the peer's sizes */
+    uint64_t               window_size;
+    soft_layout_t          layout;
+    soft_remote_domain_t  *domain; /* NULL: detached, or opened without */
+    soft_domain_seg_t     *dom;    /* copies of the domain's */
+    soft_hazard_t         *hazard;
+    uint32_t               mr_max;
 } soft_remote_t;
 
-angara_status_t soft_remote_open(const angara_address_t *address, soft_remote_t *remote);
+/* `pe`: who is to access its domain, or NULL if nobody is. */
+angara_status_t soft_remote_open(const angara_address_t *address, struct soft_pe *pe,
+                                 soft_remote_t *remote);
 void            soft_remote_close(soft_remote_t *remote);
 /* It is gone: give back all but the PE's mapping, which plain stores may still go to. */
 void soft_remote_detach(soft_remote_t *remote);
-/* Gone, as far as the kernel says right now. */
+/* Gone, as far as the kernel says right now: never of the own process. */
 int soft_remote_dead(const soft_remote_t *remote);
 /* Has it gone over to another program? exec leaves pid and start time, but not descriptors. */
 int soft_remote_replaced(const soft_remote_t *remote);
@@ -322,17 +359,76 @@ int soft_remote_replaced(const soft_remote_t *remote);
  * and looked at every ANGARA_PEER_CHECK milliseconds. @return 0 with errno ESRCH if not.
  */
 int soft_remote_reach(soft_remote_t *remote);
-/* Choose another thread if the one that names it has ended: the number may be given away. */
-void soft_remote_check_task(soft_remote_t *remote);
-/* The thread that named it to process_vm_* has ended. Is there another? Else errno is ESRCH. */
-int soft_remote_other_task(soft_remote_t *remote);
-/* Write a byte to the pipe behind `fd` of the remote process, opened into *cache. @return done? */
-int soft_remote_poke(soft_remote_t *remote, int fd, int *cache);
-/* Pointer to a shared region of the remote's, mapped on first use. The caller holds the hazard. */
-angara_status_t soft_remote_map(soft_remote_t *remote, uint64_t key, int fd, uint64_t offset,
-                                uint64_t length, char **base_p);
-/* Drop mappings of regions that are gone. */
-void soft_remote_trim(soft_remote_t *remote);
+/* Write a byte to the pipe behind `fd` of the remote process. @return done? */
+int soft_remote_poke(soft_remote_t *remote, int fd);
+/* ---- remote_domain.c: another process's domain, and the regions in it that a PE has mapped ----
+ */
+
+struct soft_remote_domain {
+    soft_remote_domain_t  *next; /* of those that the PE accesses */
+    unsigned               refs; /* its pairs with PEs of the domain */
+    struct soft_pe        *pe;
+    soft_remote_process_t *process; /* held by the pairs */
+    soft_segment_t         map;
+    soft_domain_seg_t     *seg;
+    uint32_t               mr_max; /* checked copy */
+    soft_hazard_t         *hazard;
+    uint32_t               batches; /* so far */
+};
+
+angara_status_t soft_remote_domain_get(struct soft_pe *pe, const soft_remote_t *remote,
+                                       soft_remote_domain_t **domain_p);
+void            soft_remote_domain_put(soft_remote_domain_t *domain);
+
+#define SOFT_MAPS        1024 /* mappings of peers' regions that a PE keeps */
+#define SOFT_MAP_BUCKETS 1024
+
+typedef struct soft_map {
+    uint64_t              key;
+    soft_remote_domain_t *domain;
+    char                 *base; /* of the region */
+    struct soft_map      *next; /* of its bucket */
+    int                   used; /* since the last look for one to give up */
+    soft_segment_t        seg;
+} soft_map_t;
+
+/* A hash by key and domain. */
+typedef struct {
+    soft_map_t *buckets[SOFT_MAP_BUCKETS];
+    soft_map_t *places[SOFT_MAPS];
+    unsigned    count;
+    unsigned    hand;     /* where the next look for one to give up begins */
+    uint64_t    retry_ns; /* no other is made before that */
+    int         refused;  /* once: told */
+} soft_maps_t;
+
+static inline soft_map_t **soft_maps_bucket(soft_maps_t *maps, uint64_t key)
+{
+    return &maps->buckets[(key >> SOFT_KEY_INDEX_BITS) % SOFT_MAP_BUCKETS];
+}
+
+/* Where the region lies here; NULL if it isn't mapped. */
+static inline char *soft_maps_find(soft_maps_t *maps, const soft_remote_domain_t *domain,
+                                   uint64_t key)
+{
+    for (soft_map_t *map = *soft_maps_bucket(maps, key); map != NULL; map = map->next) {
+        if (__builtin_expect(map->key == key && map->domain == domain, 1)) {
+            map->used = 1;
+            return map->base;
+        }
+    }
+    return NULL;
+}
+
+/*
+ * Map a region whose entry the hazard holds. @return ANGARA_ERR_NO_RESOURCE if that can't be done
+ * now; another error is one of the access.
+ */
+angara_status_t soft_maps_add(soft_maps_t *maps, soft_remote_domain_t *domain, uint64_t key,
+                              const soft_mr_entry_t *entry, char **base_p);
+/* Drop mappings of a domain; those of regions that are gone. */
+void soft_maps_drop(soft_maps_t *maps, const soft_remote_domain_t *domain);
+void soft_maps_trim(soft_maps_t *maps);
 
 /* ---- domain.c -------------------------------------------------------------------------------- */
 
@@ -395,6 +491,9 @@ typedef struct soft_pe {
     soft_segment_t   segment;
     soft_pe_seg_t   *seg;
     soft_layout_t    layout;
+
+    soft_remote_domain_t *domains; /* that its pairs access */
+    soft_maps_t           maps;
 
     soft_record_reader_t notify;  /* consumer of the event ring */
     soft_record_reader_t service; /* consumer of the service ring, under soft_helper_lock */
