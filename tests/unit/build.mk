@@ -13,6 +13,7 @@ UNIT_WRAP_test_failures := malloc calloc realloc free mmap memfd_create ftruncat
 	process_vm_readv process_vm_writev
 
 UNIT_WRAP_test_stopped := ang_log_print
+UNIT_WRAP_test_request := pthread_create
 
 UNIT_NIC_TESTS := test_nic test_nic_device
 

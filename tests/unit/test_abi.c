@@ -66,18 +66,18 @@ static void test_descriptor(void **state)
 static void test_soft_layout(void **state)
 {
     (void)state;
-    assert_int_equal(SOFT_LAYOUT, 3);
+    assert_int_equal(SOFT_LAYOUT, 4);
     assert_int_equal(sizeof(soft_mr_entry_t), 64);
     assert_int_equal(sizeof(soft_hazard_t), 128);
-    assert_int_equal(sizeof(soft_reply_t), 64);
+    assert_int_equal(sizeof(soft_slot_t), 128);
     assert_int_equal(sizeof(soft_record_t), 128);
-    assert_int_equal(sizeof(soft_request_t), SOFT_RECORD_MAX);
+    assert_int_equal(sizeof(soft_request_t), 40);
     assert_int_equal(offsetof(soft_domain_seg_t, hazards) % 64, 0);
     assert_int_equal(offsetof(soft_domain_seg_t, entries) % 64, 0);
     assert_int_equal(offsetof(soft_pe_seg_t, armed) % 64, 0);
-    assert_int_equal(offsetof(soft_pe_seg_t, replies) % 64, 0);
+    assert_int_equal(offsetof(soft_service_t, slots) % 64, 0);
     /* A flag that is polled shares its line with nothing that others write. */
-    assert_true(offsetof(soft_pe_seg_t, helper_asleep) >= offsetof(soft_pe_seg_t, armed) + 64);
+    assert_true(offsetof(soft_pe_seg_t, probe) >= offsetof(soft_pe_seg_t, armed) + 64);
 }
 
 /* A program compiled with other inline code isn't let in. */

@@ -52,6 +52,9 @@ static const ang_var_t ang_vars[] = {
     {"ANGARA_SOFT_CMA", "y", ANG_VAR_BOOL, FIELD(cma), 0, 1, NULL,
      "Use process_vm_readv and process_vm_writev where the kernel permits, y or n. With n the "
      "peer's helper thread moves the data."},
+    {"ANGARA_SOFT_ANSWER", "30000", ANG_VAR_NUMBER, FIELD(soft_answer_ms), 100, 3600000, NULL,
+     "How long a request to a peer's process may stay unanswered, milliseconds, 100 to 3600000: "
+     "then the pair ends with an error. Time in which the peer is stopped doesn't count."},
     {"ANGARA_CHAOS", "0", ANG_VAR_NUMBER, FIELD(chaos), 0, UINT64_MAX, NULL,
      "Seed of chaos mode, 0 for off. For tests: delays, splits and reorders whatever the NIC model "
      "leaves unordered, and scribbles over bytes that are not delivered yet. Slow. On a NIC: the "

@@ -2,174 +2,299 @@
 /*
  * The requester's side of service operations: what an initiator may not do itself (a get without
  * loopback, an atomic on private memory, any access that ptrace rules forbid) becomes a request in
- * the peer's service ring; the peer's helper thread (helper.c) carries it out and answers in this
- * PE's segment. Data travels through a chunk of staging memory there.
+ * a slot of the peer's segment (service.h); the peer's helper thread (helper.c) carries it out and
+ * answers there. Data travels through the slot's staging memory.
  *
  * Invariants
- *   - A pair has at most one request under way; it owns one agent (reply line, staging chunk).
- *   - The state word of a reply line decides who has the request: see soft_reply_t. What is
- *     withdrawn is not carried out, so its agent is free at once.
- *   - An answer counts only with the sequence number of the request.
+ *   - A pair has at most one request under way; it owns the slot until it has taken the answer.
+ *   - Nobody waits for ever: what isn't answered, or finds no slot, while the peer isn't stopped,
+ *     ends with ANGARA_ERR_UNREACHABLE after ANGARA_SOFT_ANSWER. Meanwhile the peer is looked at,
+ *     and woken again, every LOOK_NS.
  */
 #define _GNU_SOURCE
 #include "soft.h"
 
-#include <sched.h>
+#include "src/clock.h"
+#include "src/config.h"
+
 #include <string.h>
 
-static soft_pe_t *peer_pe(soft_peer_t *peer)
+#define LOOK_NS 100000000ull
+
+static soft_service_t *service_of(const soft_peer_t *peer)
 {
-    return soft_pe(peer->base.pe);
+    return (void *)((char *)peer->remote.seg + peer->remote.layout.service);
 }
 
-static soft_reply_t *agent_reply(soft_pe_t *pe, int agent)
+static soft_slot_t *slot_of(const soft_peer_t *peer)
 {
-    return &pe->seg->replies[agent];
+    return &service_of(peer)->slots[peer->agent];
 }
 
-static void *agent_staging(soft_pe_t *pe, int agent)
+static void *staging_of(const soft_peer_t *peer)
 {
-    return (char *)pe->seg + pe->layout.staging + (size_t)agent * SOFT_STAGING;
+    return (char *)peer->remote.seg + peer->remote.layout.staging +
+           (size_t)peer->agent * SOFT_STAGING;
 }
 
-static int answered(soft_pe_t *pe, int agent)
+static uint64_t slot_state(const soft_slot_t *slot)
 {
-    const soft_reply_t *reply    = agent_reply(pe, agent);
-    uint64_t            sequence = pe->agent_awaits[agent];
-
-    return __atomic_load_n(&reply->state, __ATOMIC_ACQUIRE) ==
-               soft_reply_state(sequence, SOFT_DONE) ||
-           __atomic_load_n(&reply->refused, __ATOMIC_ACQUIRE) == sequence;
+    return __atomic_load_n(&slot->state, __ATOMIC_ACQUIRE);
 }
 
-int soft_agent_waits(const soft_peer_t *peer)
+static int slot_change(soft_slot_t *slot, uint64_t *state, uint64_t to)
 {
-    return peer->agent >= 0 && !peer->agent_poke && !answered(soft_pe(peer->base.pe), peer->agent);
+    return __atomic_compare_exchange_n(&slot->state, state, to, 0, __ATOMIC_ACQ_REL,
+                                       __ATOMIC_ACQUIRE);
 }
 
-/* Find a free agent. @return -1 if all are busy. */
-static int agent_take(soft_pe_t *pe)
-{
-    for (int i = 0; i < SOFT_AGENTS; ++i) {
-        uint32_t bit = 1u << i;
+/* ---- slots ----------------------------------------------------------------------------------- */
 
-        if (!(pe->agents_busy & bit)) {
-            pe->agents_busy |= bit;
-            return i;
+/* End what a slot of ours was used for. @return 0 if the server is still at it. */
+static int slot_settle(soft_slot_t *slot)
+{
+    uint64_t state = slot_state(slot);
+
+    for (;;) {
+        switch (soft_state_phase(state)) {
+        case SOFT_IDLE:
+        case SOFT_DONE:
+            return 1;
+        case SOFT_POSTED:
+            if (slot_change(slot, &state, soft_state_to(state, SOFT_IDLE))) {
+                return 1;
+            }
+            break;
+        case SOFT_SERVING:
+            if (slot_change(slot, &state, soft_state_to(state, SOFT_ABANDONED))) {
+                return 0;
+            }
+            break;
+        default:
+            return 0;
         }
     }
-    return -1;
+}
+
+static void slot_free(soft_slot_t *slot)
+{
+    __atomic_store_n(&slot->owner, 0, __ATOMIC_RELEASE);
+}
+
+/* Claim a slot that is free; with `reclaim`, also one that a dead process has left. */
+static int slot_claim(soft_slot_t *slot, int reclaim)
+{
+    uint64_t owner = __atomic_load_n(&slot->owner, __ATOMIC_RELAXED);
+
+    if ((owner != 0 && !(reclaim && !soft_owner_alive(owner))) ||
+        !__atomic_compare_exchange_n(&slot->owner, &owner, soft_owner(), 0, __ATOMIC_ACQ_REL,
+                                     __ATOMIC_RELAXED)) {
+        return 0;
+    }
+    if (!slot_settle(slot)) {
+        slot_free(slot);
+        return 0;
+    }
+    return 1;
+}
+
+static int agent_claim(soft_peer_t *peer, int reclaim)
+{
+    soft_service_t *service = service_of(peer);
+
+    for (unsigned i = 0; i < SOFT_SERVICE_SLOTS; ++i) {
+        unsigned index = (peer->agent_last + i) % SOFT_SERVICE_SLOTS;
+
+        if (slot_claim(&service->slots[index], reclaim)) {
+            peer->agent      = (int)index;
+            peer->agent_last = index;
+            return 1;
+        }
+    }
+    return 0;
 }
 
 static void agent_release(soft_peer_t *peer)
 {
-    peer_pe(peer)->agents_busy &= ~(1u << peer->agent);
-    peer->agent = -1;
+    slot_free(slot_of(peer));
+    peer->agent           = -1;
+    peer->agent_look_ns   = 0;
+    peer->agent_waited_ns = 0;
 }
 
 void soft_agent_withdraw(soft_peer_t *peer)
 {
-    soft_pe_t    *pe = peer_pe(peer);
-    soft_reply_t *reply;
-    uint64_t      posted, serving;
-    unsigned      turns = 0;
+    soft_slot_t *slot;
+    soft_wait_t  wait;
+    uint64_t     state;
 
+    peer->agent_look_ns   = 0;
+    peer->agent_waited_ns = 0;
     if (peer->agent < 0) {
         return;
     }
-    reply   = agent_reply(pe, peer->agent);
-    posted  = soft_reply_state(pe->agent_awaits[peer->agent], SOFT_POSTED);
-    serving = soft_reply_state(pe->agent_awaits[peer->agent], SOFT_SERVING);
-    if (!__atomic_compare_exchange_n(&reply->state, &posted, 0, 0, __ATOMIC_ACQ_REL,
-                                     __ATOMIC_ACQUIRE)) {
-        while (__atomic_load_n(&reply->state, __ATOMIC_ACQUIRE) == serving &&
-               (++turns % 1024 != 0 ||
-                !(soft_remote_dead(&peer->remote) || soft_remote_replaced(&peer->remote)))) {
-            sched_yield();
+    slot  = slot_of(peer);
+    state = slot_state(slot);
+    if (soft_state_phase(state) != SOFT_POSTED ||
+        !slot_change(slot, &state, soft_state_to(state, SOFT_IDLE))) {
+        soft_wait_begin(&wait);
+        while (soft_state_phase(slot_state(slot)) == SOFT_SERVING && peer->remote.process != NULL &&
+               !(soft_wait_is_long(&wait) && soft_remote_dead(&peer->remote)) &&
+               soft_wait_turn(&wait, peer->remote.process->pid, "a request")) {
         }
+        slot_settle(slot);
     }
     agent_release(peer);
 }
 
-/* Wake whoever serves: the helper thread, or its owner, who may be there before the thread is up.
- */
-static void wake_server(soft_peer_t *peer)
-{
-    soft_remote_t *remote = &peer->remote;
+/* ---- waiting --------------------------------------------------------------------------------- */
 
-    __atomic_thread_fence(__ATOMIC_SEQ_CST); /* the request, then the look at the sleepers */
-    peer->agent_poke = __atomic_load_n(&remote->seg->helper_asleep, __ATOMIC_RELAXED) &&
-                       !soft_remote_poke(remote, remote->seg->helper_fd);
-    soft_wake(&peer->base);
+static int answered(const soft_peer_t *peer)
+{
+    uint64_t state = slot_state(slot_of(peer));
+
+    return soft_state_phase(state) == SOFT_DONE && state / SOFT_TURN == peer->agent_turn;
 }
 
-/* Send a request. `src` bytes are staged first. ANGARA_INPROGRESS if there is no room: try again.
- */
-static angara_status_t agent_send(soft_peer_t *peer, soft_request_t *request, const void *src)
+int soft_agent_sleep(const soft_peer_t *peer)
 {
-    soft_pe_t      *pe     = peer_pe(peer);
-    soft_remote_t  *remote = &peer->remote;
-    angara_status_t status;
-    int             agent;
+    soft_slot_t *slot;
+    uint64_t     state;
 
-    if (!pe->staging_ready) {
-        status = soft_segment_commit(&pe->segment, pe->layout.staging,
-                                     (size_t)SOFT_AGENTS * SOFT_STAGING);
-        if (status != ANGARA_OK) {
-            return status;
+    if (peer->agent < 0) {
+        return 0;
+    }
+    slot  = slot_of(peer);
+    state = slot_state(slot);
+    while (soft_state_phase(state) == SOFT_POSTED || soft_state_phase(state) == SOFT_SERVING) {
+        if ((state & SOFT_SLEEPS) || slot_change(slot, &state, state | SOFT_SLEEPS)) {
+            return 1;
         }
-        pe->staging_ready = 1;
     }
-    agent = agent_take(pe);
-    if (agent < 0) {
+    return 0;
+}
+
+void soft_agent_wake(soft_peer_t *peer)
+{
+    soft_service_t *service = service_of(peer);
+
+    __atomic_store_n(&service->work, 1, __ATOMIC_SEQ_CST);
+    __atomic_thread_fence(__ATOMIC_SEQ_CST); /* the request, then the look at the sleepers */
+    if (__atomic_load_n(&service->asleep, __ATOMIC_RELAXED)) {
+        soft_remote_poke(&peer->remote, peer->remote.seg->helper_fd,
+                         peer->remote.seg->helper_inode);
+    }
+    soft_wake(&peer->base); /* the owner may be there before the thread is up */
+}
+
+static int is_gone(const soft_peer_t *peer)
+{
+    return peer->down || peer->remote.seg->generation != peer->remote.address.generation ||
+           soft_remote_dead(&peer->remote) || soft_remote_replaced(&peer->remote);
+}
+
+/*
+ * There is no answer, or no slot. What counts is the time that this process looks on: it may have
+ * been stopped itself. @return ANGARA_INPROGRESS, or why nobody is waited for any longer.
+ */
+static angara_status_t agent_wait(soft_peer_t *peer)
+{
+    uint64_t now = ang_clock_ns(CLOCK_MONOTONIC_COARSE);
+    uint64_t passed;
+
+    if (peer->down) {
+        return ANGARA_ERR_PEER_DEAD;
+    }
+    if (peer->agent_look_ns == 0) {
+        peer->agent_look_ns = now;
+    }
+    passed = now - peer->agent_look_ns;
+    if (passed < LOOK_NS) {
         return ANGARA_INPROGRESS;
     }
-    if (src != NULL && request->length != 0) {
-        memcpy(agent_staging(pe, agent), src, request->length);
+    peer->agent_look_ns = now;
+    if (is_gone(peer)) {
+        return ANGARA_ERR_PEER_DEAD;
     }
-    peer->agent             = agent;
-    peer->agent_length      = request->length;
-    request->from           = pe->base.address;
-    request->agent          = (uint8_t)agent;
-    request->sequence       = ++pe->agent_sequence;
-    pe->agent_awaits[agent] = request->sequence;
-    __atomic_store_n(&agent_reply(pe, agent)->state,
-                     soft_reply_state(request->sequence, SOFT_POSTED), __ATOMIC_RELEASE);
-    status = soft_record_push((void *)((char *)remote->seg + remote->layout.service),
-                              SOFT_SERVICE_RING, request, sizeof(*request), NULL, 0);
-    if (status != ANGARA_OK) {
-        agent_release(peer);
+    if (peer->agent >= 0) {
+        soft_agent_wake(peer);
+    }
+    if (soft_process_stopped(peer->remote.process->pid)) {
         return ANGARA_INPROGRESS;
     }
+    peer->agent_waited_ns += passed < 2 * LOOK_NS ? passed : 2 * LOOK_NS;
+    if (peer->agent_waited_ns < ang_config.soft_answer_ms * 1000000) {
+        return ANGARA_INPROGRESS;
+    }
+    ang_warn("%s hasn't answered a request for %llu ms (ANGARA_SOFT_ANSWER): the pair ends with an "
+             "error. If its helper thread couldn't be started, it has said so",
+             peer->base.name, (unsigned long long)ang_config.soft_answer_ms);
+    return ANGARA_ERR_UNREACHABLE;
+}
+
+/* ---- requests -------------------------------------------------------------------------------- */
+
+/*
+ * Send a request. `src` bytes are staged first, if there is memory for that; else the request is an
+ * empty one, by which there will be. @return ANGARA_INPROGRESS, or why it can't be sent.
+ */
+static angara_status_t agent_send(soft_peer_t *peer, const soft_request_t *request, const void *src)
+{
+    soft_pe_t   *pe = soft_pe(peer->base.pe);
+    soft_slot_t *slot;
+
+    /* Those of dead processes are looked for when the wait is a long one. */
+    if (!agent_claim(peer, 0) && !(peer->agent_waited_ns != 0 && agent_claim(peer, 1))) {
+        return agent_wait(peer);
+    }
+    slot          = slot_of(peer);
+    slot->request = *request;
+    if (src != NULL && !slot->staged) {
+        slot->request.length = 0;
+    }
+    peer->agent_length = slot->request.length;
+    if (src != NULL && peer->agent_length != 0) {
+        memcpy(staging_of(peer), src, peer->agent_length);
+    }
+    slot->wake_fd         = pe->wake_pipe[1];
+    slot->wake_inode      = pe->wake_inode;
+    peer->agent_turn      = slot_state(slot) / SOFT_TURN + 1;
+    peer->agent_look_ns   = 0;
+    peer->agent_waited_ns = 0;
+    __atomic_store_n(&slot->state, peer->agent_turn * SOFT_TURN + SOFT_POSTED, __ATOMIC_RELEASE);
+    __atomic_fetch_or(&service_of(peer)->posted[peer->agent / 64], 1ull << peer->agent % 64,
+                      __ATOMIC_ACQ_REL);
     pe->counters.services++;
-    wake_server(peer);
+    soft_agent_wake(peer);
     return ANGARA_INPROGRESS;
 }
 
-/* The answer to the request under way, if it came. The agent stays ours until agent_release(). */
+/* The answer to the request under way, if it came. The slot stays ours until agent_release(). */
 static angara_status_t agent_receive(soft_peer_t *peer, uint64_t *old)
 {
-    soft_pe_t *pe = peer_pe(peer);
-    int64_t    status;
+    int64_t status;
 
-    if (!answered(pe, peer->agent)) {
-        if (peer->agent_poke) {
-            wake_server(peer);
-        }
-        return peer->down ? ANGARA_ERR_PEER_DEAD : ANGARA_INPROGRESS;
+    if (!answered(peer)) {
+        return agent_wait(peer);
     }
-    if (__atomic_load_n(&agent_reply(pe, peer->agent)->refused, __ATOMIC_RELAXED) ==
-        pe->agent_awaits[peer->agent]) {
-        return ANGARA_ERR_LIMIT;
-    }
-    status = agent_reply(pe, peer->agent)->status;
+    status = slot_of(peer)->status;
     if (old != NULL) {
-        *old = agent_reply(pe, peer->agent)->old;
+        *old = slot_of(peer)->old;
     }
     if (status > ANGARA_OK || status <= ANGARA_ERR_LAST) {
         return ANGARA_ERR_SYSTEM; /* garbage from the peer */
     }
     return (angara_status_t)status;
+}
+
+/* A wait that ended without an answer: what was asked for is taken back. */
+static void agent_end(soft_peer_t *peer)
+{
+    if (answered(peer)) {
+        agent_release(peer);
+    } else {
+        soft_agent_withdraw(peer);
+    }
 }
 
 static soft_request_t chunk_request(ang_op_t op, uint64_t key, uint64_t offset, uint64_t left)
@@ -191,7 +316,7 @@ angara_status_t soft_agent_copy_out(soft_peer_t *peer, uint64_t key, uint64_t of
         if (status == ANGARA_INPROGRESS) {
             return status;
         }
-        agent_release(peer);
+        agent_end(peer);
         if (status != ANGARA_OK) {
             *done -= peer->agent_length;
             return status;
@@ -203,7 +328,7 @@ angara_status_t soft_agent_copy_out(soft_peer_t *peer, uint64_t key, uint64_t of
     request = chunk_request(ANG_OP_PUT, key, offset + *done, end - *done);
     status  = agent_send(peer, &request, (const char *)src + *done);
     if (peer->agent >= 0) {
-        *done += request.length; /* counted when it is staged: that is what takes time here */
+        *done += peer->agent_length; /* counted when it is staged: that is what takes time here */
     }
     return status;
 }
@@ -223,11 +348,10 @@ angara_status_t soft_agent_copy_in(soft_peer_t *peer, uint64_t key, uint64_t off
             return status;
         }
         if (status == ANGARA_OK) {
-            memcpy((char *)dst + *done, agent_staging(peer_pe(peer), peer->agent),
-                   peer->agent_length);
+            memcpy((char *)dst + *done, staging_of(peer), peer->agent_length);
             *done += peer->agent_length;
         }
-        agent_release(peer);
+        agent_end(peer);
         if (status != ANGARA_OK) {
             return status;
         }
@@ -249,7 +373,7 @@ static angara_status_t agent_call(soft_peer_t *peer, soft_request_t *request, ui
     }
     status = agent_receive(peer, old);
     if (status != ANGARA_INPROGRESS) {
-        agent_release(peer);
+        agent_end(peer);
     }
     return status;
 }

@@ -263,9 +263,7 @@ angara_status_t soft_mr_register(angara_domain_h dom, void *addr, size_t length,
         free(mr);
         return status;
     }
-    if (access & ANGARA_ACCESS_REMOTE_ATOMIC) {
-        soft_helper_start(); /* atomics on private memory must go on while the program computes */
-    }
+    soft_helper_expect(access); /* requests must go on while the program computes */
     *mr_p = &mr->base;
     return ANGARA_OK;
 }

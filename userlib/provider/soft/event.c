@@ -6,6 +6,8 @@
 #include "src/log.h"
 
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 /* What a notify record carries besides its data: who sent it. */
@@ -166,7 +168,8 @@ void soft_wake(angara_peer_h base)
 
     if (!peer->down && __atomic_load_n(&peer->remote.seg->armed, __ATOMIC_RELAXED) &&
         __atomic_exchange_n(&peer->remote.seg->armed, 0, __ATOMIC_SEQ_CST)) {
-        if (soft_remote_poke(&peer->remote, peer->remote.seg->wake_fd)) {
+        if (soft_remote_poke(&peer->remote, peer->remote.seg->wake_fd,
+                             peer->remote.seg->wake_inode)) {
             soft_pe(base->pe)->counters.wakes++;
         } else { /* no descriptors left, say: the next one to come by tries again */
             __atomic_store_n(&peer->remote.seg->armed, 1, __ATOMIC_SEQ_CST);
@@ -189,21 +192,56 @@ angara_status_t soft_event_fd(angara_pe_h pe, int *fd_p)
     return ANGARA_OK;
 }
 
+#define LOOK_MS 100 /* a sleeper looks after its requests so often */
+
+static int set_timer(soft_pe_t *pe, unsigned ms)
+{
+    struct itimerspec every = {.it_interval.tv_nsec = ms * 1000000l,
+                               .it_value.tv_nsec    = ms * 1000000l};
+
+    return timerfd_settime(pe->timer_fd, 0, &every, NULL) == 0;
+}
+
+/* An answer wakes, but it may never come: have the sleeper woken to find that out. @return done? */
+static int start_timer(soft_pe_t *pe)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = NULL};
+
+    if (pe->timer_fd < 0) {
+        pe->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+        if (pe->timer_fd < 0) {
+            return 0;
+        }
+        if (epoll_ctl(pe->epoll_fd, EPOLL_CTL_ADD, pe->timer_fd, &event) != 0) {
+            close(pe->timer_fd);
+            pe->timer_fd = -1;
+            return 0;
+        }
+    }
+    pe->timer_runs = set_timer(pe, LOOK_MS);
+    return pe->timer_runs;
+}
+
 /*
  * Is there something queued that goes on only when this process does it? What waits for an answer
  * isn't: the answer wakes. In chaos mode a thread works on the queue, and wakes.
  */
-static int have_work(const soft_pe_t *pe)
+static int have_work(soft_pe_t *pe)
 {
+    int waits = 0;
+
     if (pe->engine.chaos != NULL || pe->engine.pending == 0) {
         return 0;
     }
     for (angara_peer_h base = pe->base.peers; base != NULL; base = base->next) {
-        if (soft_peer(base)->pair.head != NULL && !soft_agent_waits(soft_peer(base))) {
-            return 1;
+        if (soft_peer(base)->pair.head != NULL) {
+            if (!soft_agent_sleep(soft_peer(base))) {
+                return 1;
+            }
+            waits = 1;
         }
     }
-    return 0;
+    return waits && !start_timer(pe);
 }
 
 angara_status_t soft_event_arm(angara_pe_h base)
@@ -215,7 +253,7 @@ angara_status_t soft_event_arm(angara_pe_h base)
     soft_membarrier();
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
     if (have_local(pe) || have_work(pe) || soft_record_ready(&pe->notify) ||
-        soft_record_ready(&pe->service)) {
+        __atomic_load_n(&pe->service->work, __ATOMIC_SEQ_CST)) {
         __atomic_store_n(&pe->seg->armed, 0, __ATOMIC_SEQ_CST);
         return ANGARA_INPROGRESS;
     }
@@ -229,6 +267,10 @@ void soft_event_disarm(angara_pe_h base)
 
     __atomic_store_n(&pe->seg->armed, 0, __ATOMIC_SEQ_CST);
     while (read(pe->wake_pipe[0], bytes, sizeof(bytes)) == (ssize_t)sizeof(bytes)) {
+    }
+    if (pe->timer_runs) {
+        pe->timer_runs = 0;
+        set_timer(pe, 0);
     }
     soft_peers_check(pe); /* it may have been a peer's death that woke us */
 }

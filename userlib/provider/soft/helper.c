@@ -24,19 +24,12 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
-#define STUCK_POLL_MS 5 /* sleep while a request is claimed but not ready */
-
 pthread_mutex_t soft_helper_lock = PTHREAD_MUTEX_INITIALIZER;
-
-/* A requester whose segment is mapped here. */
-typedef struct client {
-    soft_remote_t  remote;
-    struct client *next;
-} client_t;
 
 static struct {
     pthread_mutex_t life; /* taken before soft_helper_lock: start, stop, pipe */
@@ -46,61 +39,15 @@ static struct {
     int             stop;
     int             pipe[2];
     int             have_pipe;
+    uint64_t        pipe_inode;
     unsigned        users; /* PEs alive or being made: the pipe stays while there is one */
     soft_pe_t      *pes;
-    client_t       *clients;
 } helper = {.life = PTHREAD_MUTEX_INITIALIZER, .pipe = {-1, -1}};
 
 /* ---- serving --------------------------------------------------------------------------------- */
 
-static angara_status_t client_get(const angara_address_t *address, soft_remote_t **remote_p)
-{
-    client_t       *client;
-    angara_status_t status;
-
-    for (client = helper.clients; client != NULL; client = client->next) {
-        if (!memcmp(&client->remote.address, address, sizeof(*address))) {
-            *remote_p = &client->remote;
-            return ANGARA_OK;
-        }
-    }
-    if (address->magic != ANGARA_ADDRESS_MAGIC || address->provider != SOFT_PROVIDER_ID ||
-        address->version != ANGARA_WIRE_VERSION) {
-        return ANGARA_ERR_UNREACHABLE;
-    }
-    client = calloc(1, sizeof(*client));
-    if (client == NULL) {
-        return ANGARA_ERR_NO_MEMORY;
-    }
-    status = soft_remote_open(address, NULL, &client->remote);
-    if (status != ANGARA_OK) {
-        free(client);
-        return status;
-    }
-    client->next   = helper.clients;
-    helper.clients = client;
-    *remote_p      = &client->remote;
-    return ANGARA_OK;
-}
-
-static void clients_drop(int all)
-{
-    client_t **link = &helper.clients, *client;
-
-    while ((client = *link) != NULL) {
-        if (all || soft_remote_dead(&client->remote) ||
-            client->remote.seg->generation != client->remote.address.generation) {
-            *link = client->next;
-            soft_remote_close(&client->remote);
-            free(client);
-        } else {
-            link = &client->next;
-        }
-    }
-}
-
 /*
- * Copy between a region of this process and the requester's staging memory. The program may have
+ * Copy between a region of this process and staging memory. The program may have
  * unmapped the region: the kernel then says EFAULT where a plain copy would crash.
  */
 static angara_status_t guarded_copy(uint64_t dst, uint64_t src, size_t length)
@@ -190,125 +137,129 @@ static int request_is_sane(const soft_request_t *request)
     switch (request->op) {
     case ANG_OP_PUT:
     case ANG_OP_GET:
-        return request->length <= SOFT_STAGING && request->agent < SOFT_AGENTS;
+        return request->length <= SOFT_STAGING;
     case ANG_OP_ATOMIC:
-        return request->atomic < ANGARA_ATOMIC_LAST &&
-               (request->width == 4 || request->width == 8) && request->agent < SOFT_AGENTS;
+        return request->atomic < ANGARA_ATOMIC_LAST && (request->width == 4 || request->width == 8);
     case ANG_OP_MARKER:
-        return request->agent < SOFT_AGENTS;
+        return 1;
     default:
         return 0;
     }
 }
 
-/* Is that PE's segment at the address that a request gives? Read before anything is written. */
-static int read_segment(const angara_address_t *from, pid_t pid, soft_pe_seg_t *head)
+/* Allocate the slot's staging memory, the first time that a request needs it. */
+static angara_status_t stage(soft_pe_t *pe, soft_slot_t *slot, size_t offset)
 {
-    struct iovec local      = {head, offsetof(soft_pe_seg_t, helper_asleep)};
-    struct iovec remote     = {(void *)(uintptr_t)from->loc[4], local.iov_len};
-    uint64_t     start_time = 0;
+    angara_status_t status;
 
-    return soft_process_look(pid, &start_time) == SOFT_ALIVE && start_time == from->loc[1] &&
-           process_vm_readv(pid, &local, 1, &remote, 1, 0) == (ssize_t)local.iov_len &&
-           head->magic == SOFT_MAGIC_PE && head->layout == SOFT_LAYOUT &&
-           head->generation == from->generation && head->index == from->index;
+    if (slot->staged) {
+        return ANGARA_OK;
+    }
+    status = soft_segment_commit(&pe->segment, offset, SOFT_STAGING);
+    if (status == ANGARA_OK) {
+        __atomic_store_n(&slot->staged, 1, __ATOMIC_RELAXED);
+    }
+    return status;
 }
 
-/* Wake the owner of a segment that can't be mapped, if a descriptor can be had. */
-static void wake_unmapped(pid_t pid, int wake_fd)
+static angara_status_t perform(soft_pe_t *pe, unsigned index, uint64_t *old)
 {
-    struct stat info;
-    int         fd = soft_open_of(pid, wake_fd, S_IFIFO, O_RDWR | O_NONBLOCK, &info);
+    soft_slot_t    *slot    = &pe->service->slots[index];
+    soft_request_t  request = slot->request; /* what is checked is this copy */
+    size_t          offset  = pe->layout.staging + (size_t)index * SOFT_STAGING;
+    angara_status_t status  = ANGARA_OK;
 
-    if (fd < 0 || (write(fd, "", 1) != 1 && errno != EAGAIN)) {
-        ang_warn("pid %d sleeps and can't be woken now: %s", (int)pid, strerror(errno));
+    if (!request_is_sane(&request)) {
+        return ANGARA_ERR_INVALID;
     }
+    if (request.op == ANG_OP_MARKER) {
+        return ANGARA_OK;
+    }
+    if (request.op != ANG_OP_ATOMIC) {
+        status = stage(pe, slot, offset);
+    }
+    return status == ANGARA_OK ? serve_data(pe, &request, (uintptr_t)pe->seg + offset, old) :
+                                 status;
+}
+
+/* The pipe of a requester that sleeps, told by its inode from what may have that number since. */
+static int open_sleeper(const soft_slot_t *slot)
+{
+    uint64_t    owner = __atomic_load_n(&slot->owner, __ATOMIC_RELAXED);
+    struct stat info;
+    int         fd;
+
+    fd = soft_open_of(soft_owner_pid(owner), slot->wake_fd, S_IFIFO, O_RDWR | O_NONBLOCK, &info);
+    if (fd >= 0 && info.st_ino != slot->wake_inode) {
+        close(fd);
+        return -1;
+    }
+    if (fd < 0) { /* it looks again by itself, in a while */
+        ang_debug("waking pid %d: %s", (int)soft_owner_pid(owner), strerror(errno));
+    }
+    return fd;
+}
+
+/* Give the answer, and wake its owner if that sleeps. From DONE on, the slot isn't ours. */
+static void answer(soft_slot_t *slot, uint64_t state)
+{
+    int looked = 0;
+    int fd     = -1;
+
+    do {
+        if (soft_state_phase(state) == SOFT_ABANDONED) {
+            __atomic_store_n(&slot->state, soft_state_to(state, SOFT_IDLE), __ATOMIC_RELEASE);
+            break;
+        }
+        if ((state & SOFT_SLEEPS) && !looked) {
+            fd     = open_sleeper(slot);
+            looked = 1;
+        }
+    } while (!__atomic_compare_exchange_n(&slot->state, &state, soft_state_to(state, SOFT_DONE), 0,
+                                          __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE));
     if (fd >= 0) {
+        if (write(fd, "", 1) < 0) {
+            ang_debug("a sleeper's pipe is full"); /* then it wakes anyway */
+        }
         close(fd);
     }
 }
 
-/*
- * The requester's segment can't be mapped here, for want of memory or descriptors: tell it so by
- * writing into its memory, so that it doesn't wait for ever.
- */
-static void refuse(const angara_address_t *from, const soft_request_t *request)
+static void serve_one(soft_pe_t *pe, unsigned index)
 {
-    static int said;
-    pid_t      pid   = (pid_t)(from->loc[0] & 0x7fffffff);
-    uint64_t   there = from->loc[4] + offsetof(soft_pe_seg_t, replies) +
-                     (uint64_t)request->agent * sizeof(soft_reply_t) +
-                     offsetof(soft_reply_t, refused);
-    uint64_t      sequence = request->sequence;
-    struct iovec  local    = {&sequence, sizeof(sequence)};
-    struct iovec  remote   = {(void *)(uintptr_t)there, sizeof(sequence)};
-    soft_pe_seg_t head;
+    soft_slot_t *slot  = &pe->service->slots[index];
+    uint64_t     state = __atomic_load_n(&slot->state, __ATOMIC_ACQUIRE);
+    uint64_t     old   = 0;
 
-    if (read_segment(from, pid, &head) && process_vm_writev(pid, &local, 1, &remote, 1, 0) > 0) {
-        if (read_segment(from, pid, &head) && head.armed) { /* armed since it was written */
-            wake_unmapped(pid, head.wake_fd);
+    do {
+        if (soft_state_phase(state) != SOFT_POSTED) {
+            return; /* taken back */
         }
-    } else {
-        ang_log(said++ ? ANG_LOG_DEBUG : ANG_LOG_ERROR,
-                "a request of pid %d can't be answered: its memory can neither be mapped nor "
-                "written. Raise ulimit -v and ulimit -n; all ranks must run as one user",
-                (int)pid);
-    }
+    } while (!__atomic_compare_exchange_n(&slot->state, &state, soft_state_to(state, SOFT_SERVING),
+                                          0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE));
+    slot->status = perform(pe, index, &old);
+    slot->old    = old;
+    answer(slot, soft_state_to(state, SOFT_SERVING));
 }
 
-static void serve_one(soft_pe_t *pe, const soft_request_t *request)
-{
-    angara_status_t status = ANGARA_ERR_UNREACHABLE;
-    soft_remote_t  *remote = NULL;
-    soft_reply_t   *reply;
-    uint64_t        posted  = soft_reply_state(request->sequence, SOFT_POSTED);
-    uint64_t        serving = soft_reply_state(request->sequence, SOFT_SERVING);
-    uint64_t        staging, old = 0;
-
-    if (request_is_sane(request)) {
-        status = client_get(&request->from, &remote);
-    }
-    if (request_is_sane(request) && status != ANGARA_OK && status != ANGARA_ERR_PEER_DEAD) {
-        refuse(&request->from, request);
-    }
-    if (status != ANGARA_OK || remote->seg->generation != request->from.generation) {
-        return; /* garbage, or its sender is gone meanwhile: nobody waits for an answer */
-    }
-    reply   = &remote->seg->replies[request->agent];
-    staging = (uintptr_t)remote->seg + remote->layout.staging +
-              (uint64_t)request->agent * SOFT_STAGING;
-    if (!__atomic_compare_exchange_n(&reply->state, &posted, serving, 0, __ATOMIC_ACQ_REL,
-                                     __ATOMIC_RELAXED)) {
-        return; /* withdrawn */
-    }
-    if (request->op != ANG_OP_MARKER) {
-        status = serve_data(pe, request, staging, &old);
-    }
-    reply->status = status;
-    reply->old    = old;
-    __atomic_store_n(&reply->state, soft_reply_state(request->sequence, SOFT_DONE),
-                     __ATOMIC_RELEASE);
-    __atomic_thread_fence(__ATOMIC_SEQ_CST);
-    if (__atomic_exchange_n(&remote->seg->armed, 0, __ATOMIC_SEQ_CST) &&
-        !soft_remote_poke(remote, remote->seg->wake_fd)) {
-        ang_warn("pid %d sleeps and can't be woken now: %s", (int)remote->process->pid,
-                 strerror(errno));
-        __atomic_store_n(&remote->seg->armed, 1, __ATOMIC_SEQ_CST);
-    }
-}
-
-/* Called with soft_helper_lock held. */
+/* Serve what has been posted by now, one request of each slot. Called with soft_helper_lock held.
+ */
 static unsigned serve(soft_pe_t *pe)
 {
-    soft_request_t request;
-    unsigned       count = 0;
-    int            length;
+    soft_service_t *service = pe->service;
+    unsigned        count   = 0;
+    uint64_t        posted;
 
-    while (count < SOFT_SERVICE_RING && (length = soft_record_pop(&pe->service, &request)) >= 0) {
-        if (length == (int)sizeof(request)) {
-            serve_one(pe, &request);
+    if (!__atomic_load_n(&service->work, __ATOMIC_SEQ_CST)) {
+        return 0;
+    }
+    __atomic_store_n(&service->work, 0, __ATOMIC_SEQ_CST);
+    for (unsigned i = 0; i < SOFT_SERVICE_SLOTS / 64; ++i) {
+        posted = __atomic_exchange_n(&service->posted[i], 0, __ATOMIC_SEQ_CST);
+        for (; posted != 0; posted &= posted - 1) {
+            serve_one(pe, i * 64 + (unsigned)__builtin_ctzll(posted));
+            count++;
         }
-        count++;
     }
     return count;
 }
@@ -338,12 +289,37 @@ void soft_helper_quiesce(const soft_domain_t *dom)
     pthread_mutex_unlock(&soft_helper_lock);
 }
 
+static void close_pipe(void)
+{
+    close(helper.pipe[0]);
+    close(helper.pipe[1]);
+    helper.pipe[0]   = -1;
+    helper.pipe[1]   = -1;
+    helper.have_pipe = 0;
+}
+
+static int open_pipe(void)
+{
+    struct stat info;
+
+    if (pipe2(helper.pipe, O_CLOEXEC | O_NONBLOCK) != 0) {
+        return 0;
+    }
+    if (fstat(helper.pipe[1], &info) != 0) {
+        close_pipe();
+        return 0;
+    }
+    helper.have_pipe  = 1;
+    helper.pipe_inode = info.st_ino;
+    return 1;
+}
+
 /* ---- the thread ------------------------------------------------------------------------------ */
 
 static void set_asleep(uint32_t asleep)
 {
     for (soft_pe_t *pe = helper.pes; pe != NULL; pe = pe->next) {
-        __atomic_store_n(&pe->seg->helper_asleep, asleep, __ATOMIC_SEQ_CST);
+        __atomic_store_n(&pe->service->asleep, asleep, __ATOMIC_SEQ_CST);
     }
 }
 
@@ -357,21 +333,10 @@ static unsigned serve_all(void)
     return count;
 }
 
-static int any_ready(void)
-{
-    for (soft_pe_t *pe = helper.pes; pe != NULL; pe = pe->next) {
-        if (soft_record_ready(&pe->service)) {
-            return 1;
-        }
-    }
-    return 0;
-}
-
 static void *helper_thread(void *arg)
 {
     struct pollfd poller = {helper.pipe[0], POLLIN, 0};
     char          bytes[256];
-    int           timeout;
 
     (void)arg;
     pthread_mutex_lock(&soft_helper_lock);
@@ -385,12 +350,8 @@ static void *helper_thread(void *arg)
         set_asleep(1);
         __atomic_thread_fence(__ATOMIC_SEQ_CST);
         if (serve_all() == 0) { /* nothing came between the look and the flag */
-            clients_drop(0);
-            /* A claimed slot that isn't ready may be a dead producer's: look again, nobody wakes
-             * us. */
-            timeout = any_ready() ? STUCK_POLL_MS : -1;
             pthread_mutex_unlock(&soft_helper_lock);
-            poll(&poller, 1, timeout);
+            poll(&poller, 1, -1);
             while (read(helper.pipe[0], bytes, sizeof(bytes)) == (ssize_t)sizeof(bytes)) {
             }
             pthread_mutex_lock(&soft_helper_lock);
@@ -429,6 +390,43 @@ void soft_helper_start(void)
     pthread_mutex_unlock(&helper.life);
 }
 
+/*
+ * Would ptrace rules let processes like this one reach its memory? Only they themselves can tell,
+ * but Yama's rule and a profile that forbids the calls hold for all, as a rule.
+ */
+static int reachable_by_peers(void)
+{
+    uint64_t     here = 0, there = 1;
+    struct iovec local = {&here, sizeof(here)}, remote = {&there, sizeof(there)};
+    int          fd    = open("/proc/sys/kernel/yama/ptrace_scope", O_RDONLY | O_CLOEXEC);
+    char         scope = '0';
+
+    if (fd >= 0) {
+        if (read(fd, &scope, 1) != 1) {
+            scope = '1';
+        }
+        close(fd);
+    }
+    return scope == '0' && prctl(PR_GET_DUMPABLE) == 1 &&
+           process_vm_readv(gettid(), &local, 1, &remote, 1, 0) == (ssize_t)sizeof(here);
+}
+
+void soft_helper_expect(unsigned access)
+{
+    static int reachable; /* 1: yes, 2: no */
+
+    if (access & (ANGARA_ACCESS_REMOTE_READ | ANGARA_ACCESS_REMOTE_WRITE)) {
+        if (__atomic_load_n(&reachable, __ATOMIC_RELAXED) == 0) {
+            __atomic_store_n(&reachable, reachable_by_peers() ? 1 : 2, __ATOMIC_RELAXED);
+        }
+        access |= __atomic_load_n(&reachable, __ATOMIC_RELAXED) == 2 ? ANGARA_ACCESS_REMOTE_ATOMIC :
+                                                                       0;
+    }
+    if (access & ANGARA_ACCESS_REMOTE_ATOMIC) {
+        soft_helper_start();
+    }
+}
+
 /* Called with helper.life held and no PEs left. */
 static void helper_stop(void)
 {
@@ -442,12 +440,7 @@ static void helper_stop(void)
         pthread_join(helper.thread, NULL);
         __atomic_store_n(&helper.running, 0, __ATOMIC_RELEASE);
     }
-    clients_drop(1);
-    close(helper.pipe[0]);
-    close(helper.pipe[1]);
-    helper.pipe[0]   = -1;
-    helper.pipe[1]   = -1;
-    helper.have_pipe = 0;
+    close_pipe();
 }
 
 /* ---- PEs of this process --------------------------------------------------------------------- */
@@ -457,14 +450,9 @@ angara_status_t soft_helper_prepare(soft_pe_t *pe)
     angara_status_t status = ANGARA_OK;
 
     pthread_mutex_lock(&helper.life);
-    if (!helper.have_pipe) {
-        if (pipe2(helper.pipe, O_CLOEXEC | O_NONBLOCK) == 0) {
-            helper.have_pipe = 1;
-        } else {
-            ang_error("creating a pipe failed: %s. Raise the limit with ulimit -n",
-                      strerror(errno));
-            status = ANGARA_ERR_LIMIT;
-        }
+    if (!helper.have_pipe && !open_pipe()) {
+        ang_error("creating a pipe failed: %s. Raise the limit with ulimit -n", strerror(errno));
+        status = ANGARA_ERR_LIMIT;
     }
     if (status == ANGARA_OK) {
         helper.users++;
@@ -477,6 +465,11 @@ angara_status_t soft_helper_prepare(soft_pe_t *pe)
 int soft_helper_wake_fd(void)
 {
     return helper.pipe[1];
+}
+
+uint64_t soft_helper_wake_inode(void)
+{
+    return helper.pipe_inode;
 }
 
 void soft_helper_add_pe(soft_pe_t *pe)
@@ -525,11 +518,8 @@ static void after_fork(void)
     pthread_mutex_unlock(&helper.life);
 }
 
-/* The clients' descriptors are closed already. */
 static void in_child(void)
 {
-    client_t *client;
-
     pthread_mutex_init(&soft_helper_lock, NULL);
     pthread_mutex_init(&helper.life, NULL);
     helper.running = 0;
@@ -537,14 +527,8 @@ static void in_child(void)
     helper.wanted  = 0;
     helper.pes     = NULL;
     helper.users   = 0;
-    while ((client = helper.clients) != NULL) {
-        helper.clients = client->next;
-        free(client);
-    }
     if (helper.have_pipe) {
-        close(helper.pipe[0]);
-        close(helper.pipe[1]);
-        helper.have_pipe = 0;
+        close_pipe();
     }
 }
 

@@ -23,8 +23,8 @@ void soft_layout(unsigned events, size_t window_size, soft_layout_t *layout)
 {
     layout->events  = page_up(sizeof(soft_pe_seg_t));
     layout->service = layout->events + page_up(soft_record_ring_size(events));
-    layout->staging = layout->service + page_up(soft_record_ring_size(SOFT_SERVICE_RING));
-    layout->window  = layout->staging + (size_t)SOFT_AGENTS * SOFT_STAGING;
+    layout->staging = layout->service + page_up(sizeof(soft_service_t));
+    layout->window  = layout->staging + (size_t)SOFT_SERVICE_SLOTS * SOFT_STAGING;
     layout->total   = layout->window + page_up(window_size);
 }
 
@@ -33,14 +33,17 @@ void soft_layout(unsigned events, size_t window_size, soft_layout_t *layout)
 static angara_status_t create_fds(soft_pe_t *pe)
 {
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = NULL};
+    struct stat        info  = {0};
 
     pe->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     if (pe->epoll_fd < 0 || pipe2(pe->wake_pipe, O_CLOEXEC | O_NONBLOCK) != 0 ||
-        epoll_ctl(pe->epoll_fd, EPOLL_CTL_ADD, pe->wake_pipe[0], &event) != 0) {
+        epoll_ctl(pe->epoll_fd, EPOLL_CTL_ADD, pe->wake_pipe[0], &event) != 0 ||
+        fstat(pe->wake_pipe[1], &info) != 0) {
         ang_error("creating the descriptors of a PE failed: %s%s", strerror(errno),
                   errno == EMFILE ? ". Raise the limit with ulimit -n" : "");
         return errno == EMFILE || errno == ENFILE ? ANGARA_ERR_LIMIT : ANGARA_ERR_SYSTEM;
     }
+    pe->wake_inode = info.st_ino;
     return ANGARA_OK;
 }
 
@@ -94,7 +97,6 @@ static angara_status_t make_address(soft_pe_t *pe)
     address->loc[1] = self.start_time;
     address->loc[2] = self.pid_ns;
     address->loc[3] = self.host;
-    address->loc[4] = (uintptr_t)pe->seg; /* for a helper that can't map it: see helper.c */
     pe->seg->flags  = self.membarrier ? 0 : SOFT_PE_NEEDS_FENCE;
     return ANGARA_OK;
 }
@@ -106,20 +108,22 @@ static void fill_segment(soft_pe_t *pe, size_t window_size)
 {
     soft_pe_seg_t *seg = pe->seg;
 
-    seg->layout        = SOFT_LAYOUT;
-    seg->index         = pe->base.address.index;
-    seg->generation    = pe->base.address.generation;
-    seg->pid           = (int32_t)getpid();
-    seg->size          = pe->layout.total;
-    seg->window_offset = pe->layout.window;
-    seg->window_size   = window_size;
-    seg->events        = pe->num_events;
-    seg->domain_fd     = pe->dom->seg.fd;
-    seg->domain_id     = pe->dom->shared->id;
-    seg->wake_fd       = pe->wake_pipe[1];
-    seg->helper_fd     = soft_helper_wake_fd();
-    seg->probe         = (uintptr_t)&soft_probe_word;
-    seg->helper_asleep = 1;
+    seg->layout         = SOFT_LAYOUT;
+    seg->index          = pe->base.address.index;
+    seg->generation     = pe->base.address.generation;
+    seg->pid            = (int32_t)getpid();
+    seg->size           = pe->layout.total;
+    seg->window_offset  = pe->layout.window;
+    seg->window_size    = window_size;
+    seg->events         = pe->num_events;
+    seg->domain_fd      = pe->dom->seg.fd;
+    seg->domain_id      = pe->dom->shared->id;
+    seg->wake_fd        = pe->wake_pipe[1];
+    seg->wake_inode     = pe->wake_inode;
+    seg->helper_fd      = soft_helper_wake_fd();
+    seg->helper_inode   = soft_helper_wake_inode();
+    seg->probe          = (uintptr_t)&soft_probe_word;
+    pe->service->asleep = 1;
     strncpy(seg->version, angara_version(), sizeof(seg->version) - 1);
     __atomic_store_n(&seg->magic, SOFT_MAGIC_PE, __ATOMIC_RELEASE);
 }
@@ -134,7 +138,7 @@ static uint64_t chaos_seed(const soft_pe_t *pe)
 
 static void close_descriptors(soft_pe_t *pe)
 {
-    int *fds[] = {&pe->epoll_fd, &pe->wake_pipe[0], &pe->wake_pipe[1]};
+    int *fds[] = {&pe->epoll_fd, &pe->wake_pipe[0], &pe->wake_pipe[1], &pe->timer_fd};
 
     for (unsigned i = 0; i < sizeof(fds) / sizeof(fds[0]); ++i) {
         if (*fds[i] >= 0) {
@@ -180,6 +184,7 @@ angara_status_t soft_pe_create(angara_domain_h dom, size_t window_size, unsigned
     pe->epoll_fd     = -1;
     pe->wake_pipe[0] = -1;
     pe->wake_pipe[1] = -1;
+    pe->timer_fd     = -1;
     ang_fork_add(&pe->fork, pe_in_child);
 
     status = create_fds(pe);
@@ -197,10 +202,9 @@ angara_status_t soft_pe_create(angara_domain_h dom, size_t window_size, unsigned
         status = soft_helper_prepare(pe);
     }
     if (status == ANGARA_OK) {
-        status = ang_engine_init(&pe->engine, &soft_backend, pe,
-                                 ang_config.chaos ? SOFT_CHAOS_LIMIT : SOFT_RING_LIMIT,
-                                 ang_config.turn_bytes,
-                                 chaos_seed(pe), (unsigned)ang_config.chaos_delay_us);
+        status = ang_engine_init(
+            &pe->engine, &soft_backend, pe, ang_config.chaos ? SOFT_CHAOS_LIMIT : SOFT_RING_LIMIT,
+            ang_config.turn_bytes, chaos_seed(pe), (unsigned)ang_config.chaos_delay_us);
     }
     if (status != ANGARA_OK) {
         soft_helper_remove_pe(pe);
@@ -209,8 +213,7 @@ angara_status_t soft_pe_create(angara_domain_h dom, size_t window_size, unsigned
     }
     pe->notify  = (soft_record_reader_t){(void *)((char *)pe->seg + pe->layout.events), events, 0,
                                          0};
-    pe->service = (soft_record_reader_t){(void *)((char *)pe->seg + pe->layout.service),
-                                         SOFT_SERVICE_RING, 0, 0};
+    pe->service = (void *)((char *)pe->seg + pe->layout.service);
     ang_engine_pair_add(&pe->engine, &pe->self_pair);
     fill_segment(pe, window_size);
     soft_helper_add_pe(pe);
@@ -230,7 +233,7 @@ void soft_pe_destroy(angara_pe_h base)
     /* From here on peers take us for closed; then nothing of ours may go on. */
     __atomic_store_n(&pe->seg->generation, 0, __ATOMIC_SEQ_CST);
     __atomic_store_n(&pe->seg->armed, 0, __ATOMIC_SEQ_CST);
-    __atomic_store_n(&pe->seg->helper_asleep, 0, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&pe->service->asleep, 0, __ATOMIC_SEQ_CST);
     while (base->peers != NULL) {
         soft_peer_destroy(soft_peer(base->peers));
     }
@@ -287,7 +290,7 @@ unsigned soft_pe_progress(angara_pe_h base)
     soft_pe_t *pe    = soft_pe(base);
     unsigned   count = ang_engine_progress(&pe->engine);
 
-    if (__builtin_expect(soft_record_ready(&pe->service), 0)) {
+    if (__builtin_expect(__atomic_load_n(&pe->service->work, __ATOMIC_RELAXED), 0)) {
         count += soft_helper_poll(pe);
     }
     return count + check_peers_sometimes(pe);

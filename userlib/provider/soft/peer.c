@@ -188,6 +188,10 @@ angara_status_t soft_peer_connect(angara_pe_h base, const angara_address_t *addr
     }
     peer->is_self = ang_address_is_own(base, address);
     peer->cma     = probe_cma(peer);
+    if (!peer->cma || !ang_config.loopback) {
+        soft_helper_start();   /* the rules are the same there, as a rule */
+        soft_agent_wake(peer); /* so that the peer has a helper by the time it computes */
+    }
     bind_fast_path(pe, peer);
     ang_engine_pair_add(&pe->engine, &peer->pair);
     ang_peer_link(&peer->base);

@@ -76,6 +76,20 @@ soft_life_t soft_process_look(pid_t pid, uint64_t *start_time)
     return SOFT_ALIVE;
 }
 
+/* Is its cgroup (version 2), or one above, frozen? */
+static int is_frozen(pid_t pid)
+{
+    char path[512], text[512];
+
+    snprintf(path, sizeof(path), "/proc/%d/cgroup", (int)pid);
+    if (read_file(path, text, sizeof(text)) < 0 || strncmp(text, "0::", 3) != 0) {
+        return 0;
+    }
+    text[strcspn(text, "\n")] = '\0';
+    snprintf(path, sizeof(path), "/sys/fs/cgroup%.400s/cgroup.events", text + 3);
+    return read_file(path, text, sizeof(text)) >= 0 && strstr(text, "frozen 1") != NULL;
+}
+
 int soft_process_stopped(pid_t pid)
 {
     char        path[64], text[1024];
@@ -83,7 +97,7 @@ int soft_process_stopped(pid_t pid)
 
     snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
     field = read_file(path, text, sizeof(text)) < 0 ? NULL : strrchr(text, ')');
-    return field != NULL && (field[2] == 'T' || field[2] == 't');
+    return field != NULL && (field[2] == 'T' || field[2] == 't' || is_frozen(pid));
 }
 
 pid_t soft_process_task(pid_t pid, pid_t except)

@@ -202,17 +202,15 @@ void soft_remote_process_put(soft_remote_process_t *process)
 /* ---- waking ---------------------------------------------------------------------------------- */
 
 /* Called with the lock held. @return the pipe, opened now if need be, or NULL with errno. */
-static soft_pipe_t *pipe_get(soft_remote_t *remote, int fd)
+static soft_pipe_t *pipe_get(soft_remote_process_t *process, int fd, uint64_t inode)
 {
-    soft_remote_process_t *process    = remote->process;
-    uint32_t               generation = remote->address.generation;
-    soft_pipe_t           *pipe;
-    struct stat            info;
-    int                    here;
+    soft_pipe_t *pipe;
+    struct stat  info;
+    int          here;
 
     for (unsigned i = 0; i < SOFT_PIPES; ++i) {
         pipe = &process->pipes[i];
-        if (pipe->here >= 0 && pipe->there == fd && pipe->generation == generation) {
+        if (pipe->here >= 0 && pipe->inode == inode) {
             return pipe;
         }
     }
@@ -221,9 +219,7 @@ static soft_pipe_t *pipe_get(soft_remote_t *remote, int fd)
     if (here < 0) {
         return NULL;
     }
-    /* Generation 0 comes before the pipe is closed: while it stands, the number meant this pipe. */
-    if (__atomic_load_n(&remote->seg->generation, __ATOMIC_SEQ_CST) != generation ||
-        soft_remote_process_dead(process)) {
+    if (info.st_ino != inode) { /* closed, and the number is used again */
         close(here);
         errno = ESRCH;
         return NULL;
@@ -232,17 +228,17 @@ static soft_pipe_t *pipe_get(soft_remote_t *remote, int fd)
     if (pipe->here >= 0) {
         close(pipe->here);
     }
-    *pipe = (soft_pipe_t){fd, here, generation};
+    *pipe = (soft_pipe_t){inode, here};
     return pipe;
 }
 
-int soft_remote_poke(soft_remote_t *remote, int fd)
+int soft_remote_poke(soft_remote_t *remote, int fd, uint64_t inode)
 {
     soft_pipe_t *pipe;
     int          done = 0;
 
     pthread_mutex_lock(&processes.lock);
-    pipe = pipe_get(remote, fd);
+    pipe = pipe_get(remote->process, fd, inode);
     if (pipe != NULL) {
         done = write(pipe->here, "", 1) == 1 || errno == EAGAIN; /* a full pipe wakes as well */
     } else {

@@ -14,6 +14,7 @@
 #include "engine/engine.h"
 #include "provider/provider.h"
 #include "record_ring.h"
+#include "service.h"
 #include "src/fork.h"
 #include "src/log.h"
 
@@ -27,16 +28,13 @@
 #define SOFT_MAGIC_PE      0x414e475045303141ull
 #define SOFT_MAGIC_DOMAIN  0x414e47444f303141ull
 #define SOFT_PROVIDER_ID   1
-#define SOFT_LAYOUT        3     /* version of what is shared, see below */
-#define SOFT_AGENTS        16    /* service operations of a PE under way at once */
-#define SOFT_STAGING       65536 /* bytes of one's staging memory */
+#define SOFT_LAYOUT        4 /* version of what is shared, see below */
 #define SOFT_MARKER_SLOTS  4096
 #define SOFT_HAZARDS       4096 /* PEs that may access a domain */
 #define SOFT_RING_LIMIT    1024 /* queued ring operations of a PE */
 #define SOFT_CHAOS_LIMIT   4096
 #define SOFT_INLINE_MAX    4096
 #define SOFT_CHAOS_PUT_MAX 1024
-#define SOFT_SERVICE_RING  64
 
 /*
  * SOFT_LAYOUT goes up with every change that a library of before it would misread: of a size, of an
@@ -106,27 +104,6 @@ typedef struct {
 
 /* ---- shared: PE segment ---------------------------------------------------------------------- */
 
-/*
- * A service request as it goes on, and its answer, in the requester's segment. Either the server
- * turns POSTED into SERVING, and then the requester waits until it is DONE, or the requester takes
- * POSTED away, and then nothing is ever done for that request.
- */
-typedef struct {
-    uint64_t state; /* soft_reply_state(); 0: none */
-    int64_t  status;
-    uint64_t old;
-    uint64_t
-        refused; /* sequence of a request whose server can't reach this line but by system call */
-    uint64_t pad[4];
-} soft_reply_t;
-
-typedef enum { SOFT_POSTED = 1, SOFT_SERVING, SOFT_DONE } soft_phase_t;
-
-static inline uint64_t soft_reply_state(uint64_t sequence, soft_phase_t phase)
-{
-    return sequence << 2 | phase;
-}
-
 typedef struct {
     uint64_t magic;
     uint32_t layout;
@@ -143,36 +120,19 @@ typedef struct {
     int32_t  helper_fd; /* write end of the pipe that wakes the process's helper thread */
     uint32_t pad0;
     uint64_t domain_id;
-    uint32_t pad1[10];
+    uint64_t wake_inode; /* of those pipes: their numbers may be used again */
+    uint64_t helper_inode;
+    uint32_t pad1[6];
     char     version[16]; /* of the owner's library, for messages */
 
     uint32_t armed __attribute__((aligned(SOFT_LINE))); /* the owner sleeps on its event fd */
-    uint32_t helper_asleep
-        __attribute__((aligned(SOFT_LINE)));                /* wake the helper after a request */
-    uint64_t     probe __attribute__((aligned(SOFT_LINE))); /* address of a word, see CMA probe */
-    soft_reply_t replies[SOFT_AGENTS] __attribute__((aligned(SOFT_LINE)));
-    /* then, page aligned: event ring, service ring, staging (SOFT_AGENTS chunks), window */
+    uint64_t probe __attribute__((aligned(SOFT_LINE))); /* address of a word, see CMA probe */
+    /* then, page aligned: event ring, service slots, their staging memory, window */
 } soft_pe_seg_t;
 
 #define SOFT_PE_NEEDS_FENCE \
     1u /* the owner can't use membarrier: senders fence before they read `armed` */
 
-/* A request to the helper of the target's process, as a record of its service ring. */
-typedef struct {
-    angara_address_t from;
-    uint8_t          op; /* ang_op_t; PUT_INLINE isn't used */
-    uint8_t          atomic;
-    uint8_t          width;
-    uint8_t          agent; /* reply and staging chunk in the requester's segment */
-    uint32_t         length;
-    uint64_t         sequence;
-    uint64_t         key;
-    uint64_t         offset;
-    uint64_t         operand; /* atomics */
-    uint64_t         compare;
-} soft_request_t;
-
-_Static_assert(sizeof(soft_request_t) == SOFT_RECORD_MAX, "a request fills a record");
 _Static_assert(sizeof(soft_mr_entry_t) == SOFT_LINE, "an entry is a line");
 _Static_assert(sizeof(soft_hazard_t) == 2 * SOFT_LINE, "a hazard is two lines");
 _Static_assert(ANGARA_BATCH_MAX <= 1 << SOFT_BATCH_COUNT_BITS, "the count fits");
@@ -233,7 +193,7 @@ angara_status_t soft_process_self(soft_process_t *self);
 typedef enum { SOFT_ALIVE, SOFT_GONE, SOFT_UNKNOWN /* can't look; errno tells why */ } soft_life_t;
 soft_life_t soft_process_look(pid_t pid, uint64_t *start_time);
 
-/* Has it been stopped by a signal or a debugger? (A freezer's doing isn't seen.) */
+/* Has it been stopped: by a signal, a debugger, or the freezer of its cgroup (version 2)? */
 int soft_process_stopped(pid_t pid);
 
 /*
@@ -289,9 +249,8 @@ int soft_wait_is_long(const soft_wait_t *wait);
 #define SOFT_PIPES 16 /* of a process that are kept open for waking it */
 
 typedef struct {
-    int      there;      /* its number in the other process */
-    int      here;       /* -1: none */
-    uint32_t generation; /* of the PE that named it */
+    uint64_t inode;
+    int      here; /* -1: none */
 } soft_pipe_t;
 
 typedef struct soft_remote_process {
@@ -359,8 +318,8 @@ int soft_remote_replaced(const soft_remote_t *remote);
  * and looked at every ANGARA_PEER_CHECK milliseconds. @return 0 with errno ESRCH if not.
  */
 int soft_remote_reach(soft_remote_t *remote);
-/* Write a byte to the pipe behind `fd` of the remote process. @return done? */
-int soft_remote_poke(soft_remote_t *remote, int fd);
+/* Write a byte to the pipe of that inode behind `fd` of the remote process. @return done? */
+int soft_remote_poke(soft_remote_t *remote, int fd, uint64_t inode);
 /* ---- remote_domain.c: another process's domain, and the regions in it that a PE has mapped ----
  */
 
@@ -496,24 +455,23 @@ typedef struct soft_pe {
     soft_maps_t           maps;
 
     soft_record_reader_t notify;  /* consumer of the event ring */
-    soft_record_reader_t service; /* consumer of the service ring, under soft_helper_lock */
+    soft_service_t      *service; /* served under soft_helper_lock */
     angara_event_t      *events;  /* local events, a ring of `num_events` */
     unsigned             num_events;
     unsigned             events_head;
     unsigned             events_tail;
     int                  events_lost; /* sticky until read */
 
-    int epoll_fd; /* what angara_pe_event_fd() gives: the wake pipe and pidfds */
-    int wake_pipe[2];
+    int      epoll_fd; /* what angara_pe_event_fd() gives: the wake pipe and pidfds */
+    int      wake_pipe[2];
+    uint64_t wake_inode;
+    int      timer_fd; /* -1: not yet needed; wakes a sleeper to look after its requests */
+    int      timer_runs;
 
     uint64_t next_check_ns;
     unsigned checks; /* made */
     unsigned npeers; /* seen by the last one */
 
-    uint32_t          agents_busy; /* bit mask of SOFT_AGENTS */
-    uint64_t          agent_awaits[SOFT_AGENTS];
-    uint64_t          agent_sequence;
-    int               staging_ready;
     angara_counters_t counters;
     int               uses_helper; /* counted among the users of the helper's pipe */
     struct soft_pe   *next;        /* all PEs of the process, under soft_helper_lock */
@@ -526,9 +484,11 @@ struct soft_peer {
     int                is_self;      /* the PE itself */
     int                down;         /* PEER_DOWN was raised */
     int                cma;          /* process_vm_* is permitted */
-    int                agent;        /* service request under way: its agent, else -1 */
+    int                agent;        /* service request under way: its slot, else -1 */
+    unsigned           agent_last;   /* the slot of the one before */
     uint32_t           agent_length; /* bytes of the chunk under way */
-    int                agent_poke;   /* waking the helper failed: try again */
+    uint64_t           agent_turn;   /* of the slot's state */
+    uint64_t           agent_look_ns, agent_waited_ns; /* see agent.c */
 };
 
 static inline soft_pe_t *soft_pe(angara_pe_h pe)
@@ -587,11 +547,13 @@ angara_status_t soft_agent_copy_in(soft_peer_t *peer, uint64_t key, uint64_t off
 angara_status_t soft_agent_atomic(soft_peer_t *peer, uint64_t key, uint64_t offset,
                                   const ang_desc_t *desc, uint64_t *old);
 angara_status_t soft_agent_read_back(soft_peer_t *peer);
-/* Is a request under way that isn't answered yet, and whoever is to answer has been told? */
-int soft_agent_waits(const soft_peer_t *peer);
+/* Is a request under way whose answer will wake this PE? */
+int soft_agent_sleep(const soft_peer_t *peer);
+/* Have the peer look for requests; it starts a helper if it has none. */
+void soft_agent_wake(soft_peer_t *peer);
 /*
  * Withdraw the request under way, if there is one. On return the peer's process does nothing for it
- * any more: where it has begun, this waits for the end of it.
+ * any more: where it has begun, this waits for the end of it; a second, then it is abandoned.
  */
 void soft_agent_withdraw(soft_peer_t *peer);
 
@@ -603,8 +565,11 @@ void            soft_helper_add_pe(soft_pe_t *pe);
 void            soft_helper_remove_pe(soft_pe_t *pe);
 /* Start the thread if it isn't running, or as soon as there is a PE. */
 void soft_helper_start(void);
-/* Write end of the pipe that wakes it, or -1. */
-int soft_helper_wake_fd(void);
+/* A region with these rights is about to be known to peers: will they need the thread? */
+void soft_helper_expect(unsigned access);
+/* Write end of the pipe that wakes it, or -1; its inode. */
+int      soft_helper_wake_fd(void);
+uint64_t soft_helper_wake_inode(void);
 /* Serve a PE's requests from its owner's progress. */
 unsigned soft_helper_poll(soft_pe_t *pe);
 /* Wait until neither the helper nor a thread of chaos mode is touching a region of the domain. */

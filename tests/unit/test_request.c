@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * No request waits for ever. The target is a process that can't start its helper thread and makes
+ * no progress: nobody there answers. (The thread's creation is replaced at link time.)
+ */
+#include "../common/clock.h"
+#include "soft.h"
+
+#include "src/log.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <poll.h>
+
+#include <cmocka.h>
+
+#define ANSWER_MS 300u
+#define LONG_MS   60000u /* for what must come */
+
+static int no_threads;
+
+int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *),
+                          void *arg);
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *),
+                          void *arg);
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *),
+                          void *arg)
+{
+    return no_threads ? EAGAIN : __real_pthread_create(thread, attr, run, arg);
+}
+
+typedef struct {
+    angara_address_t address;
+    uint64_t         key;
+} hello_t;
+
+static struct {
+    pid_t                 pid;
+    int                   sock;
+    hello_t               hello;
+    angara_domain_h       dom;
+    angara_pe_h           pe;
+    angara_peer_h         peer;
+    angara_marker_slot_t *slot;
+    uint64_t              value; /* of the last marker */
+} f;
+
+/* Each byte of the socket is answered after a turn of progress. */
+static void target_main(int sock)
+{
+    static uint64_t memory[8];
+    angara_domain_h dom;
+    angara_pe_h     pe;
+    angara_mr_h     mr;
+    hello_t         hello;
+    char            byte;
+
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    no_threads    = 1;
+    ang_log_level = ANG_LOG_ERROR;
+    memset(&hello, 0, sizeof(hello));
+    if ((angara_open("soft", &dom) != ANGARA_OK) ||
+        (angara_pe_create(dom, NULL, &pe) != ANGARA_OK) ||
+        (angara_mr_register(dom, memory, sizeof(memory), ANGARA_ACCESS_ALL, &mr) != ANGARA_OK)) {
+        _exit(1);
+    }
+    angara_pe_address(pe, &hello.address);
+    hello.key = angara_mr_key(mr);
+    if (write(sock, &hello, sizeof(hello)) != sizeof(hello)) {
+        _exit(1);
+    }
+    while (read(sock, &byte, 1) == 1) {
+        angara_pe_progress(pe);
+        if (write(sock, &byte, 1) != 1) {
+            break;
+        }
+    }
+    _exit(0);
+}
+
+static int setup(void **state)
+{
+    int socks[2];
+
+    (void)state;
+    memset(&f, 0, sizeof(f));
+    setenv("ANGARA_SOFT_ANSWER", "300", 1);
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, socks) != 0) {
+        return -1;
+    }
+    f.pid = fork();
+    if (f.pid == 0) {
+        close(socks[0]);
+        target_main(socks[1]);
+    }
+    close(socks[1]);
+    f.sock        = socks[0];
+    ang_log_level = ANG_LOG_ERROR;
+    return ((f.pid > 0) &&
+            (recv(f.sock, &f.hello, sizeof(f.hello), MSG_WAITALL) == sizeof(f.hello)) &&
+            (angara_open("soft", &f.dom) == ANGARA_OK) &&
+            (angara_pe_create(f.dom, NULL, &f.pe) == ANGARA_OK) &&
+            (angara_peer_connect(f.pe, &f.hello.address, &f.peer) == ANGARA_OK) &&
+            (angara_marker_slot_get(f.pe, &f.slot) == ANGARA_OK)) ?
+               0 :
+               -1;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    kill(f.pid, SIGKILL);
+    close(f.sock);
+    waitpid(f.pid, NULL, 0);
+    angara_pe_destroy(f.pe);
+    return (angara_close(f.dom) == ANGARA_OK) ? 0 : -1;
+}
+
+/* ---- steps --------------------------------------------------------------------------------- */
+
+static soft_service_t *service(void)
+{
+    const soft_remote_t *remote = &soft_peer(f.peer)->remote;
+
+    return (soft_service_t *)((char *)remote->seg + remote->layout.service);
+}
+
+static void post(void)
+{
+    assert_int_equal(angara_atomic(f.peer, ANGARA_ATOMIC_ADD, 8, 1, 0, f.hello.key, 0, NULL, NULL),
+                     ANGARA_OK);
+    assert_int_equal(angara_marker(f.peer, f.slot, ++f.value), ANGARA_OK);
+}
+
+/* The target makes progress. */
+static void let_progress(void)
+{
+    char byte = 0;
+
+    assert_int_equal(write(f.sock, &byte, 1), 1);
+    assert_int_equal(read(f.sock, &byte, 1), 1);
+}
+
+static void assert_fault(const angara_event_t *event)
+{
+    assert_int_equal(event->type, ANGARA_EVENT_FAULT);
+    assert_int_equal(event->status, ANGARA_ERR_UNREACHABLE);
+    assert_int_not_equal(*f.slot, f.value);
+    assert_int_equal(angara_peer_status(f.peer), ANGARA_ERR_PAIR);
+}
+
+static void wait_for_fault(void)
+{
+    angara_event_t event;
+
+    for (unsigned i = 0; i < LONG_MS; ++i) {
+        angara_pe_progress(f.pe);
+        if (angara_pe_event_poll(f.pe, &event) == ANGARA_OK) {
+            assert_fault(&event);
+            return;
+        }
+        sleep_ms(1);
+    }
+    fail_msg("the request waits for ever");
+}
+
+/* Until the marker behind the request has come. */
+static void wait_for_answer(void)
+{
+    angara_event_t event;
+
+    for (unsigned i = 0; (*f.slot != f.value) && (i < LONG_MS); ++i) {
+        let_progress();
+        angara_pe_progress(f.pe);
+        assert_int_equal(angara_pe_event_poll(f.pe, &event), ANGARA_ERR_NO_RESOURCE);
+        sleep_ms(1);
+    }
+    assert_int_equal(*f.slot, f.value);
+}
+
+/* ---- tests --------------------------------------------------------------------------------- */
+
+static void test_no_answer(void **state)
+{
+    (void)state;
+    post();
+    wait_for_fault();
+    /* What was taken back isn't done, and the pair can be used again. */
+    assert_int_equal(angara_peer_reset(f.peer), ANGARA_OK);
+    post();
+    wait_for_answer();
+}
+
+/* One who sleeps on its descriptor is woken for it. */
+static void test_asleep(void **state)
+{
+    angara_event_t event;
+    struct pollfd  poller = {.events = POLLIN};
+
+    (void)state;
+    assert_int_equal(angara_pe_event_fd(f.pe, &poller.fd), ANGARA_OK);
+    post();
+    while (angara_pe_event_poll(f.pe, &event) != ANGARA_OK) {
+        if (angara_pe_event_arm(f.pe) == ANGARA_OK) {
+            assert_int_equal(poll(&poller, 1, (int)LONG_MS), 1);
+        }
+        angara_pe_event_disarm(f.pe);
+        angara_pe_progress(f.pe);
+    }
+    assert_fault(&event);
+}
+
+/* A sleeper is woken by the answer, too. */
+static void test_answer_wakes(void **state)
+{
+    struct pollfd poller = {.events = POLLIN};
+
+    (void)state;
+    assert_int_equal(angara_pe_event_fd(f.pe, &poller.fd), ANGARA_OK);
+    post();
+    assert_int_equal(angara_pe_event_arm(f.pe), ANGARA_OK);
+    let_progress();
+    assert_int_equal(poll(&poller, 1, (int)LONG_MS), 1);
+    angara_pe_event_disarm(f.pe);
+    wait_for_answer();
+}
+
+/* The time in which the target is stopped doesn't count. */
+static void test_stopped(void **state)
+{
+    angara_event_t event;
+
+    (void)state;
+    assert_int_equal(kill(f.pid, SIGSTOP), 0);
+    assert_int_equal(waitpid(f.pid, NULL, WUNTRACED), f.pid);
+    post();
+    for (unsigned i = 0; i < 4 * ANSWER_MS; ++i) {
+        angara_pe_progress(f.pe);
+        assert_int_equal(angara_pe_event_poll(f.pe, &event), ANGARA_ERR_NO_RESOURCE);
+        sleep_ms(1);
+    }
+    assert_int_equal(kill(f.pid, SIGCONT), 0);
+    wait_for_answer();
+}
+
+/* The target has begun and never ends: its slot is abandoned, and only that one is lost. */
+static void test_begun(void **state)
+{
+    soft_slot_t *slot;
+
+    (void)state;
+    post();
+    slot        = &service()->slots[soft_peer(f.peer)->agent];
+    slot->state = soft_state_to(slot->state, SOFT_SERVING);
+    wait_for_fault();
+    assert_int_equal(soft_state_phase(slot->state), SOFT_ABANDONED);
+    assert_int_equal(slot->owner, 0);
+    assert_int_equal(angara_peer_reset(f.peer), ANGARA_OK);
+    post();
+    wait_for_answer();
+}
+
+static void take_all_slots(uint64_t owner)
+{
+    for (unsigned i = 0; i < SOFT_SERVICE_SLOTS; ++i) {
+        service()->slots[i].owner = owner;
+        service()->slots[i].state = i % (SOFT_ABANDONED + 1);
+    }
+}
+
+/* No slot is free, and none becomes so. */
+static void test_no_slot(void **state)
+{
+    (void)state;
+    take_all_slots(soft_owner());
+    post();
+    wait_for_fault();
+}
+
+/* What dead requesters have left is used again, in whatever state they left it. */
+static void test_dead_owners(void **state)
+{
+    uint64_t owner;
+    int      fds[2];
+    pid_t    pid;
+
+    (void)state;
+    assert_int_equal(pipe(fds), 0);
+    pid = fork();
+    if (pid == 0) {
+        owner = soft_owner();
+        _exit(write(fds[1], &owner, sizeof(owner)) != sizeof(owner));
+    }
+    assert_int_equal(read(fds[0], &owner, sizeof(owner)), sizeof(owner));
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    close(fds[0]);
+    close(fds[1]);
+    take_all_slots(owner);
+    post();
+    wait_for_answer();
+}
+
+#define TEST(_name) cmocka_unit_test_setup_teardown(_name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_no_answer), TEST(test_asleep),  TEST(test_answer_wakes), TEST(test_stopped),
+        TEST(test_begun),     TEST(test_no_slot), TEST(test_dead_owners),
+    };
+
+    return cmocka_run_group_tests_name("request", tests, NULL, NULL);
+}
