@@ -516,6 +516,83 @@ FLOW_TEST(test_rma_flood, 2, rma_flood)
 FLOW_TEST(test_first_contact, 2, first_contact)
 FLOW_TEST(test_reconnect, 2, reconnect)
 
+#define LONG_GET    (256ul << 20)
+#define LONG_OTHERS 8u
+
+static ucs_status_t fl_count(void *arg, void *data, size_t length, unsigned flags)
+{
+    (void)data;
+    (void)length;
+    (void)flags;
+    ++*(unsigned *)arg;
+    return UCS_OK;
+}
+
+/* A get of 256 MiB lets the messages of another peer through: they are there, and handled, before
+ * it has ended; no call copies all of it. */
+static void long_get_lets_pass(ut_t *t)
+{
+    unsigned    seen = 0, i;
+    ut_mem_t    mem;
+    ut_remote_t remotes[RANK_MAX];
+    ut_comp_t   comp;
+    uct_iov_t   iov;
+
+    ut_open(t);
+    ut_mem_init(t, &mem, UT_MEM_PRIVATE, (t->rank < 2) ? LONG_GET : 4096);
+    ut_mem_exchange(t, &mem, remotes);
+    CHECK_OK(uct_iface_set_am_handler(t->main.iface, 5, fl_count, &seen, 0));
+    if (t->rank == 1) {
+        data_fill(mem.addr, LONG_GET, 1);
+    }
+    if (t->rank == 2) { /* makes the ring */
+        POST_OK(t, uct_ep_am_short(t->ep[0], 5, 0, NULL, 0));
+    } else if (t->rank == 0) {
+        UT_WAIT(t, seen == 1);
+        seen = 0;
+    }
+    ut_barrier(t);
+    if (t->rank == 2) {
+        for (i = 0; i < LONG_OTHERS; ++i) {
+            POST_OK(t, uct_ep_am_short(t->ep[0], 5, i, NULL, 0));
+        }
+        ut_send_word(t, 0, 1);
+    } else if (t->rank == 0) {
+        ut_recv_word_still(t, 2); /* the messages wait in the ring */
+        CHECK_EQ(seen, 0);
+        iov = (uct_iov_t){.buffer = mem.addr, .length = LONG_GET, .memh = mem.memh, .count = 1};
+        ut_comp_init(&comp, 1);
+        CHECK_STATUS(
+            uct_ep_get_zcopy(t->ep[1], &iov, 1, remotes[1].addr, remotes[1].key.rkey, &comp.super),
+            UCS_INPROGRESS);
+        while (comp.calls == 0) {
+            CHECK_EQ(comp.super.count, 1);
+            ut_progress(t);
+            if (seen == LONG_OTHERS) {
+                break;
+            }
+        }
+        CHECK_EQ(seen, LONG_OTHERS);
+        CHECK_EQ(comp.calls, 0);
+        UT_WAIT(t, comp.calls == 1);
+        CHECK_OK(comp.status);
+        CHECK_DATA(mem.addr, LONG_GET, 1);
+    }
+    ut_barrier(t);
+    ut_remotes_release(t, remotes);
+    ut_mem_cleanup(t, &mem);
+    ut_close(t);
+}
+
+static void test_long_get(void **state)
+{
+    (void)state;
+    if (rank_chaos()) {
+        skip(); /* a thread of the library moves the data there */
+    }
+    ut_run(3, long_get_lets_pass, NULL);
+}
+
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
@@ -524,6 +601,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_flood_self),    cmocka_unit_test(test_flood_2),
         cmocka_unit_test(test_flood_3),       cmocka_unit_test(test_rma_flood),
         cmocka_unit_test(test_first_contact), cmocka_unit_test(test_reconnect),
+        cmocka_unit_test(test_long_get),
     };
 
     return ut_main(argc, argv, "flow", tests, sizeof(tests) / sizeof(tests[0]));
