@@ -61,16 +61,12 @@ static uint64_t draw_delay(ang_chaos_t *chaos)
 
 void ang_engine_lock(ang_engine_t *engine)
 {
-    if (engine->chaos != NULL) {
-        pthread_mutex_lock(&engine->chaos->lock);
-    }
+    pthread_mutex_lock(engine->chaos != NULL ? &engine->chaos->lock : &engine->lock);
 }
 
 void ang_engine_unlock(ang_engine_t *engine)
 {
-    if (engine->chaos != NULL) {
-        pthread_mutex_unlock(&engine->chaos->lock);
-    }
+    pthread_mutex_unlock(engine->chaos != NULL ? &engine->chaos->lock : &engine->lock);
 }
 
 /* ---- posting ------------------------------------------------------------------------------- */

@@ -246,7 +246,8 @@ static angara_status_t post_queued(ang_pair_t *pair, const ang_entry_t *model, c
     entry->sequence = pair->engine->sequence++;
     *pair->tail     = entry;
     pair->tail      = &entry->next;
-    pair->engine->pending++;
+    /* From here on the queue is shared. */
+    __atomic_store_n(&pair->engine->pending, pair->engine->pending + 1, __ATOMIC_RELEASE);
     return ANGARA_OK;
 }
 
@@ -490,6 +491,7 @@ angara_status_t ang_engine_init(ang_engine_t *engine, const ang_backend_t *backe
     engine->ctx        = ctx;
     engine->limit      = limit;
     engine->turn_bytes = turn_bytes;
+    pthread_mutex_init(&engine->lock, NULL);
     return chaos_seed != 0 ? ang_chaos_start(engine, chaos_seed, delay_us) : ANGARA_OK;
 }
 
@@ -498,6 +500,7 @@ void ang_engine_cleanup(ang_engine_t *engine)
     if (engine->chaos != NULL) {
         ang_chaos_stop(engine);
     }
+    pthread_mutex_destroy(&engine->lock);
 }
 
 void ang_engine_pair_add(ang_engine_t *engine, ang_pair_t *pair)
@@ -537,6 +540,24 @@ void ang_engine_pair_reset(ang_pair_t *pair, angara_status_t error)
     ang_engine_unlock(pair->engine);
 }
 
+unsigned ang_engine_guest_progress(ang_engine_t *engine)
+{
+    unsigned count = 0;
+
+    if (engine->chaos != NULL) {
+        return 0;
+    }
+    ang_engine_lock(engine);
+    if (__atomic_load_n(&engine->pending, __ATOMIC_ACQUIRE) != 0) {
+        __atomic_store_n(&engine->guest, 1, __ATOMIC_RELAXED);
+        __atomic_thread_fence(__ATOMIC_RELEASE); /* before the queues are seen to be empty */
+        count = ang_engine_progress(engine);
+        __atomic_store_n(&engine->guest, 0, __ATOMIC_RELEASE);
+    }
+    ang_engine_unlock(engine);
+    return count;
+}
+
 void ang_engine_pair_cancel(ang_pair_t *pair, uint64_t key, angara_status_t status)
 {
     ang_engine_lock(pair->engine);
@@ -571,6 +592,9 @@ ang_pair_t *ang_engine_local_user(ang_engine_t *engine, uint64_t key)
 {
     ang_pair_t *pair;
 
+    if (__atomic_load_n(&engine->pending, __ATOMIC_ACQUIRE) == 0) {
+        return NULL; /* the queues may be the caller's */
+    }
     ang_engine_lock(engine);
     for (pair = engine->pairs; pair != NULL && !pair_uses_local(pair, key); pair = pair->next) {
     }

@@ -19,8 +19,12 @@
  *   - A descriptor is checked before anything is touched; what is checked is the engine's own copy.
  * Without chaos everything else is performed within the post, unless the backend answers
  * ANGARA_INPROGRESS. What is posted to a pair that has something queued queues up behind it.
- * Locking: without chaos the caller serialises all calls of an engine. In chaos mode the engine has
- * a thread and a lock of its own, which backend functions are called under.
+ * Locking: the caller serialises all calls of an engine, but for ang_engine_local_user(), _cancel()
+ * and _guest_progress(), which another thread (a guest) may call at any time. In chaos mode the
+ * engine has a thread and a lock of its own, which backend functions are called under. Without
+ * chaos the queues belong to whoever holds the lock while there is something in them, and to the
+ * caller while there isn't: only he can change that. So he posts and makes progress under the lock
+ * if ang_engine_is_shared(), and else without. A guest sets `guest` before he empties a queue.
  */
 #ifndef ANG_ENGINE_H
 #define ANG_ENGINE_H
@@ -105,6 +109,8 @@ struct ang_engine {
     unsigned             pending; /* entries queued */
     unsigned             limit;   /* of pending: the ring's length */
     ang_engine_stats_t   stats;
+    pthread_mutex_t      lock;       /* without chaos, see ang_engine_lock() */
+    unsigned             guest;      /* somebody else than the caller makes progress just now */
     struct ang_chaos    *chaos;      /* NULL if off */
     uint64_t             turn_bytes; /* may be changed between calls */
     uint64_t             sequence;   /* entries ever queued */
@@ -153,7 +159,20 @@ unsigned ang_engine_progress(ang_engine_t *engine);
 /* Pairs' queues, for draining: entries queued to this pair. */
 int ang_engine_pair_idle(ang_pair_t *pair);
 
-/* Chaos lock; no-ops without chaos. */
+/* Must the lock be taken to post, or to make progress? */
+static inline int ang_engine_is_shared(const ang_engine_t *engine)
+{
+    return __builtin_expect((__atomic_load_n(&engine->pending, __ATOMIC_ACQUIRE) |
+                             __atomic_load_n(&engine->guest, __ATOMIC_ACQUIRE)) != 0,
+                            0) &&
+           engine->chaos == NULL;
+}
+
+/* As ang_engine_progress(), from any thread. In chaos mode nothing: the engine's own thread does.
+ */
+unsigned ang_engine_guest_progress(ang_engine_t *engine);
+
+/* The engine's lock, see above. */
 void ang_engine_lock(ang_engine_t *engine);
 void ang_engine_unlock(ang_engine_t *engine);
 

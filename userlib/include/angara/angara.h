@@ -247,11 +247,13 @@ ANGARA_API angara_status_t angara_mr_register(angara_domain_h dom, void *addr, s
 
 /**
  * Deregister. On success no access by a peer is in flight or can start any more. Waits for accesses
- * in flight; an access by a process that died doesn't count. An operation of the own PEs that is
- * still queued and names the region as its local end faults when its turn comes.
+ * in flight; an access by a process that died doesn't count. Operations that the own PEs have posted
+ * with the region as their local end are performed first. If a peer doesn't go on with one, it is
+ * cancelled: a FAULT event with ANGARA_ERR_BUSY, and the pair in error.
  *
- * May block, up to ANGARA_PEER_WAIT (on a NIC: 10 s), and only for a peer that is within an access:
- * one that was stopped there (by SIGSTOP, a debugger, a freezer) can be waited for in vain.
+ * May block, up to ANGARA_PEER_WAIT without progress (on a NIC: 10 s), and only for a peer that is
+ * within an access, or was asked for something: one that was stopped (by SIGSTOP, a debugger, a
+ * freezer) can be waited for in vain.
  * @return ANGARA_OK; or ANGARA_ERR_BUSY: the region is withdrawn, no new access can start, but that
  *         one may still be performed. The memory is *owed*: it must not be freed or used for other
  *         things. The handle stays valid for this call, which may be repeated until it succeeds,

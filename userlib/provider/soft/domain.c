@@ -5,7 +5,8 @@
  * Deregistration: the entry's key is cleared, then every pair's hazard is waited for. A pair sets
  * its hazard with a full fence before it reads the entry, so either it sees the key gone, or
  * deregistration sees the hazard (Michael, "Hazard pointers", 2004). A dead process's hazard
- * doesn't count. The own helper thread is waited for by its lock.
+ * doesn't count. The own helper thread is waited for by its lock. Before all that, what the own PEs
+ * have queued with the region as its local end is performed, or cancelled.
  *
  * A process that was stopped within an access is waited for up to ANGARA_PEER_WAIT. Then the region
  * is *owed*: its key is gone, its entry is not used again, its owner is told ANGARA_ERR_BUSY and
@@ -348,6 +349,24 @@ static void owed_remove(soft_mr_t *mr)
     }
 }
 
+/*
+ * Let the own PEs' queued operations end that read or write the region. Those that don't, because a
+ * peer doesn't go on, are cancelled.
+ */
+static void end_local(soft_domain_t *dom, uint64_t key, soft_wait_t *wait)
+{
+    pid_t pid;
+    int   moved;
+
+    while ((pid = soft_helper_local_user(dom, key, &moved)) != 0) {
+        if (moved) {
+            soft_wait_begin(wait);
+        } else if (!soft_wait_turn(wait, pid, "an operation on memory that is deregistered")) {
+            soft_helper_local_cancel(dom, key);
+        }
+    }
+}
+
 /* @return ANGARA_ERR_BUSY: the region is owed. */
 static angara_status_t withdraw(soft_mr_t *mr)
 {
@@ -356,6 +375,9 @@ static angara_status_t withdraw(soft_mr_t *mr)
     soft_wait_t     wait;
 
     soft_wait_begin(&wait);
+    if (!mr->base.owed) {
+        end_local(dom, mr->base.key, &wait);
+    }
     __atomic_store_n(&dom->shared->entries[mr->index].key, 0, __ATOMIC_SEQ_CST);
     status = wait_hazards(dom, mr->base.key, &wait);
     soft_helper_quiesce(dom);

@@ -277,6 +277,39 @@ unsigned soft_helper_poll(soft_pe_t *pe)
     return count;
 }
 
+pid_t soft_helper_local_user(const soft_domain_t *dom, uint64_t key, int *moved_p)
+{
+    pid_t       pid = 0;
+    ang_pair_t *pair;
+
+    *moved_p = 0;
+    pthread_mutex_lock(&soft_helper_lock);
+    for (soft_pe_t *pe = helper.pes; pe != NULL; pe = pe->next) {
+        if (pe->dom == dom && (pair = ang_engine_local_user(&pe->engine, key)) != NULL) {
+            pid = (pid_t)(soft_pair_peer(pair)->base.address.loc[0] & 0x7fffffff);
+            if (ang_engine_guest_progress(&pe->engine) != 0) {
+                *moved_p = 1;
+                soft_wake_self(pe);
+            }
+        }
+    }
+    pthread_mutex_unlock(&soft_helper_lock);
+    return pid;
+}
+
+void soft_helper_local_cancel(const soft_domain_t *dom, uint64_t key)
+{
+    ang_pair_t *pair;
+
+    pthread_mutex_lock(&soft_helper_lock);
+    for (soft_pe_t *pe = helper.pes; pe != NULL; pe = pe->next) {
+        while (pe->dom == dom && (pair = ang_engine_local_user(&pe->engine, key)) != NULL) {
+            ang_engine_pair_cancel(pair, 0, ANGARA_ERR_BUSY);
+        }
+    }
+    pthread_mutex_unlock(&soft_helper_lock);
+}
+
 void soft_helper_quiesce(const soft_domain_t *dom)
 {
     pthread_mutex_lock(&soft_helper_lock);

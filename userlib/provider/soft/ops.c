@@ -468,11 +468,20 @@ angara_status_t soft_put_flag(angara_peer_h base, uint64_t offset, const void *s
 
 angara_status_t soft_post(angara_peer_h peer, ang_desc_t *desc, const void *data)
 {
-    return ang_engine_post(&soft_peer(peer)->pair, desc, data);
+    return soft_pair_post(&soft_peer(peer)->pair, desc, data);
 }
 
 angara_status_t soft_post_batch(angara_peer_h peer, ang_desc_t *descs, unsigned count,
                                 unsigned *posted_p)
 {
-    return ang_engine_post_batch(&soft_peer(peer)->pair, descs, count, posted_p);
+    ang_engine_t   *engine = soft_peer(peer)->pair.engine;
+    angara_status_t status;
+
+    if (engine->chaos != NULL) {
+        return ang_engine_post_batch(&soft_peer(peer)->pair, descs, count, posted_p);
+    }
+    ang_engine_lock(engine); /* the first one that is queued makes the queue a shared one */
+    status = ang_engine_post_batch(&soft_peer(peer)->pair, descs, count, posted_p);
+    ang_engine_unlock(engine);
+    return status;
 }

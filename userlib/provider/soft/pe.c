@@ -288,7 +288,7 @@ static unsigned check_peers_sometimes(soft_pe_t *pe)
 unsigned soft_pe_progress(angara_pe_h base)
 {
     soft_pe_t *pe    = soft_pe(base);
-    unsigned   count = ang_engine_progress(&pe->engine);
+    unsigned   count = soft_engine_progress(pe);
 
     if (__builtin_expect(__atomic_load_n(&pe->service->work, __ATOMIC_RELAXED), 0)) {
         count += soft_helper_poll(pe);
@@ -302,14 +302,14 @@ static angara_status_t soft_marker(angara_peer_h peer, uint32_t slot, uint64_t v
 {
     ang_desc_t desc = {.op = ANG_OP_MARKER, .loffset = slot, .operand = value};
 
-    return ang_engine_post(&soft_peer(peer)->pair, &desc, NULL);
+    return soft_pair_post(&soft_peer(peer)->pair, &desc, NULL);
 }
 
 static angara_status_t soft_marker_self(angara_pe_h pe, uint32_t slot, uint64_t value)
 {
     ang_desc_t desc = {.op = ANG_OP_MARKER_SELF, .loffset = slot, .operand = value};
 
-    return ang_engine_post(&soft_pe(pe)->self_pair, &desc, NULL);
+    return soft_pair_post(&soft_pe(pe)->self_pair, &desc, NULL);
 }
 
 /* A pair in error has nothing queued, and takes nothing until a reset. */

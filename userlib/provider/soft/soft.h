@@ -508,6 +508,35 @@ static inline soft_peer_t *soft_pair_peer(ang_pair_t *pair)
 
 extern const ang_backend_t soft_backend;
 
+/* Post, make progress: what of the PE's caller meets another thread's deregistration. See engine.h.
+ */
+static inline angara_status_t soft_pair_post(ang_pair_t *pair, const ang_desc_t *desc,
+                                             const void *data)
+{
+    angara_status_t status;
+
+    if (!ang_engine_is_shared(pair->engine)) {
+        return ang_engine_post(pair, desc, data);
+    }
+    ang_engine_lock(pair->engine);
+    status = ang_engine_post(pair, desc, data);
+    ang_engine_unlock(pair->engine);
+    return status;
+}
+
+static inline unsigned soft_engine_progress(soft_pe_t *pe)
+{
+    unsigned count;
+
+    if (!ang_engine_is_shared(&pe->engine)) {
+        return ang_engine_progress(&pe->engine);
+    }
+    ang_engine_lock(&pe->engine);
+    count = ang_engine_progress(&pe->engine);
+    ang_engine_unlock(&pe->engine);
+    return count;
+}
+
 angara_status_t soft_pe_create(angara_domain_h dom, size_t window_size, unsigned events,
                                angara_pe_h *pe_p);
 void            soft_pe_destroy(angara_pe_h pe);
@@ -574,6 +603,14 @@ uint64_t soft_helper_wake_inode(void);
 unsigned soft_helper_poll(soft_pe_t *pe);
 /* Wait until neither the helper nor a thread of chaos mode is touching a region of the domain. */
 void soft_helper_quiesce(const soft_domain_t *dom);
+/*
+ * Is an operation of the process's PEs queued that has the region as its local end? Then a turn of
+ * progress is made for it. @return a peer that it is queued to: its process's number, else 0.
+ * *moved_p: whether something has.
+ */
+pid_t soft_helper_local_user(const soft_domain_t *dom, uint64_t key, int *moved_p);
+/* Cancel those operations, and all that is queued to the same peers: pairs in error. */
+void soft_helper_local_cancel(const soft_domain_t *dom, uint64_t key);
 
 /* ---- ops.c ----------------------------------------------------------------------------------- */
 

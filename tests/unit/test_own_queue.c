@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Deregistration of memory that the own PE's queued operations read or write: they are performed
+ * first, in whichever thread; those of a peer that doesn't go on are cancelled. Afterwards nothing
+ * touches the memory: the tests unmap it.
+ *
+ * Fetching atomics on another process's private memory are queued: that process performs them.
+ */
+#define _GNU_SOURCE
+#include "../common/clock.h"
+#include "soft.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define SIZE   4096u
+#define ROUNDS 300u
+#define FETCH  8u /* atomics of a round */
+
+typedef struct {
+    uint64_t         key;
+    angara_address_t address;
+} offer_t;
+
+static struct {
+    pid_t                 pid;
+    int                   fd;
+    offer_t               offer;
+    angara_domain_h       dom;
+    angara_pe_h           pe;
+    angara_peer_h         peer;
+    angara_marker_slot_t *slot;
+    uint64_t              value;
+} f;
+
+static void be_server(int fd)
+{
+    angara_pe_params_t params = {.size = sizeof(params), .window_size = SIZE};
+    static uint64_t    memory[SIZE / 8];
+    angara_domain_h    dom;
+    angara_pe_h        pe;
+    angara_mr_h        mr;
+    offer_t            offer;
+    char               byte;
+
+    if (angara_open("soft", &dom) != ANGARA_OK ||
+        angara_mr_register(dom, memory, SIZE, ANGARA_ACCESS_ALL, &mr) != ANGARA_OK ||
+        angara_pe_create(dom, &params, &pe) != ANGARA_OK) {
+        _exit(1);
+    }
+    offer.key = angara_mr_key(mr);
+    angara_pe_address(pe, &offer.address);
+    if (write(fd, &offer, sizeof(offer)) != (ssize_t)sizeof(offer)) {
+        _exit(1);
+    }
+    _exit(read(fd, &byte, 1) != 0);
+}
+
+static int setup(void **state)
+{
+    angara_pe_params_t params = {.size = sizeof(params), .window_size = SIZE};
+    int                fds[2];
+
+    (void)state;
+    memset(&f, 0, sizeof(f));
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+    f.pid = fork();
+    if (f.pid == 0) {
+        close(fds[0]);
+        be_server(fds[1]);
+    }
+    close(fds[1]);
+    f.fd = fds[0];
+    assert_int_equal(read(f.fd, &f.offer, sizeof(f.offer)), sizeof(f.offer));
+    assert_int_equal(angara_open("soft", &f.dom), ANGARA_OK);
+    assert_int_equal(angara_pe_create(f.dom, &params, &f.pe), ANGARA_OK);
+    assert_int_equal(angara_peer_connect(f.pe, &f.offer.address, &f.peer), ANGARA_OK);
+    assert_int_equal(angara_marker_slot_get(f.pe, &f.slot), ANGARA_OK);
+    f.value = *f.slot;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    angara_pe_destroy(f.pe);
+    kill(f.pid, SIGKILL);
+    waitpid(f.pid, NULL, 0);
+    close(f.fd);
+    return angara_close(f.dom) == ANGARA_OK ? 0 : -1;
+}
+
+/* Memory for results, all ones. */
+static uint64_t *results_new(angara_mr_h *mr)
+{
+    void *addr = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    assert_true(addr != MAP_FAILED);
+    memset(addr, 0xff, SIZE);
+    assert_int_equal(angara_mr_register(f.dom, addr, SIZE, ANGARA_ACCESS_LOCAL_WRITE, mr),
+                     ANGARA_OK);
+    return addr;
+}
+
+static void post(angara_mr_h mr, uint64_t *results)
+{
+    for (unsigned i = 0; i < FETCH; ++i) {
+        assert_int_equal(
+            angara_atomic(f.peer, ANGARA_ATOMIC_ADD, 8, 1, 0, f.offer.key, 0, mr, &results[i]),
+            ANGARA_OK);
+    }
+}
+
+static void post_marker(void)
+{
+    assert_int_equal(angara_marker(f.peer, f.slot, ++f.value), ANGARA_OK);
+}
+
+static void wait_marker(void)
+{
+    double limit = now_seconds() + 50;
+
+    while (*f.slot != f.value && now_seconds() < limit) {
+        angara_pe_progress(f.pe);
+    }
+    assert_true(*f.slot == f.value);
+}
+
+/* The program makes no progress but by deregistering. */
+static void test_performed(void **state)
+{
+    uint64_t   *results;
+    uint64_t    count = 0;
+    angara_mr_h mr;
+
+    (void)state;
+    for (unsigned round = 0; round < ROUNDS; ++round) {
+        results = results_new(&mr);
+        post(mr, results);
+        post_marker();
+        assert_int_equal(angara_mr_deregister(mr), ANGARA_OK);
+        for (unsigned i = 0; i < FETCH; ++i) {
+            assert_int_equal(results[i], count++);
+        }
+        munmap(results, SIZE);
+        wait_marker();
+        assert_int_equal(angara_peer_status(f.peer), ANGARA_OK);
+    }
+}
+
+typedef struct {
+    angara_mr_h     mr;
+    uint64_t       *results;
+    angara_status_t status;
+    uint64_t        got[FETCH];
+} other_t;
+
+static void *deregister(void *arg)
+{
+    other_t *other = arg;
+
+    other->status = angara_mr_deregister(other->mr);
+    memcpy(other->got, other->results, sizeof(other->got));
+    munmap(other->results, SIZE);
+    return NULL;
+}
+
+/* The same by another thread, while this one makes progress and posts more. */
+static void test_other_thread(void **state)
+{
+    angara_mr_h mine;
+    uint64_t   *keep  = results_new(&mine);
+    uint64_t    count = 0;
+    pthread_t   thread;
+    other_t     other;
+
+    (void)state;
+    for (unsigned round = 0; round < ROUNDS; ++round) {
+        other.results = results_new(&other.mr);
+        post(other.mr, other.results);
+        assert_int_equal(pthread_create(&thread, NULL, deregister, &other), 0);
+        for (unsigned i = 0; i < round % 50; ++i) {
+            angara_pe_progress(f.pe);
+        }
+        post(mine, keep);
+        post_marker();
+        wait_marker();
+        assert_int_equal(pthread_join(thread, NULL), 0);
+        assert_int_equal(other.status, ANGARA_OK);
+        for (unsigned i = 0; i < FETCH; ++i) {
+            assert_int_equal(other.got[i], count + i);
+            assert_int_equal(keep[i], count + FETCH + i);
+        }
+        count += 2 * FETCH;
+    }
+    assert_int_equal(angara_peer_status(f.peer), ANGARA_OK);
+    assert_int_equal(angara_mr_deregister(mine), ANGARA_OK);
+    munmap(keep, SIZE);
+}
+
+/* The peer doesn't go on. */
+static void test_cancelled(void **state)
+{
+    angara_event_t event;
+    uint64_t      *results;
+    angara_mr_h    mr;
+    int            status;
+
+    (void)state;
+    assert_int_equal(kill(f.pid, SIGSTOP), 0);
+    assert_int_equal(waitpid(f.pid, &status, WUNTRACED), f.pid);
+    results = results_new(&mr);
+    post(mr, results);
+    post_marker();
+    assert_int_equal(angara_mr_deregister(mr), ANGARA_OK);
+    munmap(results, SIZE);
+    assert_int_equal(angara_peer_status(f.peer), ANGARA_ERR_PAIR);
+    assert_int_equal(angara_pe_event_poll(f.pe, &event), ANGARA_OK);
+    assert_int_equal(event.type, ANGARA_EVENT_FAULT);
+    assert_int_equal(event.status, ANGARA_ERR_BUSY);
+    assert_int_equal(kill(f.pid, SIGCONT), 0);
+    for (unsigned i = 0; i < 1000; ++i) {
+        angara_pe_progress(f.pe);
+    }
+    assert_true(*f.slot != f.value); /* the marker behind it never arrives */
+    assert_int_equal(angara_peer_reset(f.peer), ANGARA_OK);
+    post_marker();
+    wait_marker();
+}
+
+#define TEST(_name) cmocka_unit_test_setup_teardown(_name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_performed),
+        TEST(test_other_thread),
+        TEST(test_cancelled),
+    };
+
+    setenv("ANGARA_PEER_WAIT", "600", 1);
+    return cmocka_run_group_tests_name("own_queue", tests, NULL, NULL);
+}
