@@ -13,11 +13,11 @@
 #include "uct_angara_peer.h"
 #include "uct_angara_stats.h"
 
-#define UCT_ANGARA_HOT_RINGS    4   /**< rings polled directly */
-#define UCT_ANGARA_SILENT_POLLS 32  /**< empty polls before the ready array is scanned */
-#define UCT_ANGARA_BUSY_POLLS   256 /**< the same when the hot rings are busy */
-#define UCT_ANGARA_DRAIN_MAX    16  /**< records of one ring per poll */
-#define UCT_ANGARA_CREDIT_LINE  64  /**< bytes of window per credit line */
+#define UCT_ANGARA_HOT_RINGS    4    /**< rings polled directly */
+#define UCT_ANGARA_SILENT_POLLS 32   /**< empty polls before the ready array is scanned */
+#define UCT_ANGARA_BUSY_RECORDS 1024 /**< records before a slow turn if all rings are hot */
+#define UCT_ANGARA_DRAIN_MAX    16   /**< records of one ring per poll */
+#define UCT_ANGARA_CREDIT_LINE  64   /**< bytes of window per credit line */
 
 /*
  * Default sizes of rings. A message through a ring that was used up long ago is up to twice as fast
@@ -73,11 +73,12 @@ typedef struct uct_angara_iface {
 
     /* the poll loop, see uct_angara_iface_progress() */
     uct_angara_rx_t *hot[UCT_ANGARA_HOT_RINGS];
-    unsigned         nhot;   /**< used entries of hot */
-    unsigned         silent; /**< empty polls in a row */
-    unsigned         busy;   /**< other polls since the last slow turn */
-    unsigned         slow;   /**< outstanding slow work: a slow turn at each poll */
-    unsigned         armed;  /**< the event descriptor is armed */
+    unsigned         nhot;     /**< used entries of hot */
+    unsigned         silent;   /**< empty polls in a row */
+    unsigned         busy;     /**< records since the last slow turn */
+    unsigned         slow;     /**< outstanding slow work: a slow turn at each poll */
+    unsigned         armed;    /**< the event descriptor is armed */
+    unsigned         busy_max; /**< so many records, and a slow turn is due */
 
     angara_pe_h        pe;
     angara_address_t   address;

@@ -23,6 +23,15 @@ static void uct_angara_iface_set_hot(uct_angara_iface_t *iface, unsigned i, uct_
     rx->last_active = iface->ticks;
 }
 
+/*
+ * A turn of progress takes at most UCT_ANGARA_DRAIN_MAX records of each ring, and so does a scan.
+ * If there are rings that only scans look at, one follows after as many records.
+ */
+static void uct_angara_iface_set_busy_max(uct_angara_iface_t *iface)
+{
+    iface->busy_max = (iface->nopen > iface->nhot) ? UCT_ANGARA_DRAIN_MAX : UCT_ANGARA_BUSY_RECORDS;
+}
+
 /* Poll @a rx directly from now on, in place of the one that has been idle for longest. */
 static void uct_angara_iface_make_hot(uct_angara_iface_t *iface, uct_angara_rx_t *rx)
 {
@@ -31,6 +40,7 @@ static void uct_angara_iface_make_hot(uct_angara_iface_t *iface, uct_angara_rx_t
 
     if (iface->nhot < UCT_ANGARA_HOT_RINGS) {
         uct_angara_iface_set_hot(iface, iface->nhot++, rx);
+        uct_angara_iface_set_busy_max(iface);
         return;
     }
 
@@ -56,6 +66,7 @@ void uct_angara_iface_add_ring(uct_angara_iface_t *iface, uct_angara_rx_t *rx)
     if (iface->nhot < UCT_ANGARA_HOT_RINGS) {
         uct_angara_iface_make_hot(iface, rx);
     }
+    uct_angara_iface_set_busy_max(iface);
 }
 
 void uct_angara_iface_remove_ring(uct_angara_iface_t *iface, uct_angara_rx_t *rx)
@@ -65,17 +76,13 @@ void uct_angara_iface_remove_ring(uct_angara_iface_t *iface, uct_angara_rx_t *rx
     iface->rings[rx->index]    = NULL;
     iface->consumed[rx->index] = iface->ready[rx->index]; /* silent until used again */
     --iface->nopen;
-    if (!rx->hot) {
-        return;
-    }
-
-    rx->hot = 0;
-    for (i = 0; i < iface->nhot; ++i) {
+    for (i = 0; rx->hot && (i < iface->nhot); ++i) {
         if (iface->hot[i] == rx) {
             iface->hot[i] = iface->hot[--iface->nhot];
-            break;
+            rx->hot       = 0;
         }
     }
+    uct_angara_iface_set_busy_max(iface);
 }
 
 /*
@@ -182,7 +189,8 @@ unsigned uct_angara_iface_progress(uct_iface_h tl_iface)
 
     if (count > 0) {
         iface->silent = 0;
-        if (ucs_likely((++iface->busy < UCT_ANGARA_BUSY_POLLS) && (iface->slow == 0))) {
+        iface->busy += count;
+        if (ucs_likely((iface->busy < iface->busy_max) && (iface->slow == 0))) {
             return count;
         }
     } else if (ucs_likely((++iface->silent < UCT_ANGARA_SILENT_POLLS) && (iface->slow == 0))) {
@@ -194,19 +202,21 @@ unsigned uct_angara_iface_progress(uct_iface_h tl_iface)
 
 /* ---- sleeping ------------------------------------------------------------------------------ */
 
-/* @return non-zero if a record waits in any ring. */
+/*
+ * @return non-zero if a record waits in any ring. The headers tell: ready words wake nobody, so one
+ * may come, or be sent again, long after its record. A ring that it hasn't announced is made hot.
+ */
 static int uct_angara_iface_has_records(uct_angara_iface_t *iface)
 {
-    unsigned i;
-
-    for (i = 0; i < iface->nhot; ++i) {
-        if (uct_angara_rx_has_record(iface->hot[i])) {
-            return 1;
-        }
-    }
+    uct_angara_rx_t *rx;
+    unsigned         i;
 
     for (i = 0; i < iface->ring_ids.high; ++i) {
-        if ((iface->rings[i] != NULL) && uct_angara_ring_is_ready(iface, i)) {
+        rx = iface->rings[i];
+        if ((rx != NULL) && uct_angara_rx_has_record(rx)) {
+            if (!rx->hot) {
+                uct_angara_iface_make_hot(iface, rx);
+            }
             return 1;
         }
     }

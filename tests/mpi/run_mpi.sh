@@ -24,6 +24,7 @@ Usage: run_mpi.sh [-n RANKS] [-H HOSTS] [-v VARIATION] [-e COUNTER]... [-spz] PR
                 rndv         rendezvous for all sizes
                 eager        rendezvous for none: fragments
                 alone        UCX_TLS=angara: messages to oneself too
+                few          fewer peers than ranks, and tcp at hand
                 tiny         small rings, so that senders have to wait
                 chaos        the soft fabric delays and reorders what the model leaves open
                 noloop       the own node can't be read: requests to the peer instead
@@ -53,6 +54,7 @@ variation_apply()
     rndv) variables+=(UCX_RNDV_THRESH=1) ;;
     eager) variables+=(UCX_RNDV_THRESH=inf) ;;
     alone) variables+=(UCX_TLS=angara) ;; # the later one counts
+    few) variables+=(UCX_TLS=angara,tcp,self UCX_ANGARA_MAX_PEERS=2) ;;
     tiny) variables+=(UCX_ANGARA_RING_SLOTS=16) ;;
     chaos) variables+=(ANGARA_CHAOS="${ANGARA_TEST_SEED:-20251121}") ;;
     noloop) variables+=(ANGARA_SOFT_LOOPBACK=n) ;;

@@ -358,6 +358,76 @@ static void unaligned_atomics(ut_t *t)
     ut_close(t);
 }
 
+/* ---- invalidation ---------------------------------------------------------------------------- */
+
+static void at_dereg(ut_t *t, uct_mem_h memh, uct_completion_t *comp)
+{
+    uct_md_mem_dereg_params_t params = {.field_mask = UCT_MD_MEM_DEREG_FIELD_MEMH, .memh = memh};
+
+    if (comp != NULL) {
+        params.field_mask |= UCT_MD_MEM_DEREG_FIELD_FLAGS | UCT_MD_MEM_DEREG_FIELD_COMPLETION;
+        params.flags = UCT_MD_MEM_DEREG_FLAG_INVALIDATE;
+        params.comp  = comp;
+    }
+    CHECK_OK(uct_md_mem_dereg_v2(t->md, &params));
+}
+
+/* A put by the handle's key. */
+static void at_put(ut_t *t, char *buffer, uct_mem_h memh, char byte)
+{
+    uint8_t           packed[UT_RKEY_MAX];
+    uct_rkey_bundle_t key;
+
+    CHECK_OK(uct_md_mkey_pack(t->md, memh, packed));
+    CHECK_OK(uct_rkey_unpack(t->component, packed, &key));
+    POST_OK(t, uct_ep_put_short(t->ep[0], &byte, 1, (uintptr_t)buffer, key.rkey));
+    ut_flush(t, &t->main);
+    CHECK_EQ(buffer[0], byte);
+    CHECK_OK(uct_rkey_release(t->component, &key));
+}
+
+/*
+ * Of several handles of a buffer one after the other is invalidated. The completion runs once, when
+ * nothing can access the memory by that handle any more: at the latest when the last has gone.
+ * Until then the others work.
+ */
+static void invalidate(ut_t *t)
+{
+    enum { HANDLES = 3 };
+    static char buffer[8192];
+    uct_mem_h   memh[HANDLES];
+    ut_comp_t   comp[HANDLES];
+    unsigned    flags, round, i;
+
+    setenv(t->arg, "y", 1);
+    ut_open(t);
+    for (round = 0; round < 6; ++round) {
+        flags = (round % 2) ? UCT_MD_MEM_ACCESS_ALL : UCT_MD_MEM_ACCESS_RMA;
+        for (i = 0; i < HANDLES; ++i) {
+            ut_comp_init(&comp[i], 1);
+            CHECK_OK(uct_md_mem_reg(t->md, buffer, sizeof(buffer), flags, &memh[i]));
+        }
+        for (i = 0; i < HANDLES; ++i) {
+            at_put(t, buffer, memh[HANDLES - 1], (char)(round * 8 + i));
+            /* the last one in two ways */
+            at_dereg(t, memh[i], ((round < 4) || (i + 1 < HANDLES)) ? &comp[i].super : NULL);
+            CHECK(comp[i].calls <= 1);
+        }
+        for (i = 0; i < HANDLES; ++i) {
+            CHECK_EQ(comp[i].calls, ((round < 4) || (i + 1 < HANDLES)) ? 1 : 0);
+            CHECK((comp[i].calls == 0) || (comp[i].status == UCS_OK));
+        }
+    }
+    ut_close(t);
+}
+
+static void test_invalidate(void **state)
+{
+    (void)state;
+    ut_run(1, invalidate, "UCX_ANGARA_REUSE");
+    ut_run(1, invalidate, "UCX_ANGARA_RCACHE");
+}
+
 /* ---- the tests ------------------------------------------------------------------------------- */
 
 #define AT_TEST(_name, _nranks, _func) \
@@ -390,10 +460,15 @@ static void test_aligned(void **state)
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_max_num_eps),       cmocka_unit_test(test_estimates),
-        cmocka_unit_test(test_aligned),           cmocka_unit_test(test_alignments_refused),
-        cmocka_unit_test(test_no_bytes),          cmocka_unit_test(test_no_bytes_self),
-        cmocka_unit_test(test_unaligned_atomics), cmocka_unit_test(test_unaligned_atomics_self),
+        cmocka_unit_test(test_invalidate),
+        cmocka_unit_test(test_max_num_eps),
+        cmocka_unit_test(test_estimates),
+        cmocka_unit_test(test_aligned),
+        cmocka_unit_test(test_alignments_refused),
+        cmocka_unit_test(test_no_bytes),
+        cmocka_unit_test(test_no_bytes_self),
+        cmocka_unit_test(test_unaligned_atomics),
+        cmocka_unit_test(test_unaligned_atomics_self),
     };
 
     return ut_main(argc, argv, "attrs", tests, sizeof(tests) / sizeof(tests[0]));

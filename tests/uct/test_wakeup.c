@@ -228,6 +228,53 @@ static void race_many(ut_t *t)
     ut_close(t);
 }
 
+/*
+ * More senders than rings that are polled directly, each an interface of rank 1. One message at a
+ * time: nothing else wakes who sleeps. Its ready word, which wakes nobody, may come after it.
+ */
+static void race_crowd(ut_t *t)
+{
+    enum { SENDERS = 8 };
+    static ut_iface_t ifaces[SENDERS];
+    uct_ep_h          eps[SENDERS];
+    unsigned          rounds = rank_chaos() ? 1000 : 10000, i, from;
+    wu_many_t         many;
+
+    memset(&many, 0, sizeof(many));
+    wu_init(&many.wu, t);
+    CHECK_OK(uct_iface_set_am_handler(t->main.iface, WU_AM, wu_receive_any, &many, 0));
+    ut_barrier(t);
+    for (i = 0; (t->rank == 1) && (i < SENDERS); ++i) {
+        ut_iface_open(t, &ifaces[i]);
+        eps[i] = ut_ep_create(&ifaces[i], &t->addr[0]);
+        POST_OK(t, uct_ep_am_short(eps[i], WU_AM, i, NULL, 0));
+        ut_flush(t, &ifaces[i]);
+    }
+    if (t->rank == 0) {
+        UT_WAIT(t, many.total == SENDERS);
+    }
+    ut_barrier(t);
+    for (i = 1; i <= rounds; ++i) {
+        if (t->rank == 0) {
+            while (many.total < SENDERS + i) {
+                wu_sleep(&many.wu, UCT_EVENT_RECV);
+            }
+            ut_send_word(t, 1, i);
+        } else {
+            from = (unsigned)(ut_random(t) % SENDERS);
+            POST_OK(t, uct_ep_am_short(eps[from], WU_AM, i, NULL, 0));
+            CHECK_EQ(ut_recv_word(t, 0), i);
+        }
+    }
+    for (i = 0; (t->rank == 1) && (i < SENDERS); ++i) {
+        ut_flush(t, &ifaces[i]);
+        uct_ep_destroy(eps[i]);
+        ut_iface_close(&ifaces[i]);
+    }
+    ut_barrier(t);
+    ut_close(t);
+}
+
 /* ---- completions of sends ------------------------------------------------------------------- */
 
 /* Whoever sleeps for a completion wakes when it is there. */
@@ -404,6 +451,7 @@ static void puts_go_on(ut_t *t)
 WU_TEST(test_steps, 2, steps)
 WU_TEST(test_race, 2, race)
 WU_TEST(test_race_many, 3, race_many)
+WU_TEST(test_race_crowd, 2, race_crowd)
 WU_TEST(test_send_completion, 2, send_completion)
 WU_TEST(test_room, 2, room)
 WU_TEST(test_puts_go_on, 2, puts_go_on)
@@ -411,9 +459,10 @@ WU_TEST(test_puts_go_on, 2, puts_go_on)
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_steps),     cmocka_unit_test(test_race),
-        cmocka_unit_test(test_race_many), cmocka_unit_test(test_send_completion),
-        cmocka_unit_test(test_room),      cmocka_unit_test(test_puts_go_on),
+        cmocka_unit_test(test_steps),           cmocka_unit_test(test_race),
+        cmocka_unit_test(test_race_many),       cmocka_unit_test(test_race_crowd),
+        cmocka_unit_test(test_send_completion), cmocka_unit_test(test_room),
+        cmocka_unit_test(test_puts_go_on),
     };
 
     return ut_main(argc, argv, "wakeup", tests, sizeof(tests) / sizeof(tests[0]));

@@ -34,6 +34,7 @@ typedef struct {
     unsigned        held;  /* remote refs not yet released */
     unsigned        faults;
     int             gone; /* its region has been deregistered */
+    unsigned        wakes;
     angara_status_t last_fault;
     uint64_t        last_key;
 } far_t;
@@ -197,7 +198,7 @@ static inline void mock_window_word(ang_pair_t *pair, uint64_t offset, uint64_t 
 
 static inline void mock_window_wake(ang_pair_t *pair)
 {
-    (void)pair;
+    ++far_of(pair)->wakes;
 }
 
 static inline void mock_fault(ang_pair_t *pair, uint64_t key, angara_status_t status)

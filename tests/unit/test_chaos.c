@@ -190,12 +190,38 @@ static void test_chaos_local_gone(void **state)
     free(before);
 }
 
+/* A sleeper is woken by a flag and by a word of 8 bytes, when they have landed; by nothing else. */
+static void test_chaos_wakes(void **state)
+{
+    mock_t     *mock     = mock_new(7);
+    ang_pair_t *pair     = &mock->far[0].pair;
+    uint64_t    bytes[4] = {1, 2, 3, 4};
+    unsigned    width;
+
+    (void)state;
+    for (width = 1; width <= 4; width *= 2) {
+        assert_int_equal(ang_engine_post_window(pair, 0, NULL, 0, 64, 1, width), ANGARA_OK);
+    }
+    assert_int_equal(ang_engine_post_window(pair, 128, bytes, sizeof(bytes), 0, 0, 0), ANGARA_OK);
+    while (!ang_engine_pair_idle(pair)) {
+        ang_engine_progress(&mock->engine);
+    }
+    assert_int_equal(mock->far[0].wakes, 0);
+    assert_int_equal(post_word(mock, 0, 64, 5), ANGARA_OK);
+    assert_int_equal(ang_engine_post_window(pair, 128, bytes, sizeof(bytes), 96, 9, 8), ANGARA_OK);
+    while (!ang_engine_pair_idle(pair)) {
+        ang_engine_progress(&mock->engine);
+    }
+    assert_int_equal(mock->far[0].wakes, 2);
+    mock_free(mock);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_chaos_order),      cmocka_unit_test(test_chaos_sources),
         cmocka_unit_test(test_chaos_remove),     cmocka_unit_test(test_chaos_fault),
-        cmocka_unit_test(test_chaos_local_gone),
+        cmocka_unit_test(test_chaos_local_gone), cmocka_unit_test(test_chaos_wakes),
     };
 
     return cmocka_run_group_tests_name("chaos", tests, NULL, NULL);

@@ -451,7 +451,9 @@ static int window_step(ang_chaos_t *chaos, ang_entry_t *entry)
     if (entry->flag_width != 0) {
         be->window_word(entry->pair, entry->flag_offset, entry->flag, entry->flag_width);
     }
-    be->window_wake(entry->pair);
+    if (entry->flag_width == ANG_WORD_BYTES) { /* as on a NIC: a shorter word wakes nobody */
+        be->window_wake(entry->pair);
+    }
     return 1;
 }
 

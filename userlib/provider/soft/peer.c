@@ -158,8 +158,9 @@ static void bind_fast_path(soft_pe_t *pe, soft_peer_t *peer)
 
     fast->window      = pe->engine.chaos == NULL ? base : NULL;
     fast->window_size = peer->remote.window_size;
-    fast->armed       = &peer->remote.seg->armed;
-    fast->fence       = (pe->seg->flags | peer->remote.seg->flags) & SOFT_PE_NEEDS_FENCE;
+    /* In chaos mode the sleeper is woken by what lands, as by a NIC. */
+    fast->armed = pe->engine.chaos == NULL ? &peer->remote.seg->armed : &ang_awake;
+    fast->fence = (pe->seg->flags | peer->remote.seg->flags) & SOFT_PE_NEEDS_FENCE;
 }
 
 angara_status_t soft_peer_connect(angara_pe_h base, const angara_address_t *address,
