@@ -325,8 +325,9 @@ ANGARA_API angara_status_t angara_pe_create(angara_domain_h dom, const angara_pe
                                             angara_pe_h *pe_p);
 
 /**
- * Destroy a PE and what is left of its peers. Operations in flight are ended first: after the call
- * nothing of this PE's can land anywhere.
+ * Destroy a PE and what is left of its peers. Operations in flight are ended first, as by
+ * angara_peer_disconnect(), of all peers at once: after the call nothing of this PE's can land
+ * anywhere, except what a stopped peer itself was performing in its own memory.
  */
 ANGARA_API void angara_pe_destroy(angara_pe_h pe);
 
@@ -400,8 +401,9 @@ ANGARA_API angara_status_t angara_peer_connect(angara_pe_h pe, const angara_addr
                                                angara_peer_h *peer_p);
 
 /**
- * Drop one reference; the last one drops the pair after its operations in flight have ended. No
- * event is told of it any more.
+ * Drop one reference; the last one drops the pair after its operations in flight have ended. A peer
+ * that doesn't go on is waited for up to ANGARA_PEER_WAIT, counted from what it was asked for last
+ * (on a NIC: 10 s): then they are given up. No event is told of the pair any more.
  */
 ANGARA_API void angara_peer_disconnect(angara_peer_h peer);
 
@@ -409,8 +411,11 @@ ANGARA_API void angara_peer_disconnect(angara_peer_h peer);
 ANGARA_API angara_status_t angara_peer_status(angara_peer_h peer);
 
 /**
- * Clear the error of a pair after a fault. Everything queued to it is dropped: on return nothing of
+ * Clear the error of a pair after a fault. Everything queued to it is dropped: on success nothing of
  * it is in flight or can start. Fails if it is dead.
+ * @return ANGARA_OK; ANGARA_ERR_PEER_DEAD; ANGARA_ERR_BUSY if the peer's process is performing an
+ *         operation that it was asked for, and hasn't ended within ANGARA_PEER_WAIT of being asked:
+ *         the pair stays in error, and the call may be repeated. Nothing more lands in own memory.
  */
 ANGARA_API angara_status_t angara_peer_reset(angara_peer_h peer);
 

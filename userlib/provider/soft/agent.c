@@ -10,6 +10,8 @@
  *   - Nobody waits for ever: what isn't answered, or finds no slot, while the peer isn't stopped,
  *     ends with ANGARA_ERR_UNREACHABLE after ANGARA_SOFT_ANSWER. Meanwhile the peer is looked at,
  *     and woken again, every LOOK_NS.
+ *   - Withdrawing doesn't wait: while the peer's process is at the request, the pair keeps its
+ * slot.
  */
 #define _GNU_SOURCE
 #include "soft.h"
@@ -122,29 +124,43 @@ static void agent_release(soft_peer_t *peer)
     peer->agent_waited_ns = 0;
 }
 
-void soft_agent_withdraw(soft_peer_t *peer)
+/* A dead process serves nothing. */
+static int is_served(const soft_peer_t *peer)
+{
+    return soft_state_phase(slot_state(slot_of(peer))) == SOFT_SERVING &&
+           peer->remote.process != NULL && !soft_remote_dead(&peer->remote);
+}
+
+int soft_agent_withdraw(soft_peer_t *peer)
 {
     soft_slot_t *slot;
-    soft_wait_t  wait;
     uint64_t     state;
 
-    peer->agent_look_ns   = 0;
-    peer->agent_waited_ns = 0;
-    if (peer->agent < 0) {
-        return;
-    }
-    slot  = slot_of(peer);
-    state = slot_state(slot);
-    if (soft_state_phase(state) != SOFT_POSTED ||
-        !slot_change(slot, &state, soft_state_to(state, SOFT_IDLE))) {
-        soft_wait_begin(&wait);
-        while (soft_state_phase(slot_state(slot)) == SOFT_SERVING && peer->remote.process != NULL &&
-               !(soft_wait_is_long(&wait) && soft_remote_dead(&peer->remote)) &&
-               soft_wait_turn(&wait, peer->remote.process->pid, "a request")) {
+    if (peer->agent >= 0) {
+        slot  = slot_of(peer);
+        state = slot_state(slot);
+        if (soft_state_phase(state) == SOFT_POSTED) {
+            slot_change(slot, &state, soft_state_to(state, SOFT_IDLE));
+        }
+        if (is_served(peer)) {
+            return 0;
         }
         slot_settle(slot);
+        agent_release(peer);
     }
-    agent_release(peer);
+    peer->agent_look_ns   = 0;
+    peer->agent_waited_ns = 0;
+    peer->agent_since_ns  = 0;
+    return 1;
+}
+
+void soft_agent_abandon(soft_peer_t *peer)
+{
+    if (!soft_agent_withdraw(peer)) {
+        slot_settle(slot_of(peer));
+        agent_release(peer);
+        peer->agent_since_ns = 0;
+    }
 }
 
 /* ---- waiting --------------------------------------------------------------------------------- */
@@ -243,6 +259,9 @@ static angara_status_t agent_send(soft_peer_t *peer, const soft_request_t *reque
     soft_pe_t   *pe = soft_pe(peer->base.pe);
     soft_slot_t *slot;
 
+    if (peer->agent_since_ns == 0) {
+        peer->agent_since_ns = ang_clock_ns(CLOCK_MONOTONIC_COARSE);
+    }
     /* Those of dead processes are looked for when the wait is a long one. */
     if (!agent_claim(peer, 0) && !(peer->agent_waited_ns != 0 && agent_claim(peer, 1))) {
         return agent_wait(peer);
@@ -277,7 +296,8 @@ static angara_status_t agent_receive(soft_peer_t *peer, uint64_t *old)
     if (!answered(peer)) {
         return agent_wait(peer);
     }
-    status = slot_of(peer)->status;
+    peer->agent_since_ns = 0;
+    status               = slot_of(peer)->status;
     if (old != NULL) {
         *old = slot_of(peer)->old;
     }

@@ -230,7 +230,8 @@ void soft_pe_destroy(angara_pe_h base)
 {
     soft_pe_t *pe = soft_pe(base);
 
-    /* From here on peers take us for closed; then nothing of ours may go on. */
+    soft_peers_end(pe, NULL); /* who serves us must not take us for closed yet */
+    /* From here on peers do; then nothing of ours may go on. */
     __atomic_store_n(&pe->seg->generation, 0, __ATOMIC_SEQ_CST);
     __atomic_store_n(&pe->seg->armed, 0, __ATOMIC_SEQ_CST);
     __atomic_store_n(&pe->service->asleep, 0, __ATOMIC_SEQ_CST);

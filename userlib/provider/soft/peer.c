@@ -8,15 +8,12 @@
 #include "src/log.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
-
-#define DRAIN_NS 5000000000ull /* longest wait for operations in flight at disconnect */
 
 /* ---- reachability ---------------------------------------------------------------------------- */
 
@@ -208,43 +205,92 @@ err_free:
 
 /* ---- dropping -------------------------------------------------------------------------------- */
 
-/* Let what is in flight end: all of it is performed, or the peer is found dead. */
-static void drain(soft_pe_t *pe, soft_peer_t *peer)
+/* The first of them, or that one, whose operations haven't ended; NULL if there is none. */
+static soft_peer_t *unfinished(soft_pe_t *pe, soft_peer_t *only)
 {
-    uint64_t deadline;
+    for (angara_peer_h base = pe->base.peers; base != NULL; base = base->next) {
+        soft_peer_t *peer = soft_peer(base);
 
-    if (ang_engine_pair_idle(&peer->pair)) {
-        return;
-    }
-    deadline = ang_clock_ns(CLOCK_MONOTONIC) + DRAIN_NS;
-    while (!ang_engine_pair_idle(&peer->pair) && !peer->down) {
-        if (soft_pe_progress(&pe->base) == 0) {
-            sched_yield();
-            soft_peers_check(pe);
-        }
-        if (ang_clock_ns(CLOCK_MONOTONIC) > deadline) {
-            ang_warn("%s doesn't answer: its operations in flight are given up", peer->base.name);
-            return;
+        if ((only == NULL || peer == only) && !peer->down && !ang_engine_pair_idle(&peer->pair)) {
+            return peer;
         }
     }
+    return NULL;
 }
 
-/* Drop what is queued, a request under way included, and set the pair's error. */
-static void drop_operations(soft_pe_t *pe, soft_peer_t *peer, angara_status_t error)
+/* Drop what is queued, and set the pair's error. */
+static void drop_queue(soft_pe_t *pe, soft_peer_t *peer, angara_status_t error)
 {
     ang_engine_pair_reset(&peer->pair, error);
     ang_slots_settle(&pe->base.slots, &peer->base);
+}
+
+static int withdraw(soft_pe_t *pe, soft_peer_t *peer)
+{
+    int ended;
+
     ang_engine_lock(&pe->engine);
-    soft_agent_withdraw(peer);
+    ended = soft_agent_withdraw(peer);
     ang_engine_unlock(&pe->engine);
+    return ended;
+}
+
+static void abandon(soft_pe_t *pe, soft_peer_t *peer)
+{
+    ang_engine_lock(&pe->engine);
+    soft_agent_abandon(peer);
+    ang_engine_unlock(&pe->engine);
+}
+
+/* The wait for the answer to a request began when it was first to be sent. */
+static void wait_for(soft_wait_t *wait, const soft_peer_t *peer)
+{
+    if (peer->agent_since_ns != 0) {
+        soft_wait_since(wait, peer->agent_since_ns);
+    } else {
+        soft_wait_begin(wait);
+    }
+}
+
+static pid_t pid_of(const soft_peer_t *peer)
+{
+    return (pid_t)(peer->base.address.loc[0] & 0x7fffffff);
+}
+
+void soft_peers_end(soft_pe_t *pe, soft_peer_t *only)
+{
+    soft_peer_t *peer = unfinished(pe, only);
+    soft_wait_t  wait;
+
+    if (peer != NULL) {
+        wait_for(&wait, peer);
+    }
+    while ((peer = unfinished(pe, only)) != NULL) {
+        if (soft_engine_progress(pe) != 0) {
+            wait_for(&wait, peer); /* as long as it goes on */
+        } else if (!soft_wait_turn(&wait, pid_of(peer), "what it was asked for")) {
+            break;
+        }
+        soft_pe_progress(&pe->base);
+    }
+    for (angara_peer_h base = pe->base.peers; base != NULL; base = base->next) {
+        peer = soft_peer(base);
+        if (only == NULL || peer == only) {
+            if (!ang_engine_pair_idle(&peer->pair)) {
+                ang_warn("%s doesn't answer: its operations in flight are given up",
+                         peer->base.name);
+            }
+            drop_queue(pe, peer, ANGARA_ERR_PEER_DEAD);
+            withdraw(pe, peer);
+        }
+    }
 }
 
 void soft_peer_destroy(soft_peer_t *peer)
 {
     soft_pe_t *pe = soft_pe(peer->base.pe);
 
-    drain(pe, peer);
-    drop_operations(pe, peer, ANGARA_ERR_PEER_DEAD);
+    abandon(pe, peer);
     ang_engine_pair_remove(&peer->pair);
     ang_peer_unlink(&peer->base);
     if (!peer->down) {
@@ -257,6 +303,7 @@ void soft_peer_destroy(soft_peer_t *peer)
 
 void soft_peer_disconnect(angara_peer_h base)
 {
+    soft_peers_end(soft_pe(base->pe), soft_peer(base));
     soft_peer_destroy(soft_peer(base));
 }
 
@@ -276,6 +323,7 @@ angara_status_t soft_peer_reset(angara_peer_h base)
 {
     static const struct timespec throttle = {0, 1000000};
     soft_peer_t                 *peer     = soft_peer(base);
+    soft_wait_t                  wait;
 
     if (peer->down) {
         return ANGARA_ERR_PEER_DEAD;
@@ -283,7 +331,14 @@ angara_status_t soft_peer_reset(angara_peer_h base)
     if (peer->pair.error != ANGARA_OK) {
         nanosleep(&throttle, NULL); /* nobody tries keys at full speed */
     }
-    drop_operations(soft_pe(base->pe), peer, ANGARA_OK);
+    drop_queue(soft_pe(base->pe), peer, ANGARA_ERR_PAIR);
+    wait_for(&wait, peer);
+    while (!withdraw(soft_pe(base->pe), peer)) {
+        if (!soft_wait_turn(&wait, pid_of(peer), "what it was asked for")) {
+            return ANGARA_ERR_BUSY;
+        }
+    }
+    ang_engine_pair_reset(&peer->pair, ANGARA_OK);
     return ANGARA_OK;
 }
 
@@ -296,7 +351,8 @@ static void peer_down(soft_pe_t *pe, soft_peer_t *peer, int exited)
     peer->base.fast.window = NULL; /* what is inline becomes a call, which says so */
     ang_info("%s %s%s", peer->base.name, exited ? "exited" : "closed its PE",
              closed ? "" : " without closing its PE");
-    drop_operations(pe, peer, ANGARA_ERR_PEER_DEAD);
+    drop_queue(pe, peer, ANGARA_ERR_PEER_DEAD);
+    abandon(pe, peer);
     ang_engine_lock(&pe->engine);
     soft_remote_detach(&peer->remote);
     soft_event_raise(pe, ANGARA_EVENT_PEER_DOWN, closed ? ANGARA_OK : ANGARA_ERR_PEER_DEAD, peer,

@@ -234,6 +234,8 @@ typedef struct {
 } soft_wait_t;
 
 void soft_wait_begin(soft_wait_t *wait);
+/* What is waited for is so old already (CLOCK_MONOTONIC): a wait that other calls have begun. */
+void soft_wait_since(soft_wait_t *wait, uint64_t since_ns);
 /* Only to look: the bound is reached. */
 void soft_wait_never(soft_wait_t *wait);
 /*
@@ -489,6 +491,7 @@ struct soft_peer {
     uint32_t           agent_length; /* bytes of the chunk under way */
     uint64_t           agent_turn;   /* of the slot's state */
     uint64_t           agent_look_ns, agent_waited_ns; /* see agent.c */
+    uint64_t           agent_since_ns; /* when the request was first to be sent; 0: there is none */
 };
 
 static inline soft_pe_t *soft_pe(angara_pe_h pe)
@@ -563,6 +566,11 @@ void            soft_peer_disconnect(angara_peer_h peer);
 angara_status_t soft_peer_status(angara_peer_h peer);
 angara_status_t soft_peer_reset(angara_peer_h peer);
 void            soft_peer_destroy(soft_peer_t *peer);
+/*
+ * End what is in flight to all peers of the PE, or to one: it is performed, or dropped where the
+ * peer doesn't go on. From here on operations to them fail.
+ */
+void soft_peers_end(soft_pe_t *pe, soft_peer_t *only);
 /* Say once that process_vm_* is refused, and what to do. */
 void soft_warn_no_cma(const soft_peer_t *peer, int error);
 /* Look for peers that died; raise PEER_DOWN for them. */
@@ -581,10 +589,12 @@ int soft_agent_sleep(const soft_peer_t *peer);
 /* Have the peer look for requests; it starts a helper if it has none. */
 void soft_agent_wake(soft_peer_t *peer);
 /*
- * Withdraw the request under way, if there is one. On return the peer's process does nothing for it
- * any more: where it has begun, this waits for the end of it; a second, then it is abandoned.
+ * Withdraw the request under way, if there is one. @return 1: the peer's process does nothing for
+ * it any more; 0: it is at it just now. Then try again.
  */
-void soft_agent_withdraw(soft_peer_t *peer);
+int soft_agent_withdraw(soft_peer_t *peer);
+/* The pair ends, with or without its request. */
+void soft_agent_abandon(soft_peer_t *peer);
 
 /* helper.c: the thread that carries them out */
 extern pthread_mutex_t soft_helper_lock;

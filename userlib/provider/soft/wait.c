@@ -25,6 +25,19 @@ void soft_wait_begin(soft_wait_t *wait)
     *wait = (soft_wait_t){.sleep_ns = SLEEP_MIN};
 }
 
+void soft_wait_since(soft_wait_t *wait, uint64_t since_ns)
+{
+    uint64_t now   = ang_clock_ns(CLOCK_MONOTONIC);
+    uint64_t bound = ang_config.peer_wait_ms * NS_PER_MS;
+
+    soft_wait_begin(wait);
+    if (now - since_ns > bound - bound / 16) {
+        since_ns   = now - (bound - bound / 16); /* it may have gone on this moment */
+        wait->said = 1;                          /* the call that has waited for it did */
+    }
+    wait->begun_ns = since_ns;
+}
+
 void soft_wait_never(soft_wait_t *wait)
 {
     *wait = (soft_wait_t){.turns = YIELDS, .begun_ns = 1, .sleep_ns = SLEEP_MIN};

@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Peers that are stopped while this process has asked them for something: atomics on private
+ * memory, which only their own process may perform. Others go on, and what ends a pair ends.
+ */
+#define _GNU_SOURCE
+#include "../common/clock.h"
+#include "soft.h"
+
+#include "src/config.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define SIZE 4096u
+#define PES  20u
+
+/* ---- a process with many PEs --------------------------------------------------------------------
+ */
+
+typedef struct {
+    uint64_t         key;
+    angara_address_t address[PES];
+} offer_t;
+
+typedef struct {
+    pid_t         pid;
+    int           fd;
+    offer_t       offer;
+    angara_peer_h peer[PES];
+} server_t;
+
+static void be_server(int fd)
+{
+    angara_pe_params_t params = {.size = sizeof(params), .window_size = SIZE};
+    static uint64_t    memory[SIZE / 8];
+    angara_domain_h    dom;
+    angara_pe_h        pe;
+    angara_mr_h        mr;
+    offer_t            offer;
+    char               byte;
+
+    if (angara_open("soft", &dom) != ANGARA_OK ||
+        angara_mr_register(dom, memory, SIZE, ANGARA_ACCESS_ALL, &mr) != ANGARA_OK) {
+        _exit(1);
+    }
+    offer.key = angara_mr_key(mr);
+    for (unsigned i = 0; i < PES; ++i) {
+        if (angara_pe_create(dom, &params, &pe) != ANGARA_OK) {
+            _exit(1);
+        }
+        angara_pe_address(pe, &offer.address[i]);
+    }
+    if (write(fd, &offer, sizeof(offer)) != (ssize_t)sizeof(offer)) {
+        _exit(1);
+    }
+    _exit(read(fd, &byte, 1) != 0);
+}
+
+static void server_start(server_t *server)
+{
+    int fds[2];
+
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+    server->pid = fork();
+    if (server->pid == 0) {
+        close(fds[0]);
+        be_server(fds[1]);
+    }
+    close(fds[1]);
+    server->fd = fds[0];
+    assert_int_equal(read(server->fd, &server->offer, sizeof(server->offer)),
+                     sizeof(server->offer));
+}
+
+static void server_stop(const server_t *server)
+{
+    int status;
+
+    assert_int_equal(kill(server->pid, SIGSTOP), 0);
+    assert_int_equal(waitpid(server->pid, &status, WUNTRACED), server->pid);
+    assert_true(WIFSTOPPED(status));
+}
+
+static void server_end(server_t *server)
+{
+    kill(server->pid, SIGKILL);
+    waitpid(server->pid, NULL, 0);
+    close(server->fd);
+}
+
+/* ---- the test's own side -----------------------------------------------------------------------
+ */
+
+static struct {
+    angara_domain_h       dom;
+    angara_pe_h           pe;
+    angara_marker_slot_t *slot;
+    uint64_t              value;
+    server_t              stopped, alive;
+} f;
+
+static int setup(void **state)
+{
+    angara_pe_params_t params = {.size = sizeof(params), .window_size = SIZE};
+
+    (void)state;
+    memset(&f, 0, sizeof(f));
+    server_start(&f.stopped);
+    server_start(&f.alive);
+    assert_int_equal(angara_open("soft", &f.dom), ANGARA_OK);
+    assert_int_equal(angara_pe_create(f.dom, &params, &f.pe), ANGARA_OK);
+    assert_int_equal(angara_marker_slot_get(f.pe, &f.slot), ANGARA_OK);
+    f.value = *f.slot;
+    for (unsigned i = 0; i < PES; ++i) {
+        assert_int_equal(angara_peer_connect(f.pe, &f.stopped.offer.address[i], &f.stopped.peer[i]),
+                         ANGARA_OK);
+        assert_int_equal(angara_peer_connect(f.pe, &f.alive.offer.address[i], &f.alive.peer[i]),
+                         ANGARA_OK);
+    }
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    if (f.pe != NULL) {
+        angara_pe_destroy(f.pe);
+    }
+    server_end(&f.stopped);
+    server_end(&f.alive);
+    return angara_close(f.dom) == ANGARA_OK ? 0 : -1;
+}
+
+static angara_status_t add(const server_t *server, unsigned i)
+{
+    return angara_atomic(server->peer[i], ANGARA_ATOMIC_ADD, 8, 1, 0, server->offer.key, 0, NULL,
+                         NULL);
+}
+
+static void assert_add_done(const server_t *server, unsigned i)
+{
+    uint64_t value = ++f.value;
+    double   limit = now_seconds() + 50;
+
+    assert_int_equal(add(server, i), ANGARA_OK);
+    assert_int_equal(angara_marker(server->peer[i], f.slot, value), ANGARA_OK);
+    while (*f.slot != value && now_seconds() < limit) {
+        angara_pe_progress(f.pe);
+    }
+    assert_true(*f.slot == value);
+}
+
+/* The slot of the request that is under way to that one. */
+static soft_slot_t *slot_of(const server_t *server, unsigned i)
+{
+    soft_remote_t *remote = &soft_peer(server->peer[i])->remote;
+
+    return &((soft_service_t *)(void *)((char *)remote->seg + remote->layout.service))
+                ->slots[soft_peer(server->peer[i])->agent];
+}
+
+/* As if the process had been stopped while it was at the request, or had ended it. */
+static void set_phase(const server_t *server, unsigned i, soft_phase_t phase)
+{
+    soft_slot_t *slot = slot_of(server, i);
+
+    slot->state = soft_state_to(slot->state, phase);
+}
+
+/* Many pairs wait for ever; the others' atomics are performed. */
+static void test_others_go_on(void **state)
+{
+    (void)state;
+    server_stop(&f.stopped);
+    for (unsigned i = 0; i < PES; ++i) {
+        assert_int_equal(add(&f.stopped, i), ANGARA_OK);
+    }
+    for (unsigned i = 0; i < PES; ++i) {
+        assert_add_done(&f.alive, i);
+    }
+    /* And when it goes on, so do the requests that were taken back. */
+    assert_int_equal(kill(f.stopped.pid, SIGCONT), 0);
+    for (unsigned i = 0; i < PES; ++i) {
+        assert_add_done(&f.stopped, i);
+    }
+}
+
+/* What the peer hasn't begun is dropped at once, though it can't say so. */
+static void test_reset_not_begun(void **state)
+{
+    (void)state;
+    server_stop(&f.stopped);
+    assert_int_equal(add(&f.stopped, 0), ANGARA_OK);
+    assert_int_equal(angara_peer_reset(f.stopped.peer[0]), ANGARA_OK);
+    assert_int_equal(soft_peer(f.stopped.peer[0])->agent, -1);
+}
+
+static void test_reset_busy(void **state)
+{
+    angara_peer_h peer = f.stopped.peer[0];
+
+    (void)state;
+    server_stop(&f.stopped);
+    assert_int_equal(add(&f.stopped, 0), ANGARA_OK);
+    set_phase(&f.stopped, 0, SOFT_SERVING);
+    assert_int_equal(angara_peer_reset(peer), ANGARA_ERR_BUSY);
+    assert_int_equal(angara_peer_status(peer), ANGARA_ERR_PAIR);
+    assert_int_equal(add(&f.stopped, 0), ANGARA_ERR_PAIR);
+    assert_int_equal(angara_peer_reset(peer), ANGARA_ERR_BUSY);
+    set_phase(&f.stopped, 0, SOFT_DONE);
+    assert_int_equal(angara_peer_reset(peer), ANGARA_OK);
+    assert_int_equal(angara_peer_status(peer), ANGARA_OK);
+}
+
+/* Disconnecting ends; the slot isn't used again before the peer has ended what it was at. */
+static void test_disconnect(void **state)
+{
+    soft_slot_t *slot;
+
+    (void)state;
+    server_stop(&f.stopped);
+    for (unsigned i = 0; i < PES; ++i) {
+        assert_int_equal(add(&f.stopped, i), ANGARA_OK);
+    }
+    set_phase(&f.stopped, 0, SOFT_SERVING);
+    slot = slot_of(&f.stopped, 0);
+    for (unsigned i = 1; i < PES; ++i) {
+        angara_peer_disconnect(f.stopped.peer[i]);
+    }
+    /* The last look at the slot: the pair's mapping goes with it. */
+    assert_int_equal(soft_state_phase(slot->state), SOFT_SERVING);
+    angara_peer_disconnect(f.stopped.peer[0]);
+    assert_add_done(&f.alive, 0);
+}
+
+/* The end of a PE waits for all of them at once. */
+static void test_destroy(void **state)
+{
+    (void)state;
+    server_stop(&f.stopped);
+    for (unsigned i = 0; i < PES; ++i) {
+        assert_int_equal(add(&f.stopped, i), ANGARA_OK);
+    }
+    for (unsigned i = 0; i < PES; ++i) {
+        set_phase(&f.stopped, i, SOFT_SERVING);
+    }
+    angara_pe_destroy(f.pe);
+    f.pe = NULL;
+}
+
+#define TEST(_name) cmocka_unit_test_setup_teardown(_name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_others_go_on), TEST(test_reset_not_begun), TEST(test_reset_busy),
+        TEST(test_disconnect),   TEST(test_destroy),
+    };
+
+    setenv("ANGARA_PEER_WAIT", "600", 1);
+    return cmocka_run_group_tests_name("stopped_server", tests, NULL, NULL);
+}
