@@ -4,9 +4,8 @@
  * it has mapped.
  *
  * Invariants
- *   - A PE has one object, and so one hazard, for all its pairs with PEs of a domain: an access
- *     ends within the engine's turn in which it began, and an engine takes one turn at a time. (In
- *     chaos mode an access may last longer, so there each pair has an object of its own.)
+ *   - A PE has one object, and so one hazard, for all its pairs with PEs of a domain: the engine
+ *     holds nothing from one piece to the next, and works on one piece at a time.
  *   - A mapping belongs to the PE, whatever pair it was made for. It isn't given up while the
  *     hazard of its domain names its region.
  *   - A mapping that can't be made is no error of the access: it goes another way. No other is
@@ -129,8 +128,7 @@ angara_status_t soft_remote_domain_get(soft_pe_t *pe, const soft_remote_t *remot
                                        soft_remote_domain_t **domain_p)
 {
     for (soft_remote_domain_t *domain = pe->domains; domain != NULL; domain = domain->next) {
-        if (domain->process == remote->process && domain->seg->id == remote->seg->domain_id &&
-            pe->engine.chaos == NULL) {
+        if (domain->process == remote->process && domain->seg->id == remote->seg->domain_id) {
             domain->refs++;
             *domain_p = domain;
             return ANGARA_OK;
