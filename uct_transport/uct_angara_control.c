@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Control records: asking for, granting and closing rings; events of the PE. Everything that
- * arrives here was written by another process and is checked before use.
+ * Control records: asking for, granting, closing and giving up rings. What happens when is decided
+ * by uct_angara_life.c; this file sends the records and keeps rings and credit lines. What arrives
+ * is read by uct_angara_hear.c.
  */
 #include "uct_angara_control.h"
 
@@ -19,10 +20,6 @@ static void uct_angara_control_send(uct_angara_peer_t *peer, const void *record,
 {
     angara_status_t            status = ANGARA_ERR_NO_RESOURCE;
     uct_angara_control_elem_t *elem;
-
-    if (peer->status != UCS_OK) {
-        return;
-    }
 
     if (ucs_queue_is_empty(&peer->control)) {
         status = angara_notify(peer->ap, record, length);
@@ -52,8 +49,7 @@ unsigned uct_angara_control_retry(uct_angara_peer_t *peer)
 
     while (!ucs_queue_is_empty(&peer->control)) {
         elem   = ucs_queue_head_elem_non_empty(&peer->control, uct_angara_control_elem_t, queue);
-        status = (peer->status == UCS_OK) ? angara_notify(peer->ap, elem->data, elem->length) :
-                                            ANGARA_OK; /* dropped */
+        status = angara_notify(peer->ap, elem->data, elem->length);
         if (status == ANGARA_ERR_NO_RESOURCE) {
             break;
         }
@@ -69,32 +65,12 @@ unsigned uct_angara_control_retry(uct_angara_peer_t *peer)
     return count;
 }
 
-static uct_angara_record_t uct_angara_record(uint8_t type, uint8_t epoch, uint16_t credit_index,
-                                             uint16_t value)
-{
-    uct_angara_record_t record = {.type         = type,
-                                  .version      = UCT_ANGARA_PROTOCOL,
-                                  .epoch        = epoch,
-                                  .credit_index = credit_index,
-                                  .value        = value};
-
-    return record;
-}
-
 /* ---- the ring that we send to -------------------------------------------------------------- */
 
-static void uct_angara_control_release_credit(uct_angara_peer_t *peer)
-{
-    if (peer->has_credit) {
-        uct_angara_idmap_put(&peer->iface->credit_ids, peer->credit_index);
-        peer->has_credit = 0;
-    }
-}
-
-ucs_status_t uct_angara_control_hello(uct_angara_peer_t *peer)
+/* Take a credit line. */
+static ucs_status_t uct_angara_control_take_credit(uct_angara_peer_t *peer)
 {
     uct_angara_iface_t *iface = peer->iface;
-    uct_angara_hello_t  hello;
     angara_status_t     status;
     unsigned            index;
     size_t              offset;
@@ -116,189 +92,107 @@ ucs_status_t uct_angara_control_hello(uct_angara_peer_t *peer)
         return peer->status;
     }
 
-    peer->has_credit   = 1;
     peer->credit_index = index;
-    peer->epoch        = ++iface->epoch;
-    peer->tx_state     = UCT_ANGARA_TX_HELLO;
-    peer->tx.shape     = iface->shape;
     peer->tx.credit    = (volatile uint64_t *)(iface->window + offset);
     *peer->tx.credit   = 0;
+    return UCS_OK;
+}
+
+ucs_status_t uct_angara_control_hello(uct_angara_peer_t *peer)
+{
+    ucs_status_t status;
+
+    if ((peer->life.state != UCT_ANGARA_LIFE_UP) || (peer->life.tx != UCT_ANGARA_TX_IDLE)) {
+        return UCS_ERR_NO_RESOURCE; /* an answer comes first */
+    }
+
+    status = uct_angara_control_take_credit(peer);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    uct_angara_control_step(peer, UCT_ANGARA_EV_SEND);
+    return (peer->status == UCS_OK) ? UCS_ERR_NO_RESOURCE : peer->status;
+}
+
+static void uct_angara_control_send_hello(uct_angara_peer_t *peer)
+{
+    uct_angara_iface_t *iface = peer->iface;
+    uct_angara_hello_t  hello;
+
+    iface->epoch        = (iface->epoch % UINT8_MAX) + 1; /* never 0 */
+    peer->life.tx_epoch = iface->epoch;
+    peer->tx.shape      = iface->shape;
     if (angara_peer_fast(peer->ap)->window != NULL) {
         peer->tx.shape.seg_shift = UCT_ANGARA_NO_SEGS; /* stores have no largest size */
     }
 
-    hello.super = uct_angara_record(UCT_ANGARA_HELLO, peer->epoch, index, peer->tx.shape.run_slots);
+    hello.super       = uct_angara_record(UCT_ANGARA_HELLO, peer->life.tx_epoch, peer->credit_index,
+                                          peer->tx.shape.run_slots);
     hello.super.shape = (peer->tx.shape.slot_shift - UCT_ANGARA_SLOT_SHIFT_MIN) |
                         (peer->tx.shape.seg_shift << 4);
     hello.address = iface->address;
     uct_angara_control_send(peer, &hello, sizeof(hello));
-    return peer->status;
 }
 
 static void uct_angara_control_send_close(uct_angara_peer_t *peer)
 {
     uct_angara_close_t record;
 
-    record.super   = uct_angara_record(UCT_ANGARA_CLOSE, peer->epoch, peer->credit_index, 0);
-    record.total   = peer->tx.head;
-    peer->tx_state = UCT_ANGARA_TX_CLOSE;
+    record.super = uct_angara_record(UCT_ANGARA_CLOSE, peer->life.tx_epoch, peer->credit_index, 0);
+    record.total = peer->tx.head;
     uct_angara_control_send(peer, &record, sizeof(record));
 }
 
-static void uct_angara_control_close_flushed(uct_angara_iface_t *iface, uct_angara_op_t *op,
-                                             ucs_status_t status)
+/* A marker of the handshake has come back. If it never does, the connection has failed: then
+ * nothing of the handshake is left to be done. */
+static void uct_angara_control_flushed(uct_angara_iface_t *iface, uct_angara_op_t *op,
+                                       ucs_status_t status)
 {
-    uct_angara_peer_t *peer = op->peer;
+    uct_angara_peer_t *peer  = op->peer;
+    uct_angara_event_t event = op->event;
 
     uct_angara_op_finish(iface, op, UCS_OK);
     if (status == UCS_OK) {
-        uct_angara_control_send_close(peer);
+        uct_angara_control_step(peer, event);
     }
 }
 
-void uct_angara_control_close(uct_angara_peer_t *peer)
+/* All our writes must have landed before the peer hears of it: @a event says that they have. */
+static void uct_angara_control_flush(uct_angara_peer_t *peer, uct_angara_event_t event)
 {
     ucs_status_t status;
 
-    if (peer->tx_state != UCT_ANGARA_TX_OPEN) {
-        return; /* nothing to close, or GRANT or CLOSE_ACK comes first */
-    }
-
-    /* All our writes must have landed when CLOSE arrives: the peer reuses the ring. */
-    peer->tx_state = UCT_ANGARA_TX_FLUSH;
-    peer->blocked |= UCT_ANGARA_BLOCK_RING;
-    uct_angara_peer_update(peer);
-    status = uct_angara_peer_flush(peer, uct_angara_control_close_flushed, NULL, peer);
+    status = uct_angara_peer_flush_ours(peer, uct_angara_control_flushed, event);
     if (status == UCS_OK) {
-        uct_angara_control_send_close(peer);
+        uct_angara_control_step(peer, event);
     } else if (UCS_STATUS_IS_ERR(status)) {
         uct_angara_peer_fail(peer, status, "cannot close to %s: %s", angara_peer_name(peer->ap),
                              ucs_status_string(status));
     }
 }
 
-static const char *uct_angara_control_granted(uct_angara_peer_t        *peer,
-                                              const uct_angara_grant_t *grant)
+static void uct_angara_control_free_tx(uct_angara_peer_t *peer)
 {
-    uint64_t           window = angara_peer_fast(peer->ap)->window_size;
-    uct_angara_shape_t shape  = peer->tx.shape;
-    uint64_t           bytes;
-
-    if (peer->tx_state != UCT_ANGARA_TX_HELLO) {
-        return "a grant that was not asked for";
-    }
-
-    shape.nslots = grant->nslots;
-    bytes        = uct_angara_shape_bytes(&shape);
-    if ((shape.nslots < UCT_ANGARA_SLOTS_MIN) || (shape.nslots > UCT_ANGARA_SLOTS_MAX) ||
-        (shape.run_slots > uct_angara_run_slots_max(shape.nslots, shape.slot_shift))) {
-        return "a ring of an impossible size";
-    }
-
-    if ((grant->ring_off % 64) || (grant->ready_off % sizeof(uint16_t)) ||
-        (grant->ring_off > UINT64_MAX - bytes) ||
-        (grant->ready_off > UINT64_MAX - sizeof(uint16_t)) ||
-        ((window > 0) &&
-         ((grant->ring_off + bytes > window) || (grant->ready_off + sizeof(uint16_t) > window)))) {
-        return "a ring outside its window";
-    }
-
-    peer->tx.shape = shape;
-    if (uct_angara_tx_open(&peer->tx, grant->ring_off, grant->ready_off) != UCS_OK) {
-        return "a ring, but there is no memory to use it";
-    }
-
-    peer->tx_state = UCT_ANGARA_TX_OPEN;
-    peer->blocked &= ~UCT_ANGARA_BLOCK_RING;
-    uct_angara_peer_update(peer);
-    if (ucs_list_is_empty(&peer->eps)) {
-        uct_angara_control_close(peer); /* nobody wants it any more */
-    }
-    return NULL;
-}
-
-static const char *uct_angara_control_refused(uct_angara_peer_t *peer, uint8_t reason)
-{
-    const char *text;
-
-    if (peer->tx_state != UCT_ANGARA_TX_HELLO) {
-        return "a refusal of nothing";
-    }
-
-    switch (reason) {
-    case UCT_ANGARA_REFUSE_PEERS:
-        text = "it has UCX_ANGARA_MAX_PEERS peers already";
-        break;
-    case UCT_ANGARA_REFUSE_SHAPE:
-        text = "UCX_ANGARA_RING_SLOTS, UCX_ANGARA_SLOT_SIZE or UCX_ANGARA_SEG_SIZE is larger here: "
-               "set them alike";
-        break;
-    case UCT_ANGARA_REFUSE_FAILED:
-        text = "it has given up on this process after an error";
-        break;
-    default:
-        text = "it has no memory for it";
-        break;
-    }
-
-    peer->tx_state = UCT_ANGARA_TX_IDLE;
-    uct_angara_control_release_credit(peer);
-    uct_angara_peer_fail(peer, UCS_ERR_REJECTED, "%s refused a receive ring: %s",
-                         angara_peer_name(peer->ap), text);
-    return NULL;
-}
-
-static const char *uct_angara_control_close_acked(uct_angara_peer_t *peer)
-{
-    if (peer->tx_state != UCT_ANGARA_TX_CLOSE) {
-        return "an acknowledgement of nothing";
-    }
-
+    uct_angara_idmap_put(&peer->iface->credit_ids, peer->credit_index);
     uct_angara_peer_add_stats(peer);
     uct_angara_tx_close(&peer->tx);
-    uct_angara_control_release_credit(peer);
-    peer->tx_state = UCT_ANGARA_TX_IDLE;
-    uct_angara_peer_activate(peer); /* it may be free now */
-    return NULL;
 }
 
 /* ---- the ring that we receive from ---------------------------------------------------------- */
 
-static void uct_angara_control_refuse(uct_angara_peer_t *peer, const uct_angara_hello_t *hello,
-                                      uint8_t reason)
+static void uct_angara_control_refuse(uct_angara_peer_t *peer, uint8_t reason)
 {
-    uct_angara_record_t record = uct_angara_record(UCT_ANGARA_REFUSE, hello->super.epoch,
-                                                   hello->super.credit_index, 0);
+    uct_angara_record_t record = uct_angara_record(UCT_ANGARA_REFUSE, peer->life.rx_epoch,
+                                                   peer->rx.credit_off / UCT_ANGARA_CREDIT_LINE, 0);
 
     record.shape = reason;
     uct_angara_control_send(peer, &record, sizeof(record));
 }
 
-void uct_angara_control_drop_rx(uct_angara_peer_t *peer)
+static void uct_angara_control_free_rx(uct_angara_peer_t *peer)
 {
-    uct_angara_iface_t *iface = peer->iface;
-    uct_angara_rx_t    *rx    = &peer->rx;
-
-    if (rx->open) {
-        uct_angara_iface_remove_ring(iface, rx);
-        rx->open        = 0;
-        rx->closing     = 0;
-        rx->credit_owed = 0;
-    } else if (!peer->acking) {
-        return;
-    }
-
-    peer->acking = 0;
-    uct_angara_aside_give_up(peer, &iface->ring_ids, rx->index);
-}
-
-void uct_angara_control_drop(uct_angara_peer_t *peer)
-{
-    uct_angara_control_drop_rx(peer);
-    if (peer->has_credit) {
-        peer->has_credit = 0;
-        uct_angara_aside_give_up(peer, &peer->iface->credit_ids, peer->credit_index);
-    }
+    uct_angara_idmap_put(&peer->iface->ring_ids, peer->rx.index);
 }
 
 /* Slots of a ring of @a bytes, cut as the sender wants them. */
@@ -319,17 +213,17 @@ static int uct_angara_control_fits(const uct_angara_iface_t *iface, const uct_an
 }
 
 /* Make the ring that HELLO asks for. @return 0 or the reason to refuse. */
-static uint8_t uct_angara_control_grant(uct_angara_peer_t *peer, const uct_angara_hello_t *hello,
-                                        uct_angara_shape_t *shape)
+static uint8_t uct_angara_control_make_ring(uct_angara_peer_t *peer)
 {
     uct_angara_iface_t *iface = peer->iface;
     uct_angara_rx_t    *rx    = &peer->rx;
+    uct_angara_shape_t  shape = rx->shape;
     uct_angara_grant_t  grant;
     angara_status_t     status;
     unsigned            index;
     size_t              offset, bytes;
 
-    if (!uct_angara_control_fits(iface, shape)) {
+    if (!uct_angara_control_fits(iface, &shape)) {
         return UCT_ANGARA_REFUSE_SHAPE;
     }
 
@@ -337,10 +231,10 @@ static uint8_t uct_angara_control_grant(uct_angara_peer_t *peer, const uct_angar
         return UCT_ANGARA_REFUSE_PEERS;
     }
 
-    shape->nslots = uct_angara_control_nslots(uct_angara_iface_ring_bytes(iface, index), shape);
-    bytes         = uct_angara_shape_bytes(shape);
-    offset        = uct_angara_iface_ring_off(iface, index);
-    status        = angara_pe_window_commit(iface->pe, offset, bytes);
+    shape.nslots = uct_angara_control_nslots(uct_angara_iface_ring_bytes(iface, index), &shape);
+    bytes        = uct_angara_shape_bytes(&shape);
+    offset       = uct_angara_iface_ring_off(iface, index);
+    status       = angara_pe_window_commit(iface->pe, offset, bytes);
     if (status != ANGARA_OK) {
         ucs_error("angara: no memory for a receive ring of %zu bytes: %s", bytes,
                   angara_strerror(status));
@@ -353,173 +247,137 @@ static uint8_t uct_angara_control_grant(uct_angara_peer_t *peer, const uct_angar
     iface->ready[index]    = 0;
     iface->consumed[index] = 0;
 
-    rx->index      = index;
-    rx->epoch      = hello->super.epoch;
-    rx->credit_off = hello->super.credit_index * (uint64_t)UCT_ANGARA_CREDIT_LINE;
-    uct_angara_rx_open(rx, iface->window + offset, shape);
+    rx->index = index;
+    uct_angara_rx_open(rx, iface->window + offset, &shape);
     uct_angara_iface_add_ring(iface, rx);
-    peer->it_closed = 0;
+    peer->is_bound |= !ucs_list_is_empty(&peer->eps);
 
-    grant.super = uct_angara_record(UCT_ANGARA_GRANT, rx->epoch, hello->super.credit_index, index);
+    grant.super     = uct_angara_record(UCT_ANGARA_GRANT, peer->life.rx_epoch,
+                                        rx->credit_off / UCT_ANGARA_CREDIT_LINE, index);
     grant.ring_off  = offset;
     grant.ready_off = uct_angara_iface_ready_off(iface, index);
-    grant.nslots    = shape->nslots;
+    grant.nslots    = shape.nslots;
     uct_angara_control_send(peer, &grant, sizeof(grant));
     return 0;
 }
 
-/* Refuse without a peer object, so that the sender doesn't wait for an answer. */
-static void uct_angara_control_refuse_raw(uct_angara_iface_t       *iface,
-                                          const uct_angara_hello_t *hello, uint8_t reason)
+void uct_angara_control_stop_rx(uct_angara_peer_t *peer)
 {
-    angara_address_t    address = hello->address;
-    uct_angara_record_t record  = uct_angara_record(UCT_ANGARA_REFUSE, hello->super.epoch,
-                                                    hello->super.credit_index, 0);
-    angara_peer_h       ap;
-
-    record.shape = reason;
-    if (angara_peer_connect(iface->pe, &address, &ap) != ANGARA_OK) {
-        return; /* it has gone, or it isn't what it says */
-    }
-
-    if (angara_notify(ap, &record, sizeof(record)) == ANGARA_ERR_NO_RESOURCE) {
-        ucs_error("angara: %s can't be told that its greeting is refused", angara_peer_name(ap));
-    }
-    angara_peer_disconnect(ap);
-}
-
-void uct_angara_control_hello_in(uct_angara_iface_t *iface, angara_peer_h from,
-                                 const uct_angara_hello_t *hello)
-{
-    angara_address_t   address = hello->address;
-    uct_angara_shape_t shape;
-    uct_angara_peer_t *peer;
-    ucs_status_t       status;
-    uint64_t           window;
-    uint8_t            reason;
-
-    if (address.magic != ANGARA_ADDRESS_MAGIC) {
-        uct_angara_event_complain(iface, "a greeting without an address");
-        return;
-    }
-
-    if (address.version != ANGARA_WIRE_VERSION) {
-        ucs_error("angara: a process of libangara wire version %u greeted this one of version %u: "
-                  "use the same libangara in all processes",
-                  address.version, ANGARA_WIRE_VERSION);
-        return;
-    }
-
-    shape.nslots     = 0; /* ours to choose */
-    shape.run_slots  = hello->super.value;
-    shape.slot_shift = (hello->super.shape & 0xf) + UCT_ANGARA_SLOT_SHIFT_MIN;
-    shape.seg_shift  = hello->super.shape >> 4;
-    if ((shape.run_slots < 1) || (shape.slot_shift > UCT_ANGARA_SLOT_SHIFT_MAX)) {
-        ucs_error("angara: PE %u of node %u asks for an impossible ring (runs of %u slots of 2^%u "
-                  "bytes): refused",
-                  address.index, address.node, shape.run_slots, shape.slot_shift);
-        uct_angara_control_refuse_raw(iface, hello, UCT_ANGARA_REFUSE_SHAPE);
-        return;
-    }
-
-    status = uct_angara_peer_get(iface, &address, &peer);
-    if (status != UCS_OK) {
-        ucs_diag("angara: cannot answer PE %u of node %u: %s", address.index, address.node,
-                 ucs_status_string(status));
-        uct_angara_control_refuse_raw(iface, hello, UCT_ANGARA_REFUSE_FAILED);
-        return;
-    }
-
-    window = angara_peer_fast(peer->ap)->window_size;
-    if (((from != NULL) && (from != peer->ap)) ||
-        ((window > 0) && ((hello->super.credit_index + 1ul) * UCT_ANGARA_CREDIT_LINE > window))) {
-        uct_angara_peer_fail(peer, UCS_ERR_CONNECTION_RESET, "%s sent a bad greeting",
-                             angara_peer_name(peer->ap));
-        return;
-    }
-
-    if (peer->rx.open || peer->acking) {
-        ucs_diag("angara: %s starts over", angara_peer_name(peer->ap));
-        uct_angara_control_drop_rx(peer);
-    }
-
-    reason = uct_angara_control_grant(peer, hello, &shape);
-    if (reason != 0) {
-        uct_angara_control_refuse(peer, hello, reason);
-        uct_angara_peer_activate(peer); /* it may be free at once */
+    if (peer->rx.open) {
+        uct_angara_iface_remove_ring(peer->iface, &peer->rx);
+        peer->rx.open        = 0;
+        peer->rx.credit_owed = 0;
     }
 }
 
-static void uct_angara_control_send_ack(uct_angara_peer_t *peer)
+static void uct_angara_control_send_close_ack(uct_angara_peer_t         *peer,
+                                              const uct_angara_record_t *close)
 {
-    uct_angara_rx_t    *rx     = &peer->rx;
-    uct_angara_record_t record = uct_angara_record(
-        UCT_ANGARA_CLOSE_ACK, rx->epoch, rx->credit_off / UCT_ANGARA_CREDIT_LINE, rx->index);
+    uct_angara_record_t record = uct_angara_record(UCT_ANGARA_CLOSE_ACK, peer->life.rx_epoch,
+                                                   peer->rx.credit_off / UCT_ANGARA_CREDIT_LINE,
+                                                   peer->rx.index);
 
-    uct_angara_idmap_put(&peer->iface->ring_ids, rx->index);
-    peer->acking = 0;
+    if (close != NULL) { /* of what isn't open any more */
+        record = uct_angara_record(UCT_ANGARA_CLOSE_ACK, close->epoch, close->credit_index, 0);
+    }
     uct_angara_control_send(peer, &record, sizeof(record));
-    uct_angara_peer_activate(peer);
 }
 
-static void uct_angara_control_ack_flushed(uct_angara_iface_t *iface, uct_angara_op_t *op,
-                                           ucs_status_t status)
+/* ---- giving up ------------------------------------------------------------------------------ */
+
+static void uct_angara_control_send_reset(uct_angara_peer_t *peer)
 {
-    uct_angara_peer_t *peer = op->peer;
+    const uct_angara_life_t *life = &peer->life;
+    uct_angara_hello_t       reset;
 
-    uct_angara_op_finish(iface, op, UCS_OK);
-    if (!peer->acking) {
-        return; /* it has started over in the meantime */
-    }
-
-    if (status == UCS_OK) {
-        uct_angara_control_send_ack(peer);
-    } else {
-        uct_angara_control_drop_rx(peer);
-    }
+    reset.super       = uct_angara_record(UCT_ANGARA_RESET,
+                                    (life->tx == UCT_ANGARA_TX_LOST) ? life->tx_epoch : 0, 0, 0);
+    reset.super.shape = (life->rx == UCT_ANGARA_RX_LOST) ? life->rx_epoch : 0;
+    reset.address     = peer->iface->address;
+    uct_angara_control_send(peer, &reset, sizeof(reset));
 }
 
-void uct_angara_control_closed(uct_angara_peer_t *peer)
+static void uct_angara_control_send_reset_ack(uct_angara_peer_t *peer)
 {
-    uct_angara_rx_t *rx = &peer->rx;
-    ucs_status_t     status;
+    uct_angara_record_t record = uct_angara_record(UCT_ANGARA_RESET_ACK, peer->reset_tx, 0, 0);
 
-    uct_angara_iface_remove_ring(peer->iface, rx);
-    rx->open        = 0;
-    rx->closing     = 0;
-    rx->credit_owed = 0;
-    peer->acking    = 1;
-    peer->it_closed = 1;
+    record.shape = peer->reset_rx;
+    uct_angara_control_send(peer, &record, sizeof(record));
+}
 
-    /* Our last credit must have landed before the peer reuses its credit line. */
-    if (rx->credited > 0) {
-        peer->rma_dirty = 1;
+void uct_angara_control_drop(uct_angara_peer_t *peer)
+{
+    uct_angara_control_stop_rx(peer);
+    if (uct_angara_life_has_ring(&peer->life)) {
+        uct_angara_control_free_rx(peer);
     }
-    status = uct_angara_peer_flush(peer, uct_angara_control_ack_flushed, NULL, peer);
-    if (status == UCS_OK) {
-        uct_angara_control_send_ack(peer);
-    } else if (UCS_STATUS_IS_ERR(status)) {
-        uct_angara_control_drop_rx(peer);
+    if (peer->life.tx != UCT_ANGARA_TX_IDLE) {
+        uct_angara_control_free_tx(peer);
     }
 }
 
-static const char *uct_angara_control_close_in(uct_angara_peer_t        *peer,
-                                               const uct_angara_close_t *record)
+/* ---- what an event leads to ------------------------------------------------------------------ */
+
+unsigned uct_angara_control_do(uct_angara_peer_t *peer, uct_angara_event_t event,
+                               const uct_angara_record_t *record)
 {
-    uct_angara_rx_t *rx = &peer->rx;
+    unsigned todo   = uct_angara_life_step(&peer->life, event);
+    uint8_t  reason = 0;
 
-    if (!rx->open || rx->closing || (record->super.epoch != rx->epoch)) {
-        return "a close of a ring that is not open";
+    uct_angara_peer_update(peer);
+    if (todo & UCT_ANGARA_DO_HELLO) {
+        uct_angara_control_send_hello(peer);
     }
-
-    if ((record->total < rx->tail) || (record->total - rx->tail > rx->shape.nslots)) {
-        return "an impossible number of slots at close";
+    if (todo & UCT_ANGARA_DO_USE_RING) {
+        peer->is_bound = 1;
     }
+    if (todo & UCT_ANGARA_DO_MAKE_RING) {
+        reason = uct_angara_control_make_ring(peer);
+        if (reason != 0) {
+            uct_angara_life_step(&peer->life, UCT_ANGARA_EV_NO_RING);
+            uct_angara_control_refuse(peer, reason);
+            uct_angara_peer_activate(peer); /* it may be free at once */
+        }
+    }
+    if (todo & UCT_ANGARA_DO_CLOSE) {
+        uct_angara_control_send_close(peer);
+    }
+    if (todo & UCT_ANGARA_DO_RESET) {
+        uct_angara_control_send_reset(peer);
+    }
+    if (todo & UCT_ANGARA_DO_STOP) {
+        uct_angara_peer_stop(peer);
+    }
+    if (todo & UCT_ANGARA_DO_FREE_TX) {
+        uct_angara_control_free_tx(peer);
+    }
+    if (todo & UCT_ANGARA_DO_FREE_RX) {
+        uct_angara_control_free_rx(peer);
+    }
+    if (todo & UCT_ANGARA_DO_CLOSE_ACK) {
+        uct_angara_control_send_close_ack(peer, record);
+    }
+    if (todo & UCT_ANGARA_DO_RESET_ACK) {
+        uct_angara_control_send_reset_ack(peer);
+    }
+    if (todo & UCT_ANGARA_DO_TURN) {
+        uct_angara_peer_activate(peer);
+    }
+    if (todo & UCT_ANGARA_DO_FLUSH_TX) {
+        uct_angara_control_flush(peer, UCT_ANGARA_EV_FLUSHED);
+    }
+    if (todo & UCT_ANGARA_DO_FLUSH_RX) {
+        uct_angara_control_stop_rx(peer);
+        /* our last credit must have landed before the peer reuses its credit line */
+        peer->rma_dirty |= (peer->rx.credited > 0);
+        uct_angara_control_flush(peer, UCT_ANGARA_EV_CREDITED);
+    }
+    return todo;
+}
 
-    rx->closing = 1;
-    rx->total   = record->total;
-    uct_angara_peer_activate(peer);
-    return NULL;
+void uct_angara_control_step(uct_angara_peer_t *peer, uct_angara_event_t event)
+{
+    uct_angara_control_do(peer, event, NULL);
 }
 
 /* ---- good-bye ------------------------------------------------------------------------------ */
@@ -540,40 +398,4 @@ void uct_angara_control_bye(uct_angara_peer_t *peer)
     }
 
     ucs_diag("angara: %s did not take the good-bye", angara_peer_name(peer->ap));
-}
-
-/* ---- records of known peers ---------------------------------------------------------------- */
-
-const char *uct_angara_control_record(uct_angara_peer_t *peer, const void *data, size_t length)
-{
-    const uct_angara_record_t *record = data;
-    int is_ours = (record->credit_index == peer->credit_index) && (record->epoch == peer->epoch);
-
-    switch (record->type) {
-    case UCT_ANGARA_GRANT:
-        if ((length != sizeof(uct_angara_grant_t)) || !is_ours) {
-            return "a bad grant";
-        }
-        return uct_angara_control_granted(peer, data);
-    case UCT_ANGARA_REFUSE:
-        if ((length != sizeof(*record)) || !is_ours) {
-            return "a bad refusal";
-        }
-        return uct_angara_control_refused(peer, record->shape);
-    case UCT_ANGARA_CLOSE:
-        if (length != sizeof(uct_angara_close_t)) {
-            return "a bad close";
-        }
-        return uct_angara_control_close_in(peer, data);
-    case UCT_ANGARA_CLOSE_ACK:
-        if ((length != sizeof(*record)) || !is_ours) {
-            return "a bad acknowledgement";
-        }
-        return uct_angara_control_close_acked(peer);
-    case UCT_ANGARA_BYE:
-        peer->said_bye = 1;
-        return NULL;
-    default:
-        return "a control record of an unknown type";
-    }
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Control records: how rings are asked for, granted and closed. They travel as notify puts of at
- * most 64 bytes and are all that a stranger can say to us.
+ * Control records: how rings are asked for, granted, closed and given up. They travel as notify
+ * puts of at most 64 bytes and are all that a stranger can say to us.
  */
 #ifndef UCT_ANGARA_CONTROL_H
 #define UCT_ANGARA_CONTROL_H
@@ -9,7 +9,7 @@
 #include "uct_angara_peer.h"
 
 /** Version of rings and records. Peers of different versions don't reach each other. */
-#define UCT_ANGARA_PROTOCOL 2
+#define UCT_ANGARA_PROTOCOL 3
 
 /** Records. A number is never reused for another meaning. */
 enum {
@@ -18,7 +18,9 @@ enum {
     UCT_ANGARA_REFUSE    = 0xa3, /**< receiver: no */
     UCT_ANGARA_CLOSE     = 0xa4, /**< sender: nothing more will come */
     UCT_ANGARA_CLOSE_ACK = 0xa5, /**< receiver: all consumed, the credit line is free */
-    UCT_ANGARA_BYE       = 0xa6  /**< the interface closes in order */
+    UCT_ANGARA_BYE       = 0xa6, /**< the interface closes in order */
+    UCT_ANGARA_RESET     = 0xa7, /**< both directions are given up: nothing of mine will come */
+    UCT_ANGARA_RESET_ACK = 0xa8  /**< nor of mine */
 };
 
 /** Reasons of UCT_ANGARA_REFUSE. */
@@ -26,18 +28,24 @@ enum {
     UCT_ANGARA_REFUSE_PEERS  = 1, /**< MAX_PEERS reached */
     UCT_ANGARA_REFUSE_SHAPE  = 2, /**< runs or slots are longer than this side's rings allow */
     UCT_ANGARA_REFUSE_MEMORY = 3, /**< the window could not be committed */
-    UCT_ANGARA_REFUSE_FAILED = 4  /**< the connection has failed on this side */
+    UCT_ANGARA_REFUSE_FAILED = 4  /**< there can't be a connection */
 };
 
+/*
+ * Epochs: that of the direction that the record is about, as its sender has numbered it. RESET is
+ * about both directions: `epoch` is that of what the record's sender sends, `shape` that of what it
+ * receives, 0 where there is none; RESET_ACK repeats them.
+ */
 typedef struct uct_angara_record {
     uint8_t  type;
     uint8_t  version;
-    uint8_t  epoch;        /**< sender's number of the connection */
-    uint8_t  shape;        /**< HELLO: slot shift - 6, segment shift; REFUSE: reason */
+    uint8_t  epoch;
+    uint8_t  shape;        /**< HELLO: slot shift - 6, segment shift; REFUSE: reason; RESET */
     uint16_t credit_index; /**< sender's credit line */
     uint16_t value;        /**< HELLO: slots of the longest run; GRANT, CLOSE: ring index */
 } UCS_S_PACKED uct_angara_record_t;
 
+/** HELLO and RESET: may come from a stranger, who wants an answer. */
 typedef struct uct_angara_hello {
     uct_angara_record_t super;
     angara_address_t    address;
@@ -62,38 +70,58 @@ typedef struct uct_angara_control_elem {
     uint8_t          data[ANGARA_NOTIFY_MAX];
 } uct_angara_control_elem_t;
 
-/** Ask the peer for a ring. */
-ucs_status_t uct_angara_control_hello(uct_angara_peer_t *peer);
+static inline uct_angara_record_t uct_angara_record(uint8_t type, uint8_t epoch,
+                                                    uint16_t credit_index, uint16_t value)
+{
+    uct_angara_record_t record = {.type         = type,
+                                  .version      = UCT_ANGARA_PROTOCOL,
+                                  .epoch        = epoch,
+                                  .credit_index = credit_index,
+                                  .value        = value};
 
-/** Start to close the ring that we send to: marker, CLOSE, CLOSE_ACK. */
-void uct_angara_control_close(uct_angara_peer_t *peer);
+    return record;
+}
+
+/**
+ * Something has happened: change the states and do what follows from it.
+ * @param record  what the peer has said, if that is the event, or NULL.
+ * @return UCT_ANGARA_DO_*.
+ */
+unsigned uct_angara_control_do(uct_angara_peer_t *peer, uct_angara_event_t event,
+                               const uct_angara_record_t *record);
+
+/** The same of what isn't said by the peer. */
+void uct_angara_control_step(uct_angara_peer_t *peer, uct_angara_event_t event);
+
+/** A greeting that came while a failure was to be reported is heard now. */
+void uct_angara_control_late_hello(uct_angara_peer_t *peer);
+
+/** Stop polling the ring that the peer writes to. */
+void uct_angara_control_stop_rx(uct_angara_peer_t *peer);
+
+/** Ask the peer for a ring, if there is none and nothing has to end first. */
+ucs_status_t uct_angara_control_hello(uct_angara_peer_t *peer);
 
 /** Tell the peer that this interface goes away; gives up when its event ring stays full. */
 void uct_angara_control_bye(uct_angara_peer_t *peer);
 
-/** The peer's ring has been consumed to its announced end: acknowledge and free it. */
-void uct_angara_control_closed(uct_angara_peer_t *peer);
-
-/** Stop receiving from the peer without a handshake. */
-void uct_angara_control_drop_rx(uct_angara_peer_t *peer);
-
-/** Give up both directions: the peer has failed. */
+/** Give the ring and the credit line back, whoever may write to them: the PE ends. */
 void uct_angara_control_drop(uct_angara_peer_t *peer);
 
 /** Send what waits in peer->control. @return number of records sent. */
 unsigned uct_angara_control_retry(uct_angara_peer_t *peer);
 
-/** HELLO from @a from, which is NULL for a stranger. */
-void uct_angara_control_hello_in(struct uct_angara_iface *iface, angara_peer_h from,
-                                 const uct_angara_hello_t *hello);
-
-/** Another record of a known peer. @return NULL, or what is wrong with it. */
-const char *uct_angara_control_record(uct_angara_peer_t *peer, const void *data, size_t length);
+/** A record from @a from, which is NULL for a stranger. */
+void uct_angara_control_in(struct uct_angara_iface *iface, angara_peer_h from, const void *data,
+                           size_t length);
 
 /** Take the events of the PE (uct_angara_event.c). @return number of events. */
 unsigned uct_angara_event_poll(struct uct_angara_iface *iface);
 
 /** Warn about a stranger, once: strangers must not be able to fill the log. */
 void uct_angara_event_complain(struct uct_angara_iface *iface, const char *what);
+
+/** Take all events that are there now. */
+void uct_angara_event_drain(struct uct_angara_iface *iface);
 
 #endif

@@ -19,11 +19,11 @@ static UCS_CLASS_INIT_FUNC(uct_angara_ep_t, const uct_ep_params_t *params)
         return status;
     }
 
+    uct_angara_peer_prepare_ep(self->peer);
     self->is_notified = 0;
     ucs_arbiter_group_init(&self->arb_group);
     ucs_arbiter_group_init(&self->given_up);
     ucs_list_add_tail(&self->peer->eps, &self->list);
-    self->peer->we_closed = 0;
     return UCS_OK;
 }
 
@@ -113,7 +113,7 @@ static ucs_arbiter_cb_result_t uct_angara_ep_dispatch_cb(ucs_arbiter_t       *ar
     ucs_status_t       status;
 
     (void)arbiter;
-    if (ucs_unlikely(peer->fail_due)) {
+    if (ucs_unlikely(uct_angara_life_is_due(&peer->life))) {
         return UCS_ARBITER_CB_RESULT_RESCHED_GROUP; /* the failure is reported first */
     }
 
@@ -162,17 +162,14 @@ ucs_status_t uct_angara_ep_check(uct_ep_h tl_ep, unsigned flags, uct_completion_
 
     UCT_EP_KEEPALIVE_CHECK_PARAM(flags, comp);
 
-    /* whoever asks looks after the answer */
-    peer->iface->is_error_aware = 1;
-    status                      = angara_peer_status(peer->ap);
-    if (ucs_unlikely((status != ANGARA_OK) || (peer->status != UCS_OK))) {
-        if (peer->status == UCS_OK) {
-            uct_angara_peer_error(peer, status, "keepalive");
-        } else if (!peer->reported) {
-            peer->fail_due = 1;
-            uct_angara_peer_activate(peer);
-        }
-        peer->missed = 1;
+    if (ucs_unlikely(peer->ap == NULL)) {
+        return UCS_OK; /* the failure has been told, or will be */
     }
+
+    status = angara_peer_status(peer->ap);
+    if (ucs_unlikely((status != ANGARA_OK) && (peer->status == UCS_OK))) {
+        uct_angara_peer_error(peer, status, "keepalive");
+    }
+    uct_angara_peer_use(peer);
     return UCS_OK;
 }

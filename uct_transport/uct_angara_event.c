@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Events of the PE: notify puts (control records), faults, deaths. Tells records of peers from
- * those of strangers; touches no ring itself.
+ * Events of the PE: notify puts (control records), faults, deaths. Passes them on, touches nothing
+ * itself.
  */
 #include "uct_angara_control.h"
 
@@ -18,62 +18,19 @@ void uct_angara_event_complain(uct_angara_iface_t *iface, const char *what)
     }
 }
 
-static void uct_angara_event_notify(uct_angara_iface_t *iface, const angara_event_t *event)
-{
-    const uct_angara_record_t *record = (const void *)event->data;
-    uct_angara_peer_t         *peer   = NULL;
-    const char                *error;
-
-    if (event->peer != NULL) {
-        peer = angara_peer_user(event->peer);
-    }
-
-    if ((event->len < sizeof(*record)) || (record->version != UCT_ANGARA_PROTOCOL)) {
-        error = "a control record of another version of the protocol";
-    } else if (record->type == UCT_ANGARA_HELLO) {
-        if (event->len == sizeof(uct_angara_hello_t)) {
-            uct_angara_control_hello_in(iface, event->peer, (const void *)event->data);
-            return;
-        }
-        error = "a bad greeting";
-    } else if ((peer == NULL) && (record->type == UCT_ANGARA_BYE)) {
-        return; /* from a peer that has been freed since */
-    } else if (peer == NULL) {
-        error = "a control record from a stranger";
-    } else if (peer->status != UCS_OK) {
-        /* nothing more is expected of it, except that it leaves in order */
-        peer->said_bye |= (record->type == UCT_ANGARA_BYE);
-        peer->it_closed |= (record->type == UCT_ANGARA_CLOSE);
-        return;
-    } else {
-        error = uct_angara_control_record(peer, event->data, event->len);
-    }
-
-    if (error == NULL) {
-        return;
-    }
-
-    if (peer != NULL) {
-        uct_angara_peer_fail(peer, UCS_ERR_CONNECTION_RESET, "%s sent %s",
-                             angara_peer_name(peer->ap), error);
-    } else {
-        uct_angara_event_complain(iface, error);
-    }
-}
-
 static void uct_angara_event_overflow(uct_angara_iface_t *iface)
 {
     uct_angara_peer_t *peer;
     angara_status_t    status;
 
     ucs_error("angara: events were lost; connections that were being made may hang");
-    ucs_list_for_each(peer, &iface->peers, list) {
+    uct_angara_peers_for_each(peer, &iface->peers)
+    {
         status = angara_peer_status(peer->ap);
         if (status != ANGARA_OK) {
             uct_angara_peer_error(peer, status, "lost events: access");
         }
     }
-    uct_angara_aside_reclaim(iface, 0);
 }
 
 static void uct_angara_event_take(uct_angara_iface_t *iface, const angara_event_t *event)
@@ -86,11 +43,11 @@ static void uct_angara_event_take(uct_angara_iface_t *iface, const angara_event_
 
     switch (event->type) {
     case ANGARA_EVENT_NOTIFY:
-        uct_angara_event_notify(iface, event);
+        uct_angara_control_in(iface, event->peer, event->data, event->len);
         break;
     case ANGARA_EVENT_FAULT:
         if ((peer != NULL) && (event->status == ANGARA_ERR_PEER_DEAD)) {
-            uct_angara_peer_down(peer);
+            uct_angara_control_step(peer, UCT_ANGARA_EV_DOWN);
         } else if (peer != NULL) {
             uct_angara_peer_fail(
                 peer, UCS_ERR_IO_ERROR, "access to the memory of %s failed: %s (key 0x%" PRIx64 ")",
@@ -99,12 +56,9 @@ static void uct_angara_event_take(uct_angara_iface_t *iface, const angara_event_
         break;
     case ANGARA_EVENT_PEER_DOWN:
         if (peer != NULL) {
-            if (event->status == ANGARA_OK) {
-                peer->said_bye = 1; /* it closed its PE in order */
-            }
-            uct_angara_peer_down(peer);
+            uct_angara_control_step(peer, (event->status == ANGARA_OK) ? UCT_ANGARA_EV_GONE :
+                                                                         UCT_ANGARA_EV_DOWN);
         }
-        uct_angara_aside_reclaim(iface, 0);
         break;
     case ANGARA_EVENT_LINK:
         ucs_diag("angara: link is %s", event->status ? "up" : "down");
@@ -130,4 +84,11 @@ unsigned uct_angara_event_poll(uct_angara_iface_t *iface)
     }
 
     return count;
+}
+
+void uct_angara_event_drain(uct_angara_iface_t *iface)
+{
+    while (uct_angara_event_poll(iface) > 0) {
+        /* until all have been seen */
+    }
 }

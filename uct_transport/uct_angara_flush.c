@@ -16,51 +16,93 @@ typedef struct uct_angara_flush_group {
 
 /* ---- flush --------------------------------------------------------------------------------- */
 
-/* What was sent to a peer that left in order has been performed or is moot. */
-static inline ucs_status_t uct_angara_flush_status(const uct_angara_peer_t *peer,
-                                                   ucs_status_t             status)
-{
-    return peer->said_bye ? UCS_OK : status;
-}
-
 static void uct_angara_flush_done(uct_angara_iface_t *iface, uct_angara_op_t *op,
                                   ucs_status_t status)
 {
-    uct_angara_op_finish(iface, op, uct_angara_flush_status(op->peer, status));
+    uct_angara_op_finish(iface, op, status);
+}
+
+/*
+ * A marker says that messages have landed, not that they are taken: a peer that has given up the
+ * connection has told us so before it stopped to look.
+ * @return UCS_OK if it hasn't.
+ */
+ucs_status_t uct_angara_peer_confirm(uct_angara_peer_t *peer)
+{
+    if (peer->tx.head != peer->tx.confirmed) {
+        uct_angara_event_drain(peer->iface);
+        if (uct_angara_life_is_due(&peer->life)) {
+            return UCS_INPROGRESS; /* ended by the report */
+        }
+        peer->tx.confirmed = peer->tx.marked;
+    }
+    return UCS_OK;
+}
+
+/*
+ * Post what is missing.
+ * @return UCS_OK if all is confirmed; UCS_INPROGRESS if a marker of *value_p will confirm it, or
+ *         the report of a failure will end it.
+ */
+static ucs_status_t uct_angara_peer_flush_start(uct_angara_peer_t *peer, int is_ours,
+                                                uint64_t *value_p)
+{
+    uct_angara_channel_t *channel = &peer->channel;
+
+    if (ucs_unlikely(uct_angara_life_is_due(&peer->life) && (peer->status != UCS_OK))) {
+        /* complete after the operations that the next turn of progress ends */
+        *value_p = channel->want;
+        return UCS_INPROGRESS;
+    }
+
+    *value_p = channel->posted;
+    if (uct_angara_peer_is_dirty(peer)) {
+        /* if the marker can't be posted now, progress posts it */
+        *value_p = (uct_angara_peer_post_marker(peer) == UCS_OK) ? channel->posted :
+                                                                   channel->posted + 1;
+    }
+
+    if (ucs_queue_is_empty(&channel->ops) && (is_ours || (peer->self_ops == 0)) &&
+        ((channel->slot == NULL) ? !uct_angara_peer_is_dirty(peer) :
+                                   angara_marker_arrived(channel->slot, *value_p))) {
+        return is_ours ? UCS_OK : uct_angara_peer_confirm(peer);
+    }
+    return UCS_INPROGRESS;
+}
+
+static void uct_angara_peer_flush_enqueue(uct_angara_peer_t *peer, uct_angara_op_t *op,
+                                          uint64_t value)
+{
+    if (peer->status != UCS_OK) {
+        uct_angara_channel_enqueue(&peer->channel, op, value);
+    } else {
+        uct_angara_peer_enqueue(peer, op, ucs_max(value, peer->channel.want));
+    }
 }
 
 ucs_status_t uct_angara_peer_flush(uct_angara_peer_t *peer, uct_angara_op_func_t func,
                                    uct_completion_t *comp, void *group)
 {
-    uct_angara_channel_t *channel = &peer->channel;
-    uint64_t              value   = channel->posted;
-    int                   is_ours = (group == peer);
-    uct_angara_op_t      *op;
+    uint64_t         value;
+    uct_angara_op_t *op;
+    ucs_status_t     status;
 
-    if (ucs_unlikely(peer->status != UCS_OK)) {
-        if (!peer->fail_due) {
-            return UCS_OK; /* its operations have all ended */
+    if (ucs_unlikely(uct_angara_life_is_gone(&peer->life) &&
+                     !uct_angara_life_is_due(&peer->life))) {
+        if (!peer->is_lossy) {
+            return UCS_OK; /* all was confirmed before its end */
         }
-        /* complete after the operations that the next turn of progress ends */
-        value = channel->want;
-        goto wait;
+        uct_angara_peer_use(peer);
+        return peer->status;
     }
 
-    if (uct_angara_peer_is_dirty(peer)) {
-        /* if the marker can't be posted now, progress posts it */
-        value = (uct_angara_peer_post_marker(peer) == UCS_OK) ? channel->posted :
-                                                                channel->posted + 1;
-    }
-
-    if (ucs_queue_is_empty(&channel->ops) && (is_ours || (peer->self_ops == 0)) &&
-        ((channel->slot == NULL) ? !uct_angara_peer_is_dirty(peer) :
-                                   angara_marker_arrived(channel->slot, value))) {
+    status = uct_angara_peer_flush_start(peer, 0, &value);
+    if (status == UCS_OK) {
         return UCS_OK;
     }
 
-wait:
     if ((comp == NULL) && (group == NULL)) {
-        channel->want = ucs_max(channel->want, value);
+        peer->channel.want = ucs_max(peer->channel.want, value);
         uct_angara_peer_activate(peer);
         return UCS_INPROGRESS;
     }
@@ -71,13 +113,29 @@ wait:
     }
 
     op->group    = group;
-    op->is_ours  = is_ours;
-    op->is_flush = !is_ours;
-    if (peer->status != UCS_OK) {
-        uct_angara_channel_enqueue(channel, op, value);
-    } else {
-        uct_angara_peer_enqueue(peer, op, ucs_max(value, channel->want));
+    op->is_flush = 1;
+    uct_angara_peer_flush_enqueue(peer, op, value);
+    return UCS_INPROGRESS;
+}
+
+ucs_status_t uct_angara_peer_flush_ours(uct_angara_peer_t *peer, uct_angara_op_func_t func,
+                                        uct_angara_event_t event)
+{
+    uint64_t         value;
+    uct_angara_op_t *op;
+
+    if (uct_angara_peer_flush_start(peer, 1, &value) == UCS_OK) {
+        return UCS_OK;
     }
+
+    op = uct_angara_op_get(peer, func, NULL);
+    if (op == NULL) {
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    op->event   = event;
+    op->is_ours = 1;
+    uct_angara_peer_flush_enqueue(peer, op, value);
     return UCS_INPROGRESS;
 }
 
@@ -92,9 +150,11 @@ ucs_status_t uct_angara_ep_flush(uct_ep_h tl_ep, unsigned flags, uct_completion_
 
     ++iface->stats.flushes;
     UCT_TL_EP_STAT_FLUSH(&ep->super);
-    if (ucs_unlikely((peer->status != UCS_OK) && !peer->fail_due)) {
-        return (flags & UCT_FLUSH_FLAG_CANCEL) ? UCS_OK :
-                                                 uct_angara_flush_status(peer, peer->status);
+    if (ucs_unlikely(peer->ap == NULL)) {
+        if (uct_angara_life_is_due(&peer->life)) {
+            return UCS_ERR_NO_RESOURCE; /* its operations end with the report */
+        }
+        return (flags & UCT_FLUSH_FLAG_CANCEL) ? UCS_OK : peer->status;
     }
 
     if (!ucs_arbiter_group_is_empty(&ep->arb_group) && !peer->dispatching) {
@@ -128,7 +188,6 @@ static void uct_angara_flush_peer_done(uct_angara_iface_t *iface, uct_angara_op_
 {
     uct_angara_flush_group_t *group = op->group;
 
-    status = uct_angara_flush_status(op->peer, status);
     if (status != UCS_OK) {
         group->status = status;
     }
@@ -144,7 +203,8 @@ static ucs_status_t uct_angara_iface_flush_peers(uct_angara_iface_t       *iface
     uct_angara_peer_t *peer;
     ucs_status_t       status;
 
-    ucs_list_for_each(peer, &iface->peers, list) {
+    uct_angara_peers_for_each(peer, &iface->peers)
+    {
         status = uct_angara_peer_flush(peer, uct_angara_flush_peer_done, NULL, group);
         if (UCS_STATUS_IS_ERR(status)) {
             return status;
@@ -161,8 +221,8 @@ static ucs_status_t uct_angara_iface_flush_peers(uct_angara_iface_t       *iface
     return result;
 }
 
-/* @return non-zero if requests are queued that a flush must not overtake; those to a peer that has
- * failed will never be sent. */
+/* @return non-zero if requests are queued that a flush must not overtake; those of endpoints that
+ * have failed will never be sent, and are in a tomb. */
 static int uct_angara_iface_has_pending(const uct_angara_iface_t *iface)
 {
     uct_angara_peer_t *peer;
@@ -171,8 +231,9 @@ static int uct_angara_iface_has_pending(const uct_angara_iface_t *iface)
         return 0;
     }
 
-    ucs_list_for_each(peer, &iface->peers, list) {
-        if ((peer->npending > 0) && ((peer->status == UCS_OK) || peer->fail_due)) {
+    uct_angara_peers_for_each(peer, &iface->peers)
+    {
+        if (peer->npending > 0) {
             return 1;
         }
     }
@@ -243,15 +304,15 @@ void uct_angara_peer_fence(uct_angara_peer_t *peer)
     }
 
     peer->fence_value = value;
-    peer->blocked |= UCT_ANGARA_BLOCK_FENCE;
-    channel->want = ucs_max(channel->want, value);
+    peer->is_fenced   = 1;
+    channel->want     = ucs_max(channel->want, value);
     uct_angara_peer_activate(peer);
     uct_angara_peer_update(peer);
 }
 
 ucs_status_t uct_angara_peer_check_fence(uct_angara_peer_t *peer)
 {
-    if (!(peer->blocked & UCT_ANGARA_BLOCK_FENCE)) {
+    if (!peer->is_fenced) {
         return UCS_OK;
     }
 
@@ -260,7 +321,7 @@ ucs_status_t uct_angara_peer_check_fence(uct_angara_peer_t *peer)
         return UCS_ERR_NO_RESOURCE;
     }
 
-    peer->blocked &= ~UCT_ANGARA_BLOCK_FENCE;
+    peer->is_fenced = 0;
     uct_angara_peer_update(peer);
     return UCS_OK;
 }
@@ -284,7 +345,8 @@ ucs_status_t uct_angara_iface_fence(uct_iface_h tl_iface, unsigned flags)
     (void)flags;
     ++iface->stats.fences;
     UCT_TL_IFACE_STAT_FENCE(&iface->super);
-    ucs_list_for_each(peer, &iface->peers, list) {
+    uct_angara_peers_for_each(peer, &iface->peers)
+    {
         uct_angara_peer_fence(peer);
     }
     return UCS_OK;

@@ -470,7 +470,6 @@ static UCS_CLASS_INIT_FUNC(uct_angara_iface_t, uct_md_h tl_md, uct_worker_h work
                         !UCT_ANGARA_MUTANT(marker_before_data);
     ucs_list_head_init(&self->peers);
     ucs_list_head_init(&self->active);
-    ucs_list_head_init(&self->aside);
     ucs_arbiter_init(&self->arbiter);
     uct_angara_channel_init(&self->self_channel);
     uct_angara_bounce_init(&self->bounce, md->dom, config->bounce_size, config->bounce_count);
@@ -494,6 +493,12 @@ static UCS_CLASS_INIT_FUNC(uct_angara_iface_t, uct_md_h tl_md, uct_worker_h work
         goto err_free;
     }
 
+    self->tomb = uct_angara_tomb_alloc(self);
+    if (self->tomb == NULL) {
+        status = UCS_ERR_NO_MEMORY;
+        goto err_free;
+    }
+
     status = ucs_mpool_init(&self->ops, 0, sizeof(uct_angara_op_t), 0, UCS_SYS_CACHE_LINE_SIZE, 64,
                             UINT_MAX, &uct_angara_op_mpool_ops, "angara_ops");
     if (status != UCS_OK) {
@@ -510,6 +515,7 @@ static UCS_CLASS_INIT_FUNC(uct_angara_iface_t, uct_md_h tl_md, uct_worker_h work
 err_mpool:
     ucs_mpool_cleanup(&self->ops, 1);
 err_free:
+    ucs_free(self->tomb);
     uct_angara_iface_free(self);
     ucs_free(self->config.stats);
 err_arbiter:
@@ -519,21 +525,22 @@ err_arbiter:
 
 static UCS_CLASS_CLEANUP_FUNC(uct_angara_iface_t)
 {
-    uct_angara_peer_t *peer, *tmp;
+    uct_angara_peer_t *peer;
 
     uct_base_iface_progress_disable(&self->super.super, UCT_PROGRESS_SEND | UCT_PROGRESS_RECV);
 
     /* Whoever knows us must not take our end for a death. */
-    ucs_list_for_each(peer, &self->peers, list) {
-        if (peer->status == UCS_OK) {
+    uct_angara_peers_for_each(peer, &self->peers)
+    {
+        if (!uct_angara_life_is_gone(&peer->life)) {
             uct_angara_control_bye(peer);
         }
     }
 
-    ucs_list_for_each_safe(peer, tmp, &self->peers, list) {
-        uct_angara_peer_destroy(peer);
+    while (!ucs_list_is_empty(&self->peers)) {
+        uct_angara_peer_destroy(ucs_container_of(self->peers.next, uct_angara_peer_t, list));
     }
-    uct_angara_aside_reclaim(self, 1);
+    ucs_free(self->tomb);
 
     if (self->self_channel.slot != NULL) {
         angara_marker_slot_put(self->pe, self->self_channel.slot);

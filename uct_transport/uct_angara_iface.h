@@ -5,7 +5,6 @@
 #ifndef UCT_ANGARA_IFACE_H
 #define UCT_ANGARA_IFACE_H
 
-#include "uct_angara_aside.h"
 #include "uct_angara_batch.h"
 #include "uct_angara_bounce.h"
 #include "uct_angara_control.h"
@@ -90,12 +89,11 @@ typedef struct uct_angara_iface {
     uct_angara_rx_t  **rings;    /**< by ring index */
     uct_angara_idmap_t ring_ids;
     uct_angara_idmap_t credit_ids;
-    uint8_t            epoch;          /**< of the last connection asked for */
-    uint8_t            is_error_aware; /**< the user looks after dead peers */
-    uint8_t            has_strangers;  /**< a record from a stranger was reported */
-    uint8_t            has_direct;     /**< puts are plain stores */
-    uint8_t            is_inline;      /**< ring operations may complete in the call */
-    uint8_t            is_batching;    /**< short zero-copy transfers wait for a batch */
+    uint8_t            epoch;         /**< of the last connection asked for */
+    uint8_t            has_strangers; /**< a record from a stranger was reported */
+    uint8_t            has_direct;    /**< puts are plain stores */
+    uint8_t            is_inline;     /**< ring operations may complete in the call */
+    uint8_t            is_batching;   /**< short zero-copy transfers wait for a batch */
 
     uct_angara_shape_t shape;     /**< how we write; nslots: of our small rings */
     size_t             run_bytes; /**< payload of the longest run */
@@ -108,7 +106,7 @@ typedef struct uct_angara_iface {
 
     ucs_list_link_t      peers;
     ucs_list_link_t      active;  /**< peers with slow work */
-    ucs_list_link_t      aside;   /**< numbers that peers which failed may still write to */
+    uct_angara_peer_t   *tomb;    /**< for when there is no memory for one */
     ucs_arbiter_t        arbiter; /**< pending requests */
     ucs_mpool_t          ops;
     uct_angara_batch_t   batch;
@@ -199,9 +197,9 @@ void         uct_angara_idmap_put(uct_angara_idmap_t *map, unsigned id);
 void uct_angara_iface_add_ring(uct_angara_iface_t *iface, uct_angara_rx_t *rx);
 void uct_angara_iface_remove_ring(uct_angara_iface_t *iface, uct_angara_rx_t *rx);
 
-/** A peer failed and no endpoint's error handler took care of it: do what UCX_ANGARA_DEAD_PEER
+/** An endpoint failed, and its error handler took no care of it: do what UCX_ANGARA_DEAD_PEER
  * says. */
-void uct_angara_iface_unhandled(uct_angara_iface_t *iface, const uct_angara_peer_t *peer);
+void uct_angara_iface_unhandled(uct_angara_iface_t *iface, const char *reason);
 
 /** Progress that other calls may need while they wait. */
 static inline void uct_angara_iface_push(uct_angara_iface_t *iface)

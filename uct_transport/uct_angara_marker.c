@@ -67,7 +67,8 @@ static unsigned uct_angara_channel_complete(uct_angara_iface_t   *iface,
 
     while (!ucs_queue_is_empty(&channel->ops)) {
         op = ucs_queue_head_elem_non_empty(&channel->ops, uct_angara_op_t, queue);
-        if (!angara_marker_arrived(channel->slot, op->value)) {
+        if (!angara_marker_arrived(channel->slot, op->value) ||
+            (op->is_flush && (uct_angara_peer_confirm(op->peer) != UCS_OK))) {
             break;
         }
 
@@ -94,14 +95,24 @@ int uct_angara_peer_release_slot(uct_angara_peer_t *peer)
     uct_angara_channel_t *channel = &peer->channel;
 
     if ((channel->slot == NULL) || !ucs_queue_is_empty(&channel->ops) ||
-        (channel->want > channel->posted) || (peer->blocked & UCT_ANGARA_BLOCK_FENCE) ||
-        ((peer->status == UCS_OK) && !uct_angara_channel_idle(channel))) {
+        (channel->want > channel->posted) || peer->is_fenced || !uct_angara_channel_idle(channel)) {
         return 0;
     }
 
-    angara_marker_slot_put(peer->iface->pe, channel->slot);
-    channel->slot = NULL;
+    uct_angara_peer_close_channel(peer);
     return 1;
+}
+
+void uct_angara_peer_close_channel(uct_angara_peer_t *peer)
+{
+    uct_angara_channel_t *channel = &peer->channel;
+
+    ucs_assert(ucs_queue_is_empty(&channel->ops));
+    if (channel->slot != NULL) {
+        angara_marker_slot_put(peer->iface->pe, channel->slot);
+        channel->slot = NULL;
+    }
+    channel->want = channel->posted;
 }
 
 /* Take a slot, from an idle peer if all are in use. */
@@ -113,7 +124,8 @@ static ucs_status_t uct_angara_channel_open(uct_angara_iface_t   *iface,
 
     status = angara_marker_slot_get(iface->pe, &channel->slot);
     if (status == ANGARA_ERR_NO_RESOURCE) {
-        ucs_list_for_each(peer, &iface->peers, list) {
+        uct_angara_peers_for_each(peer, &iface->peers)
+        {
             if (uct_angara_peer_release_slot(peer)) {
                 status = angara_marker_slot_get(iface->pe, &channel->slot);
                 if (status != ANGARA_ERR_NO_RESOURCE) {
@@ -260,7 +272,7 @@ unsigned uct_angara_peer_progress_markers(uct_angara_peer_t *peer)
         count += 1 + uct_angara_channel_complete(peer->iface, channel);
     }
 
-    if (peer->blocked & UCT_ANGARA_BLOCK_FENCE) {
+    if (peer->is_fenced) {
         uct_angara_peer_check_fence(peer);
     }
 

@@ -8,6 +8,7 @@
 #define UCT_ANGARA_MARKER_H
 
 #include "uct_angara_compat.h"
+#include "uct_angara_life.h"
 
 #include <angara/angara_fast.h>
 
@@ -47,7 +48,8 @@ struct uct_angara_op {
             void                 *arg;
             size_t                length;
         } unpack;
-        void *group; /**< flush of an interface */
+        void              *group; /**< flush of an interface */
+        uct_angara_event_t event; /**< of a handshake: what the marker's arrival is */
     };
 };
 
@@ -109,16 +111,29 @@ int uct_angara_peer_has_user_ops(const struct uct_angara_peer *peer);
  *
  * @param func   Called at the end if UCS_INPROGRESS is returned and @a comp or @a group is given.
  * @param comp   User's completion or NULL.
- * @param group  For @a func; the peer itself for a handshake of the transport's own.
+ * @param group  For @a func.
  */
 ucs_status_t uct_angara_peer_flush(struct uct_angara_peer *peer, uct_angara_op_func_t func,
                                    uct_completion_t *comp, void *group);
+
+/**
+ * As uct_angara_peer_flush() for a handshake of the transport's own.
+ * @param func   Called at the end if UCS_INPROGRESS is returned, with @a event in the op.
+ */
+ucs_status_t uct_angara_peer_flush_ours(struct uct_angara_peer *peer, uct_angara_op_func_t func,
+                                        uct_angara_event_t event);
+
+/** A flush's marker has arrived. @return UCS_OK if what it covers hasn't met a deaf peer. */
+ucs_status_t uct_angara_peer_confirm(struct uct_angara_peer *peer);
 
 /** Order later operations behind all earlier ones. */
 void uct_angara_peer_fence(struct uct_angara_peer *peer);
 
 /** @return UCS_OK once the marker of the last fence has arrived. */
 ucs_status_t uct_angara_peer_check_fence(struct uct_angara_peer *peer);
+
+/** Give the marker slot back, whatever was posted to it: the pair has been reset, or is dead. */
+void uct_angara_peer_close_channel(struct uct_angara_peer *peer);
 
 /** Give the marker slot back if nobody waits for it. @return non-zero if there was one. */
 int uct_angara_peer_release_slot(struct uct_angara_peer *peer);

@@ -15,18 +15,21 @@ _Static_assert(offsetof(uct_angara_rx_t, shape) == UCS_SYS_CACHE_LINE_SIZE,
                "a poll touches the first line of rx only");
 _Static_assert(offsetof(uct_angara_peer_t, rx) % UCS_SYS_CACHE_LINE_SIZE == 0, "rx is on a line");
 
-/* ---- life ---------------------------------------------------------------------------------- */
+/* ---- creation ------------------------------------------------------------------------------ */
 
-static void uct_angara_peer_init(uct_angara_peer_t *peer, uct_angara_iface_t *iface,
-                                 angara_peer_h ap, const angara_address_t *address)
+/* What a peer and a tomb have in common. */
+static uct_angara_peer_t *uct_angara_peer_alloc(uct_angara_iface_t *iface)
 {
+    uct_angara_peer_t *peer;
+
+    if (ucs_posix_memalign((void **)&peer, UCS_SYS_CACHE_LINE_SIZE, sizeof(*peer), "angara_peer") !=
+        0) {
+        return NULL;
+    }
+
     memset(peer, 0, sizeof(*peer));
-    peer->ap       = ap;
-    peer->iface    = iface;
-    peer->address  = *address;
-    peer->tx_state = UCT_ANGARA_TX_IDLE;
-    peer->blocked  = UCT_ANGARA_BLOCK_RING;
-    peer->rx.peer  = peer;
+    peer->iface   = iface;
+    peer->rx.peer = peer;
 
     /* enough for the senders to see that there is no room: the limit is 0 */
     peer->tx.shape    = iface->shape;
@@ -35,9 +38,18 @@ static void uct_angara_peer_init(uct_angara_peer_t *peer, uct_angara_iface_t *if
     uct_angara_channel_init(&peer->channel);
     ucs_list_head_init(&peer->eps);
     ucs_queue_head_init(&peer->control);
-    ucs_list_add_tail(&iface->peers, &peer->list);
+    return peer;
+}
+
+static void uct_angara_peer_init(uct_angara_peer_t *peer, angara_peer_h ap,
+                                 const angara_address_t *address)
+{
+    peer->ap      = ap;
+    peer->address = *address;
+    ucs_list_add_tail(&peer->iface->peers, &peer->list);
     angara_peer_set_user(ap, peer);
-    ++iface->stats.peers;
+    ++peer->iface->stats.peers;
+    uct_angara_peer_update(peer);
 }
 
 ucs_status_t uct_angara_peer_get(uct_angara_iface_t *iface, const angara_address_t *address,
@@ -57,25 +69,81 @@ ucs_status_t uct_angara_peer_get(uct_angara_iface_t *iface, const angara_address
     peer = angara_peer_user(ap);
     if (peer != NULL) {
         angara_peer_disconnect(ap); /* the peer holds a reference already */
-        if (peer->status != UCS_OK) {
-            return peer->status;
+        if (uct_angara_life_is_gone(&peer->life)) {
+            return (peer->status != UCS_OK) ? peer->status : UCS_ERR_UNREACHABLE;
         }
     } else {
-        if (angara_peer_status(ap) == ANGARA_ERR_PAIR) {
-            angara_peer_reset(ap); /* left over from a peer that has been freed */
-        }
-
-        if (ucs_posix_memalign((void **)&peer, UCS_SYS_CACHE_LINE_SIZE, sizeof(*peer),
-                               "angara_peer") != 0) {
+        peer = uct_angara_peer_alloc(iface);
+        if (peer == NULL) {
             angara_peer_disconnect(ap);
             return UCS_ERR_NO_MEMORY;
         }
-        uct_angara_peer_init(peer, iface, ap, address);
+        uct_angara_peer_init(peer, ap, address);
     }
 
     *peer_p = peer;
     return UCS_OK;
 }
+
+/* ---- tombs --------------------------------------------------------------------------------- */
+
+uct_angara_peer_t *uct_angara_tomb_alloc(uct_angara_iface_t *iface)
+{
+    return uct_angara_peer_alloc(iface);
+}
+
+/* Endpoints, and their queued requests, leave the peer for ever. They aren't told yet. */
+static void uct_angara_peer_bury(uct_angara_peer_t *peer)
+{
+    uct_angara_peer_t *tomb;
+    uct_angara_ep_t   *ep, *tmp;
+
+    if ((peer->doomed != NULL) || ucs_list_is_empty(&peer->eps)) {
+        return;
+    }
+
+    tomb = uct_angara_tomb_alloc(peer->iface);
+    if (tomb == NULL) {
+        tomb              = peer->iface->tomb;
+        peer->iface->tomb = NULL;
+        if (tomb == NULL) {
+            ucs_fatal("angara: no memory for the endpoints of a failed connection");
+        }
+    }
+
+    ucs_list_for_each_safe(ep, tmp, &peer->eps, list) {
+        ep->peer = tomb;
+        ucs_list_del(&ep->list);
+        ucs_list_add_tail(&tomb->eps, &ep->list);
+    }
+    memcpy(tomb->reason, peer->reason, sizeof(tomb->reason));
+    tomb->status     = peer->status;
+    tomb->life.state = UCT_ANGARA_LIFE_FAILING; /* until they are told */
+    tomb->npending   = peer->npending;
+    uct_angara_peer_update(tomb);
+
+    peer->doomed   = tomb;
+    peer->npending = 0;
+    peer->is_bound = 0;
+    uct_angara_peer_update(peer);
+}
+
+static void uct_angara_tomb_try_free(uct_angara_peer_t *tomb)
+{
+    if (ucs_list_is_empty(&tomb->eps) && (tomb->holds == 0)) {
+        ucs_free(tomb);
+    }
+}
+
+void uct_angara_peer_prepare_ep(uct_angara_peer_t *peer)
+{
+    if (peer->status != UCS_OK) {
+        uct_angara_peer_bury(peer);
+        peer->is_spared = 1;
+    }
+}
+
+/* ---- the end of a peer --------------------------------------------------------------------- */
 
 void uct_angara_peer_add_stats(uct_angara_peer_t *peer)
 {
@@ -105,8 +173,7 @@ void uct_angara_peer_destroy(uct_angara_peer_t *peer)
         ucs_free(elem);
     }
 
-    uct_angara_control_drop_rx(peer);
-    uct_angara_tx_close(&peer->tx);
+    uct_angara_control_drop(peer);
     uct_angara_peer_add_stats(peer);
     if (peer->channel.slot != NULL) {
         angara_marker_slot_put(iface->pe, peer->channel.slot);
@@ -124,14 +191,16 @@ void uct_angara_peer_destroy(uct_angara_peer_t *peer)
 
 int uct_angara_peer_try_free(uct_angara_peer_t *peer)
 {
-    if (!ucs_list_is_empty(&peer->eps) || peer->rx.open || peer->acking || peer->fail_due ||
-        peer->down_due || !ucs_queue_is_empty(&peer->control) ||
+    const uct_angara_life_t *life = &peer->life;
+
+    if (!ucs_list_is_empty(&peer->eps) || (peer->doomed != NULL) || uct_angara_life_is_due(life) ||
+        (life->tx != UCT_ANGARA_TX_IDLE) || uct_angara_life_has_ring(life) ||
         !ucs_queue_is_empty(&peer->channel.ops) || (peer->self_ops > 0)) {
         return 0;
     }
 
-    if ((peer->status == UCS_OK) &&
-        ((peer->tx_state != UCT_ANGARA_TX_IDLE) || uct_angara_peer_is_dirty(peer) ||
+    if (!uct_angara_life_is_gone(life) &&
+        (!ucs_queue_is_empty(&peer->control) || uct_angara_peer_is_dirty(peer) ||
          !uct_angara_channel_idle(&peer->channel))) {
         return 0;
     }
@@ -153,11 +222,10 @@ void uct_angara_peer_update(uct_angara_peer_t *peer)
 {
     uct_angara_tx_t *tx = &peer->tx;
 
-    if ((peer->npending > 0) && !peer->dispatching) {
-        peer->blocked |= UCT_ANGARA_BLOCK_PENDING;
-    } else {
-        peer->blocked &= ~UCT_ANGARA_BLOCK_PENDING;
-    }
+    peer->blocked = ((peer->life.tx == UCT_ANGARA_TX_OPEN) ? 0 : UCT_ANGARA_BLOCK_RING) |
+                    (peer->is_fenced ? UCT_ANGARA_BLOCK_FENCE : 0) |
+                    (((peer->npending > 0) && !peer->dispatching) ? UCT_ANGARA_BLOCK_PENDING : 0) |
+                    ((peer->status != UCS_OK) ? UCT_ANGARA_BLOCK_FAILED : 0);
 
     /* the limit alone stops the fast path of messages */
     tx->limit = peer->blocked ? 0 : tx->credits + tx->shape.nslots - 1;
@@ -167,13 +235,18 @@ void uct_angara_peer_drop_ep(uct_angara_peer_t *peer)
 {
     const uct_angara_batch_t *batch = &peer->iface->batch;
 
+    if (peer->ap == NULL) {
+        uct_angara_tomb_try_free(peer);
+        return;
+    }
+
     /* Nobody flushes any more, and its owner may take the memory back now. What waits for a peer
      * that is gone can be forgotten: its operations end with the report of the failure. */
-    while ((batch->count > 0) && (batch->peer == peer) && !peer->is_down &&
+    while ((batch->count > 0) && (batch->peer == peer) && !uct_angara_life_is_gone(&peer->life) &&
            (uct_angara_batch_push(peer->iface) == UCS_ERR_NO_RESOURCE)) {
         uct_angara_iface_push(peer->iface);
     }
-    if (peer->is_down || (peer->status != UCS_OK)) {
+    if (uct_angara_life_is_gone(&peer->life) || (peer->status != UCS_OK)) {
         uct_angara_batch_drop(peer);
     }
 
@@ -181,24 +254,44 @@ void uct_angara_peer_drop_ep(uct_angara_peer_t *peer)
         return;
     }
 
-    peer->we_closed = 1;
-    if (peer->status == UCS_OK) {
-        uct_angara_control_close(peer);
-    }
+    peer->is_bound = 0; /* later ones begin anew */
+    uct_angara_control_step(peer, UCT_ANGARA_EV_UNUSED);
     uct_angara_peer_activate(peer); /* it may be free now */
 }
 
 /* ---- blocked operations -------------------------------------------------------------------- */
 
+/* @return non-zero if something was sent, or asked of the peer, that no marker has confirmed; a
+ * message, that no flush has. */
+static int uct_angara_peer_is_unconfirmed(const uct_angara_peer_t *peer)
+{
+    return uct_angara_peer_has_user_ops(peer) || peer->rma_dirty ||
+           (peer->tx.head != peer->tx.confirmed) || !uct_angara_channel_idle(&peer->channel);
+}
+
+/* @return non-zero if the failure that is due is not one of the endpoints that there are now. */
+static int uct_angara_peer_spares_eps(const uct_angara_peer_t *peer)
+{
+    return peer->is_spared ||
+           ((peer->life.state == UCT_ANGARA_LIFE_TOLD) && !peer->is_bound && !peer->rma_dirty &&
+            !uct_angara_peer_has_user_ops(peer) && uct_angara_channel_idle(&peer->channel));
+}
+
+void uct_angara_peer_use(uct_angara_peer_t *peer)
+{
+    if (uct_angara_life_is_gone(&peer->life)) {
+        peer->is_missed = 1; /* it left quietly, perhaps, but it is missed now */
+        uct_angara_control_step(peer, UCT_ANGARA_EV_USE);
+    }
+}
+
 ucs_status_t uct_angara_peer_unblock_rma(uct_angara_peer_t *peer)
 {
     if (peer->blocked & UCT_ANGARA_BLOCK_FAILED) {
-        if (!peer->reported && !peer->said_bye) {
-            peer->missed   = 1; /* it left quietly, but it is missed now */
-            peer->fail_due = 1;
-            uct_angara_peer_activate(peer);
+        if (peer->ap != NULL) {
+            uct_angara_peer_use(peer);
         }
-        return peer->status;
+        return uct_angara_peer_spares_eps(peer) ? UCS_ERR_NO_RESOURCE : peer->status;
     }
 
     if ((peer->blocked & UCT_ANGARA_BLOCK_FENCE) && (uct_angara_peer_check_fence(peer) != UCS_OK)) {
@@ -221,35 +314,40 @@ ucs_status_t uct_angara_peer_unblock_msg(uct_angara_peer_t *peer)
         return status;
     }
 
-    if (peer->tx_state == UCT_ANGARA_TX_IDLE) {
-        status = uct_angara_control_hello(peer);
-        if (status != UCS_OK) {
-            return status;
-        }
-    }
-
-    return (peer->blocked == 0) ? UCS_OK : UCS_ERR_NO_RESOURCE;
+    return (peer->blocked & UCT_ANGARA_BLOCK_RING) ? uct_angara_control_hello(peer) : UCS_OK;
 }
 
 /* ---- failure ------------------------------------------------------------------------------- */
+
+static void uct_angara_peer_set_reason_v(uct_angara_peer_t *peer, ucs_status_t status,
+                                         const char *fmt, va_list ap)
+{
+    if (peer->status != UCS_OK) {
+        return; /* the first reason counts */
+    }
+
+    vsnprintf(peer->reason, sizeof(peer->reason), fmt, ap);
+    peer->status = status;
+    uct_angara_peer_update(peer);
+}
+
+void uct_angara_peer_set_reason(uct_angara_peer_t *peer, ucs_status_t status, const char *fmt, ...)
+{
+    va_list ap;
+
+    va_start(ap, fmt);
+    uct_angara_peer_set_reason_v(peer, status, fmt, ap);
+    va_end(ap);
+}
 
 void uct_angara_peer_fail(uct_angara_peer_t *peer, ucs_status_t status, const char *fmt, ...)
 {
     va_list ap;
 
-    if (peer->status != UCS_OK) {
-        return; /* the first reason counts */
-    }
-
     va_start(ap, fmt);
-    vsnprintf(peer->reason, sizeof(peer->reason), fmt, ap);
+    uct_angara_peer_set_reason_v(peer, status, fmt, ap);
     va_end(ap);
-
-    peer->status   = status;
-    peer->fail_due = 1;
-    peer->blocked |= UCT_ANGARA_BLOCK_FAILED;
-    uct_angara_peer_update(peer);
-    uct_angara_peer_activate(peer);
+    uct_angara_control_step(peer, UCT_ANGARA_EV_FAIL);
 }
 
 ucs_status_t uct_angara_peer_error(uct_angara_peer_t *peer, angara_status_t status,
@@ -262,123 +360,160 @@ ucs_status_t uct_angara_peer_error(uct_angara_peer_t *peer, angara_status_t stat
     if (status == ANGARA_ERR_PEER_DEAD) {
         /* The caller waits for the next turn of progress, which reports it: the first to speak of
          * a death must be the one who knows which peer and why. */
-        uct_angara_peer_down(peer);
+        uct_angara_control_step(peer, UCT_ANGARA_EV_DOWN);
         return (peer->status == UCS_OK) ? UCS_ERR_NO_RESOURCE : peer->status;
-    } else {
-        uct_angara_peer_fail(peer, UCS_ERR_IO_ERROR, "%s to %s failed: %s", what,
-                             angara_peer_name(peer->ap), angara_strerror(status));
-    }
-    return uct_angara_status(status);
-}
-
-void uct_angara_peer_down(uct_angara_peer_t *peer)
-{
-    if (!peer->is_down && (peer->status == UCS_OK)) {
-        peer->down_due = 1;
-        uct_angara_peer_activate(peer);
-    }
-    peer->is_down = 1;
-}
-
-/* Its good-bye may wait among the events behind the one that told of its end. */
-static void uct_angara_peer_take_down(uct_angara_peer_t *peer)
-{
-    while (uct_angara_event_poll(peer->iface) > 0) {
-        /* until all have been seen */
     }
 
-    peer->down_due = 0;
-    if (peer->said_bye) {
-        uct_angara_peer_fail(peer, UCS_ERR_CONNECTION_RESET, "%s has left",
-                             angara_peer_name(peer->ap));
-    } else {
-        uct_angara_peer_fail(peer, UCS_ERR_ENDPOINT_TIMEOUT, "%s died", angara_peer_name(peer->ap));
+    uct_angara_peer_fail(peer, UCS_ERR_IO_ERROR, "%s to %s failed: %s", what,
+                         angara_peer_name(peer->ap), angara_strerror(status));
+    return peer->status;
+}
+
+ucs_status_t uct_angara_peer_verdict(uct_angara_peer_t *peer)
+{
+    if (!uct_angara_life_is_due(&peer->life)) {
+        return peer->status;
     }
+
+    /* its good-bye, or the true reason, may wait among the events */
+    uct_angara_event_drain(peer->iface);
+    if (peer->life.state == UCT_ANGARA_LIFE_PARTING) {
+        uct_angara_peer_set_reason(peer, UCS_ERR_CONNECTION_RESET, "%s has left",
+                                   angara_peer_name(peer->ap));
+    } else if (peer->life.state == UCT_ANGARA_LIFE_DYING) {
+        uct_angara_peer_set_reason(peer, UCS_ERR_ENDPOINT_TIMEOUT, "%s died",
+                                   angara_peer_name(peer->ap));
+    }
+    return peer->status;
 }
 
-/*
- * @return non-zero if nobody can miss the peer: it said good-bye, or one side has closed to the
- * other, and nothing waits for it.
- */
-static int uct_angara_peer_left_in_order(const uct_angara_peer_t *peer)
-{
-    return peer->is_down && (peer->said_bye || peer->we_closed || peer->it_closed) &&
-           !peer->missed && (peer->npending == 0) && !uct_angara_peer_has_user_ops(peer);
-}
+/* ---- reports ------------------------------------------------------------------------------- */
 
-/* Call the error handlers of the endpoints. @return number that took care of it. */
-static unsigned uct_angara_peer_notify_eps(uct_angara_peer_t *peer, unsigned *unhandled_p)
+/* Call the error handlers of the endpoints that wait for it. @return number that took no care of
+ * it. */
+static unsigned uct_angara_peer_tell(uct_angara_peer_t *peer)
 {
-    unsigned         handled = 0;
-    uct_angara_ep_t *ep;
-    ucs_status_t     status;
-    int              found;
+    uct_angara_peer_t *tomb      = peer->doomed;
+    unsigned           unhandled = 0;
+    uct_angara_ep_t   *ep;
+    ucs_status_t       status;
+    int                found;
+
+    peer->doomed = NULL;
+    if (tomb == NULL) {
+        return 0;
+    }
+
+    tomb->life.state = UCT_ANGARA_LIFE_DEAD;
+    ++tomb->holds;
 
     /* a handler may destroy any endpoint: start over after each */
     do {
         found = 0;
-        ucs_list_for_each(ep, &peer->eps, list) {
+        ucs_list_for_each(ep, &tomb->eps, list) {
             if (!ep->is_notified) {
                 ep->is_notified = 1;
                 found           = 1;
-                status = uct_iface_handle_ep_err(&peer->iface->super.super, &ep->super.super,
-                                                 peer->status);
-                if (status == UCS_OK) {
-                    ++handled;
-                } else {
-                    ++*unhandled_p;
-                }
+                status = uct_iface_handle_ep_err(&tomb->iface->super.super, &ep->super.super,
+                                                 tomb->status);
+                unhandled += (status != UCS_OK);
                 break;
             }
         }
     } while (found);
 
-    return handled;
+    --tomb->holds;
+    uct_angara_tomb_try_free(tomb);
+    return unhandled;
 }
 
-static void uct_angara_peer_report(uct_angara_peer_t *peer)
+void uct_angara_peer_stop(uct_angara_peer_t *peer)
 {
-    uct_angara_iface_t *iface     = peer->iface;
-    int                 quiet     = uct_angara_peer_left_in_order(peer);
-    int                 had_eps   = !ucs_list_is_empty(&peer->eps);
-    unsigned            unhandled = 0;
-    unsigned            handled;
+    uct_angara_iface_t *iface = peer->iface;
 
-    peer->fail_due = 0;
     if (peer->rx.open) {
         while (uct_angara_rx_drain(iface, &peer->rx, UINT_MAX) > 0) {
             /* what it sent before is still delivered */
         }
     }
-    uct_angara_control_drop(peer);
-    if (!peer->is_down) {
-        angara_peer_reset(peer->ap); /* drops what is queued: nothing may land after the report */
-    }
+    uct_angara_control_stop_rx(peer);
+    peer->is_lossy = uct_angara_peer_is_unconfirmed(peer);
     uct_angara_peer_fail_ops(peer, peer->status);
 
-    /* endpoints may stay for long: keep no more than they need */
-    uct_angara_peer_add_stats(peer);
-    uct_angara_tx_close(&peer->tx);
-    peer->tx_state = UCT_ANGARA_TX_IDLE;
-    uct_angara_peer_release_slot(peer);
+    peer->rma_dirty     = 0;
+    peer->is_fenced     = 0;
+    peer->tx.marked     = peer->tx.head;
+    peer->tx.ready_owed = 0;
+    uct_angara_peer_close_channel(peer);
+}
 
-    if (quiet || peer->reported) {
-        return;
+/* @return non-zero if somebody must hear of it. */
+static int uct_angara_peer_is_needed(const uct_angara_peer_t *peer)
+{
+    switch (peer->life.state) {
+    case UCT_ANGARA_LIFE_TOLD:
+        return !uct_angara_peer_spares_eps(peer);
+    case UCT_ANGARA_LIFE_DYING:
+        if (peer->life.rx != UCT_ANGARA_RX_ENDED) {
+            return 1; /* else it has ended its part in order, as far as that goes */
+        }
+        /* fall through */
+    default:
+        return peer->is_missed || (peer->npending > 0) || uct_angara_peer_has_user_ops(peer);
+    }
+}
+
+/* The connection has failed, or the peer is gone. May free the peer. */
+static void uct_angara_peer_report(uct_angara_peer_t *peer)
+{
+    uct_angara_iface_t *iface     = peer->iface;
+    unsigned            unhandled = 0;
+    char                reason[sizeof(peer->reason)];
+    angara_status_t     status;
+    int                 is_orderly, is_needed;
+
+    /* Nothing of ours may land after the report, or after what it tells the peer. */
+    if (!uct_angara_life_is_gone(&peer->life)) {
+        status = angara_peer_reset(peer->ap);
+        if ((status != ANGARA_OK) && (status != ANGARA_ERR_PEER_DEAD) &&
+            (status != ANGARA_ERR_NO_DEVICE)) {
+            ucs_debug("angara: %s isn't stopped yet: %s", angara_peer_name(peer->ap),
+                      angara_strerror(status));
+            return; /* the next turn tries again */
+        }
     }
 
-    peer->reported = 1;
-    handled        = uct_angara_peer_notify_eps(peer, &unhandled);
-    if (handled > 0) {
-        iface->is_error_aware = 1;
+    uct_angara_peer_verdict(peer);
+    memcpy(reason, peer->reason, sizeof(reason));
+    is_orderly      = (peer->life.state == UCT_ANGARA_LIFE_PARTING);
+    is_needed       = uct_angara_peer_is_needed(peer);
+    peer->is_spared = uct_angara_peer_spares_eps(peer);
+    if ((uct_angara_control_do(peer, is_needed ? UCT_ANGARA_EV_REPORT : UCT_ANGARA_EV_SETTLE,
+                               NULL) &
+         UCT_ANGARA_DO_TELL) &&
+        !peer->is_spared) {
+        uct_angara_peer_bury(peer);
     }
 
-    if (peer->said_bye) {
-        /* it knew what it did: whoever waits for it gets an error, but nobody has died */
-        ucs_diag("angara: %s", peer->reason);
-    } else if ((unhandled > 0) || (!had_eps && !peer->we_closed && !iface->is_error_aware)) {
-        uct_angara_iface_unhandled(iface, peer);
+    peer->is_spared = 0;
+    if (!uct_angara_life_is_gone(&peer->life)) {
+        peer->status   = UCS_OK; /* for endpoints that come */
+        peer->is_lossy = 0;
+    }
+    uct_angara_peer_update(peer);
+    uct_angara_control_late_hello(peer);
+
+    unhandled = uct_angara_peer_tell(peer);
+    if (peer->life.state == UCT_ANGARA_LIFE_DEAD) {
+        uct_angara_peer_bury(peer); /* those that had come after a failure */
+        unhandled += uct_angara_peer_tell(peer);
+    }
+
+    if ((unhandled > 0) && !is_orderly) {
+        uct_angara_iface_unhandled(iface, reason);
     } else {
-        ucs_diag("angara: %s", peer->reason);
+        /* somebody takes care of it, or nobody has an endpoint, or it knew what it did */
+        ucs_diag("angara: %s", reason);
     }
 }
 
@@ -400,29 +535,26 @@ unsigned uct_angara_peer_progress(uct_angara_peer_t *peer)
         count += uct_angara_control_retry(peer);
     }
 
-    if (peer->rx.closing) {
+    if (peer->life.rx == UCT_ANGARA_RX_CLOSING) {
         count += uct_angara_rx_drain(peer->iface, &peer->rx, UCT_ANGARA_DRAIN_MAX);
         if (peer->rx.tail == peer->rx.total) {
-            uct_angara_control_closed(peer);
+            uct_angara_control_step(peer, UCT_ANGARA_EV_CONSUMED);
         }
     }
 
     count += uct_angara_peer_progress_markers(peer);
 
-    if (ucs_unlikely(peer->down_due)) {
-        uct_angara_peer_take_down(peer);
-    }
-
-    if (ucs_unlikely(peer->fail_due)) {
+    if (ucs_unlikely(uct_angara_life_is_due(&peer->life))) {
         uct_angara_peer_report(peer);
         ++count;
     }
 
-    if (peer->fail_due || peer->down_due || peer->tx.ready_owed || peer->rx.credit_owed ||
-        peer->rx.closing || !ucs_queue_is_empty(&peer->control) ||
-        !ucs_queue_is_empty(&peer->channel.ops) ||
-        ((peer->status == UCS_OK) && ((peer->channel.want > peer->channel.posted) ||
-                                      !uct_angara_channel_idle(&peer->channel)))) {
+    if (uct_angara_life_is_due(&peer->life) || peer->tx.ready_owed || peer->rx.credit_owed ||
+        (peer->life.rx == UCT_ANGARA_RX_CLOSING) ||
+        (!uct_angara_life_is_gone(&peer->life) &&
+         (!ucs_queue_is_empty(&peer->control) || !ucs_queue_is_empty(&peer->channel.ops) ||
+          (peer->channel.want > peer->channel.posted) ||
+          !uct_angara_channel_idle(&peer->channel)))) {
         return count;
     }
 

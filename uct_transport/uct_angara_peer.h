@@ -1,17 +1,24 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * State per remote (PE, generation): one object for both directions, shared by all endpoints to it.
- * The life of the two rings is in uct_angara_control.c; what they carry is in uct_angara_ring.c.
+ * Its states are those of uct_angara_life.h; what the rings carry is in uct_angara_ring.c.
+ *
+ * When a connection fails, its endpoints fail for ever. They move to a tomb: a peer object that
+ * leads nowhere and knows nothing but the status. The peer itself goes on, for new endpoints.
  */
 #ifndef UCT_ANGARA_PEER_H
 #define UCT_ANGARA_PEER_H
 
+#include "uct_angara_life.h"
 #include "uct_angara_marker.h"
 #include "uct_angara_ring.h"
 
 struct uct_angara_ep;
 
-/** Why operations to a peer can't be started now (uct_angara_peer_t.blocked). */
+/**
+ * Why operations to a peer can't be started now (uct_angara_peer_t.blocked): one word for the fast
+ * paths, made of the states by uct_angara_peer_update() and by nothing else.
+ */
 enum {
     UCT_ANGARA_BLOCK_RING    = UCS_BIT(0), /**< no ring granted: messages only */
     UCT_ANGARA_BLOCK_FENCE   = UCS_BIT(1), /**< a fence waits for its marker */
@@ -19,59 +26,67 @@ enum {
     UCT_ANGARA_BLOCK_FAILED  = UCS_BIT(3)  /**< peer->status tells why */
 };
 
-/** Life of the ring that we send to. */
-typedef enum {
-    UCT_ANGARA_TX_IDLE,  /**< nothing asked for */
-    UCT_ANGARA_TX_HELLO, /**< asked, waiting for GRANT or REFUSE */
-    UCT_ANGARA_TX_OPEN,
-    UCT_ANGARA_TX_FLUSH, /**< closing: waits for the marker behind the last write */
-    UCT_ANGARA_TX_CLOSE  /**< closing: CLOSE sent, waiting for CLOSE_ACK */
-} uct_angara_tx_state_t;
-
 /* Allocated on a cache line; the parts that are hot begin on one (asserted in uct_angara_peer.c).
  */
 typedef struct uct_angara_peer {
     uct_angara_tx_t          tx;
-    angara_peer_h            ap;
+    angara_peer_h            ap;        /**< NULL: this is a tomb */
     unsigned                 blocked;   /**< UCT_ANGARA_BLOCK_* */
     unsigned                 rma_dirty; /**< ring operations since the last marker */
     uct_angara_channel_t     channel;
-    uint64_t                 fence_value; /**< marker that ends BLOCK_FENCE */
+    uint64_t                 fence_value; /**< marker that ends a fence */
     struct uct_angara_iface *iface;
     ucs_list_link_t          list;     /**< iface->peers */
     ucs_list_link_t          active;   /**< iface->active while there is slow work */
-    ucs_status_t             status;   /**< why it failed, or UCS_OK */
+    ucs_status_t             status;   /**< why it fails or has ended, or UCS_OK */
     unsigned                 npending; /**< queued requests of all its endpoints */
     unsigned                 self_ops; /**< its ops that wait for a self-marker */
 
-    uct_angara_rx_t rx UCS_V_ALIGNED(UCS_SYS_CACHE_LINE_SIZE);
-    ucs_list_link_t    eps;     /**< endpoints */
-    ucs_queue_head_t   control; /**< records that the peer's event ring refused */
-    angara_address_t   address;
-    unsigned           dispatching; /**< such a request is being tried */
-    uint16_t           credit_index;
-    uint8_t            epoch;       /**< our number of the connection we send on */
-    uint8_t            tx_state;    /**< uct_angara_tx_state_t */
-    uint8_t            has_credit;  /**< credit_index is ours */
-    uint8_t            is_active;   /**< on iface->active */
-    uint8_t            is_down;     /**< the library says it is gone */
-    uint8_t            down_due;    /**< that is still to be dealt with */
-    uint8_t            said_bye;    /**< it left in order */
-    uint8_t            we_closed;   /**< we have closed to it in order */
-    uint8_t            it_closed;   /**< it has closed to us in order */
-    uint8_t            missed;      /**< it was used after it had failed */
-    uint8_t            reported;    /**< the failure has been reported */
-    uint8_t            fail_due;    /**< failure is still to be reported */
-    uint8_t            acking;      /**< CLOSE_ACK waits for a marker */
-    char               reason[256]; /**< text of the failure */
+    uct_angara_rx_t rx      UCS_V_ALIGNED(UCS_SYS_CACHE_LINE_SIZE);
+    ucs_list_link_t         eps;     /**< endpoints */
+    ucs_queue_head_t        control; /**< records that the peer's event ring refused */
+    angara_address_t        address;
+    uct_angara_life_t       life;        /**< changed by uct_angara_control_step() only */
+    unsigned                dispatching; /**< a queued request is being tried */
+    uint16_t                credit_index;
+    uint8_t                 reset_tx; /**< epochs of the RESET that is to be answered */
+    uint8_t                 reset_rx;
+    uint8_t                 is_active; /**< on iface->active */
+    uint8_t                 is_fenced; /**< waits for fence_value */
+    uint8_t                 is_bound;  /**< its endpoints have had a part in this connection */
+    uint8_t                 is_missed; /**< it was used, or asked for, after its end */
+    uint8_t                 is_lossy;  /**< gone, with something that no marker has confirmed */
+    uint8_t                 is_spared; /**< the failure that is due isn't its endpoints' */
+    uint8_t                 has_hello; /**< a greeting waits for the report of a failure */
+    uint8_t                 hello[ANGARA_NOTIFY_MAX];
+    uint8_t                 holds;       /**< of a tomb: it is being looked at */
+    struct uct_angara_peer *doomed;      /**< tomb of endpoints that wait to be told */
+    char                    reason[256]; /**< text of the failure */
 } uct_angara_peer_t;
+
+/*
+ * Loop over a list of peers. A peer lies on a cache line, the head of a list needn't: so the head
+ * is never taken for a part of a peer, as UCS's loops do.
+ */
+#define UCT_ANGARA_PEER_AT(_head, _link, _member) \
+    (((_link) == (_head)) ? NULL : ucs_container_of(_link, uct_angara_peer_t, _member))
+
+#define uct_angara_peers_for_each(_peer, _head)                                     \
+    for ((_peer) = UCT_ANGARA_PEER_AT(_head, (_head)->next, list); (_peer) != NULL; \
+         (_peer) = UCT_ANGARA_PEER_AT(_head, (_peer)->list.next, list))
 
 /**
  * Find or make the peer of @a address.
- * @return UCS_OK, UCS_ERR_UNREACHABLE, UCS_ERR_NO_MEMORY, or the status of a peer that failed.
+ * @return UCS_OK, UCS_ERR_UNREACHABLE, UCS_ERR_NO_MEMORY, or the status of a peer that is gone.
  */
 ucs_status_t uct_angara_peer_get(struct uct_angara_iface *iface, const angara_address_t *address,
                                  uct_angara_peer_t **peer_p);
+
+/** Make a tomb, or NULL. Each interface keeps one for when memory is exhausted. */
+uct_angara_peer_t *uct_angara_tomb_alloc(struct uct_angara_iface *iface);
+
+/** A new endpoint comes: it has no part in a failure that is still to be told. */
+void uct_angara_peer_prepare_ep(uct_angara_peer_t *peer);
 
 /** Free the peer if nobody needs it any more. @return non-zero if freed. */
 int uct_angara_peer_try_free(uct_angara_peer_t *peer);
@@ -95,6 +110,16 @@ unsigned uct_angara_peer_progress(uct_angara_peer_t *peer);
 void uct_angara_peer_fail(uct_angara_peer_t *peer, ucs_status_t status, const char *fmt, ...)
     UCS_F_PRINTF(3, 4);
 
+/** Note why, if there is no reason yet, for a change of the states that follows. */
+void uct_angara_peer_set_reason(uct_angara_peer_t *peer, ucs_status_t status, const char *fmt, ...)
+    UCS_F_PRINTF(3, 4);
+
+/** What a call that can't wait for a turn of progress ends with. @return UCS_OK if all is well. */
+ucs_status_t uct_angara_peer_verdict(uct_angara_peer_t *peer);
+
+/** Both directions end: deliver what has come, end all operations. */
+void uct_angara_peer_stop(uct_angara_peer_t *peer);
+
 /** Note a negative status of the library. @return it as UCX's. */
 ucs_status_t uct_angara_peer_error(uct_angara_peer_t *peer, angara_status_t status,
                                    const char *what);
@@ -105,8 +130,8 @@ void uct_angara_peer_drop_ep(uct_angara_peer_t *peer);
 /** Move the counters of the peer to the interface. */
 void uct_angara_peer_add_stats(uct_angara_peer_t *peer);
 
-/** The library says that the peer is gone: it fails at the next turn of progress. */
-void uct_angara_peer_down(uct_angara_peer_t *peer);
+/** The peer is used or asked for: if it has left, that is told now. */
+void uct_angara_peer_use(uct_angara_peer_t *peer);
 
 /** Slow path of a send that found no room: start or wait for whatever is missing. */
 ucs_status_t uct_angara_peer_unblock_msg(uct_angara_peer_t *peer);

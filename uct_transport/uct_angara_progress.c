@@ -133,8 +133,8 @@ static unsigned uct_angara_iface_scan(uct_angara_iface_t *iface)
 /* What isn't done at each poll. */
 static UCS_F_NOINLINE unsigned uct_angara_iface_progress_slow(uct_angara_iface_t *iface)
 {
-    unsigned           count = 0;
-    uct_angara_peer_t *peer, *tmp;
+    unsigned         count = 0;
+    ucs_list_link_t *link, *next;
 
     ++iface->ticks;
     iface->silent = 0;
@@ -157,8 +157,9 @@ static UCS_F_NOINLINE unsigned uct_angara_iface_progress_slow(uct_angara_iface_t
         count += uct_angara_iface_scan(iface);
     }
 
-    ucs_list_for_each_safe(peer, tmp, &iface->active, active) {
-        count += uct_angara_peer_progress(peer);
+    for (link = iface->active.next; link != &iface->active; link = next) {
+        next = link->next; /* the peer may be freed */
+        count += uct_angara_peer_progress(ucs_container_of(link, uct_angara_peer_t, active));
     }
 
     if (ucs_unlikely(iface->self_waits > 0)) {
@@ -275,21 +276,21 @@ ucs_status_t uct_angara_iface_event_arm(uct_iface_h tl_iface, unsigned events)
 
 /* ---- dead peers ---------------------------------------------------------------------------- */
 
-void uct_angara_iface_unhandled(uct_angara_iface_t *iface, const uct_angara_peer_t *peer)
+void uct_angara_iface_unhandled(uct_angara_iface_t *iface, const char *reason)
 {
     switch (iface->config.dead_peer) {
     case UCT_ANGARA_DEAD_PEER_ABORT:
         fprintf(stderr,
                 "angara: %s, and nothing in this program handles that: aborting "
                 "(UCX_ANGARA_DEAD_PEER=error goes on)\n",
-                peer->reason);
+                reason);
         signal(SIGABRT, SIG_DFL);
         abort();
     case UCT_ANGARA_DEAD_PEER_ERROR:
-        ucs_error("angara: %s", peer->reason);
+        ucs_error("angara: %s", reason);
         break;
     default:
-        ucs_debug("angara: %s", peer->reason);
+        ucs_debug("angara: %s", reason);
         break;
     }
 }

@@ -47,6 +47,7 @@ ucs_status_t uct_angara_tx_open(uct_angara_tx_t *tx, uint64_t ring_off, uint64_t
     tx->eager_max  = (1u << tx->shape.slot_shift) - sizeof(uint64_t);
     tx->last_run   = 1;
     tx->marked     = 0;
+    tx->confirmed  = 0;
     tx->credits    = 0;
     tx->ready_owed = 0;
     return UCS_OK;
@@ -59,6 +60,7 @@ void uct_angara_tx_close(uct_angara_tx_t *tx)
     tx->limit      = 0;
     tx->head       = 0;
     tx->marked     = 0;
+    tx->confirmed  = 0;
     tx->ready_owed = 0;
 }
 
@@ -79,7 +81,6 @@ void uct_angara_rx_open(uct_angara_rx_t *rx, char *ring, const uct_angara_shape_
     rx->run_bytes   = uct_angara_shape_run_bytes(shape);
     rx->msgs        = 0;
     rx->total       = 0;
-    rx->closing     = 0;
     rx->credit_owed = 0;
     rx->open        = 1;
 }
@@ -391,8 +392,8 @@ void uct_angara_rx_return_credits(uct_angara_rx_t *rx)
 {
     angara_status_t status;
 
-    if ((rx->peer->status != UCS_OK) || rx->peer->said_bye) {
-        return;
+    if (rx->peer->life.state != UCT_ANGARA_LIFE_UP) {
+        return; /* nobody there wants them any more */
     }
 
     status = angara_put_u64(rx->peer->ap, rx->credit_off, rx->tail);

@@ -101,6 +101,7 @@ typedef struct uct_angara_tx {
     uint64_t           bcopy;
     uint64_t           zcopy;
     uint64_t           marked;     /**< head when the last marker was posted */
+    uint64_t           confirmed;  /**< head when a flush last found the peer listening */
     uint64_t           credits;    /**< last credit value seen */
     volatile uint64_t *credit;     /**< credit line, written by the peer */
     uint64_t          *dirty;      /**< slots whose first word holds stale payload */
@@ -130,8 +131,6 @@ typedef struct uct_angara_rx {
     uint64_t           sar;
     uint8_t            hot; /**< polled directly */
     uint8_t            open;
-    uint8_t            closing;
-    uint8_t            epoch;       /**< the sender's number of this connection */
     int                credit_owed; /**< a credit is still to be sent */
 } uct_angara_rx_t;
 

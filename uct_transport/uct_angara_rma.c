@@ -170,7 +170,8 @@ static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_zcopy_start(
                         (xfer.length <= UCT_ANGARA_BATCH_LENGTH);
         status = *is_batched_p ? uct_angara_batch_add(peer, op, &xfer) :
                                  uct_angara_zcopy_post(peer, op, &xfer);
-        while (ucs_unlikely((status == UCS_ERR_NO_RESOURCE) && (*total_p > 0) && !peer->is_down)) {
+        while (ucs_unlikely((status == UCS_ERR_NO_RESOURCE) && (*total_p > 0) &&
+                            !uct_angara_life_is_gone(&peer->life))) {
             uct_angara_iface_push(peer->iface);
             status = uct_angara_zcopy_post(peer, op, &xfer);
         }
@@ -396,8 +397,8 @@ ucs_status_t uct_angara_ep_get_short(uct_ep_h tl_ep, void *buffer, unsigned leng
             angara_status = angara_peer_status(peer->ap);
             if (ucs_unlikely(angara_status != ANGARA_OK)) {
                 uct_angara_peer_error(peer, angara_status, "get");
-                uct_angara_peer_fail_ops(peer, uct_angara_status(angara_status));
-            } else if (ucs_unlikely(peer->status != UCS_OK)) {
+            }
+            if (ucs_unlikely(uct_angara_peer_verdict(peer) != UCS_OK)) {
                 uct_angara_peer_fail_ops(peer, peer->status);
             }
         } while (wait.comp.count > 0);

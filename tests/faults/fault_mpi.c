@@ -20,10 +20,10 @@
 
 #define MAX_WINDOW 64
 
-typedef enum { MODE_MSG, MODE_PUT, MODE_GET, MODE_ACC, MODE_ALLTOALL } mode_t_;
+typedef enum { MODE_MSG, MODE_PUT, MODE_GET, MODE_ACC, MODE_ALLTOALL, MODE_ONEWAY } mode_t_;
 typedef enum { HARM_NONE, HARM_KILL, HARM_EXIT, HARM_ABORT, HARM_SEGV, HARM_STOP } harm_t;
 
-static const char *const mode_names[] = {"msg", "put", "get", "acc", "alltoall", NULL};
+static const char *const mode_names[] = {"msg", "put", "get", "acc", "alltoall", "oneway", NULL};
 static const char *const harm_names[] = {"none", "kill", "exit", "abort", "segv", "stop", NULL};
 
 static struct {
@@ -51,7 +51,8 @@ static unsigned    forked;
 static void usage(void)
 {
     puts("Usage: fault_mpi [options]\n"
-         "  --mode NAME     msg (default), put, get, acc, alltoall\n"
+         "  --mode NAME     msg (default), put, get, acc, alltoall,\n"
+         "                  oneway: the victim sends to all others, which send nothing\n"
          "  --size BYTES    of a message (8)\n"
          "  --window N      messages at once (16)\n"
          "  --seconds S     of traffic (0.3)\n"
@@ -331,8 +332,25 @@ static void round_alltoall(uint64_t round)
     }
 }
 
-static void (*const round_functions[])(uint64_t) = {round_msg, round_put, round_get, round_acc,
-                                                    round_alltoall};
+static void round_oneway(uint64_t round)
+{
+    if (rank != opt.victim) {
+        check(MPI_Recv(recv_data, (int)opt.size, MPI_CHAR, opt.victim, 0, MPI_COMM_WORLD,
+                       MPI_STATUS_IGNORE),
+              "MPI_Recv");
+        verify("message", recv_data, key_of(opt.victim, round, 0));
+        return;
+    }
+    data_fill(send_data, opt.size, key_of(rank, round, 0));
+    for (int i = 0; i < ranks; ++i) {
+        if (i != rank) {
+            check(MPI_Send(send_data, (int)opt.size, MPI_CHAR, i, 0, MPI_COMM_WORLD), "MPI_Send");
+        }
+    }
+}
+
+static void (*const round_functions[])(uint64_t) = {round_msg, round_put,      round_get,
+                                                    round_acc, round_alltoall, round_oneway};
 
 /* ---- the job --------------------------------------------------------------------------------- */
 
@@ -392,7 +410,7 @@ static uint64_t run_traffic(void)
         if (opt.forks) {
             run_system();
         }
-    } while (goes_on(start));
+    } while (opt.mode == MODE_ONEWAY || goes_on(start)); /* the harm ends the former */
     return round;
 }
 
@@ -412,7 +430,9 @@ int main(int argc, char **argv)
     to   = (rank + 1) % ranks;
     from = (rank + ranks - 1) % ranks;
     allocate();
-    check(MPI_Barrier(MPI_COMM_WORLD), "MPI_Barrier");
+    if (opt.mode != MODE_ONEWAY) { /* there receivers send nothing at all */
+        check(MPI_Barrier(MPI_COMM_WORLD), "MPI_Barrier");
+    }
     if (rank == opt.victim && opt.harm == HARM_KILL) {
         fault_kill_self_after(opt.after_us);
     }

@@ -106,4 +106,10 @@ for harm in kill exit abort segv; do
         no_line stderr 'wrong data' -- nothing_left
 done
 
+# A receiver has no endpoint to the sender and goes on when that is dead: mpirun ends the job.
+started=$SECONDS
+mpi 60 2 "$program" --mode oneway --size 64 --harm kill --after 50000
+ok 'a receiver that waits for a killed sender: the job ends' all_of ended_in_time -- rc_job_error -- \
+    no_line stderr 'wrong data' -- nothing_left
+
 finish

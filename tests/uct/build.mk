@@ -20,7 +20,9 @@ $(B)/tests/uct/%: $(B)/obj/tests/uct/%.o $(UCT_TEST_HARNESS:%=$(B)/obj/tests/uct
 	$(SAY) LD $@
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS_COMMON) $(LDFLAGS_COMMON) $(LDFLAGS) -o $@ $(filter %.o,$^) -L$(B)/lib \
-		-langara -luct -lucs -lcmocka -ldl -Wl,-rpath,'$$ORIGIN/../../lib'
+		-langara $(UCT_TEST_LIBS) -luct -lucs -lcmocka -ldl -Wl,-rpath,'$$ORIGIN/../../lib'
+
+$(B)/tests/uct/test_ucp: UCT_TEST_LIBS := -lucp
 
 # What a UCX with statistics would export, for test_version.
 $(B)/tests/uct/ucs_with_stats.so:

@@ -19,6 +19,7 @@ static size_t ho_record_length(uint8_t type)
 {
     switch (type) {
     case UCT_ANGARA_HELLO:
+    case UCT_ANGARA_RESET:
         return sizeof(uct_angara_hello_t);
     case UCT_ANGARA_GRANT:
         return sizeof(uct_angara_grant_t);
@@ -42,7 +43,7 @@ static size_t ho_random_record(ho_t *ho, void *record)
         bytes[i] = (uint8_t)ut_random(t);
     }
     if (ut_random(t) % 8) {
-        hello->super.type    = (uint8_t)(UCT_ANGARA_HELLO + ut_random(t) % 6);
+        hello->super.type    = (uint8_t)(UCT_ANGARA_HELLO + ut_random(t) % 8);
         hello->super.version = UCT_ANGARA_PROTOCOL;
     }
     if (ut_random(t) % 2) {

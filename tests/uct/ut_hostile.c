@@ -47,6 +47,7 @@ void ho_attacker_open(ho_t *ho)
     CHECK_EQ(angara_marker_slot_get(ho->pe, &ho->slot), ANGARA_OK);
     ho->value   = *ho->slot;
     ho->granted = ho->greeted = ho->refused = 0;
+    ho->resets = ho->answers = 0;
 }
 
 /* The victim's endpoint to the attacker, so that it hears of failures. */
@@ -103,6 +104,16 @@ void ho_turn(ho_t *ho)
         } else if (event.data[0] == UCT_ANGARA_REFUSE) {
             memcpy(&ho->refusal, event.data, sizeof(ho->refusal));
             ho->refused = 1;
+        } else if (event.data[0] == UCT_ANGARA_RESET) {
+            memcpy(&ho->reset, event.data, sizeof(ho->reset));
+            ++ho->resets;
+            if (!ho->silent) {
+                ho_answer_reset(ho);
+            }
+        } else if ((event.data[0] == UCT_ANGARA_CLOSE_ACK) ||
+                   (event.data[0] == UCT_ANGARA_RESET_ACK)) {
+            memcpy(&ho->answer, event.data, sizeof(ho->answer));
+            ++ho->answers;
         }
     }
 }
@@ -196,6 +207,19 @@ void ho_give_ring(ho_t *ho)
     ho_notify(ho, &grant, sizeof(grant));
     POST_OK(ho->t, uct_ep_am_short(ho->back, 1, 0, NULL, 0));
     ut_flush(ho->t, &ho->victim);
+}
+
+/* An honest answer to the victim's last RESET: the attacker has nothing in flight. */
+void ho_answer_reset(ho_t *ho)
+{
+    uct_angara_record_t record = ho_record(UCT_ANGARA_RESET_ACK);
+
+    ho_landed(ho);
+    record.epoch = ho->reset.super.epoch;
+    record.shape = ho->reset.super.shape;
+    while (angara_notify(ho->peer, &record, sizeof(record)) == ANGARA_ERR_NO_RESOURCE) {
+        ut_progress(ho->t);
+    }
 }
 
 /* Wait until all that was put has landed. */

@@ -35,6 +35,11 @@ typedef struct {
     uct_angara_grant_t    grant;   /* the victim's, once it came */
     uct_angara_hello_t    hello;   /* the victim's */
     uct_angara_record_t   refusal; /* the victim's */
+    uct_angara_hello_t    reset;   /* the victim's */
+    uct_angara_record_t   answer;  /* its last CLOSE_ACK or RESET_ACK */
+    unsigned              resets;  /* RESETs of the victim's */
+    unsigned              answers; /* CLOSE_ACKs and RESET_ACKs */
+    int                   silent;  /* doesn't answer RESETs */
     int                   granted;
     int                   greeted;
     int                   refused;
@@ -57,6 +62,7 @@ uct_angara_peer_t  *ho_peer(const ho_t *ho);
 void                ho_get_ring(ho_t *ho);
 uct_angara_grant_t  ho_grant(const ho_t *ho);
 void                ho_give_ring(ho_t *ho);
+void                ho_answer_reset(ho_t *ho);
 void                ho_landed(ho_t *ho);
 void                ho_put(ho_t *ho, uint64_t offset, const void *data, size_t length);
 void                ho_header(ho_t *ho, unsigned slot, uint64_t header, uint16_t ready);
