@@ -8,7 +8,9 @@
 #include <cmocka.h>
 
 #include <dirent.h>
+#include <poll.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #define PES_MAX 66
 #define WINDOW  4096
@@ -282,15 +284,135 @@ static void test_unmapped(void **state)
     conf_run(2, access_unmapped, NULL);
 }
 
+/* ---- wake-ups ---------------------------------------------------------------------------------
+ */
+
+#define SLEEPERS 3
+
+typedef enum { NONE_FREE, NONE_PERMITTED, NONE_FOR_A_WHILE } shortage_t;
+
+static const shortage_t none_free = NONE_FREE, none_permitted = NONE_PERMITTED,
+                        none_for_a_while = NONE_FOR_A_WHILE;
+
+static struct rlimit permitted;
+
+/* From here on no descriptor can be had, for which there are two reasons. */
+static void run_short(shortage_t shortage)
+{
+    struct rlimit limit;
+
+    CHECK(getrlimit(RLIMIT_NOFILE, &permitted) == 0);
+    limit          = permitted;
+    limit.rlim_cur = shortage == NONE_FREE ? 200 : 3;
+    CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+    while (shortage == NONE_FREE && dup(0) >= 0) {
+    }
+}
+
+static void sleeper(conf_t *t, unsigned sleepers)
+{
+    static crowd_t crowd;
+    struct pollfd  poller = {.events = POLLIN};
+
+    crowd_open(t, &crowd, sleepers);
+    for (unsigned i = 0; i < sleepers; ++i) {
+        CHECK_OK(angara_pe_event_arm(crowd.pe[i]));
+    }
+    serve(t, &crowd, sleepers);
+    for (unsigned i = 0; i < sleepers; ++i) {
+        CHECK_OK(angara_pe_event_fd(crowd.pe[i], &poller.fd));
+        if (poll(&poller, 1, RANK_TIMEOUT * 1000) != 1) {
+            rank_fail(__FILE__, __LINE__, "PE %u wasn't woken", i);
+        }
+        angara_pe_event_disarm(crowd.pe[i]);
+    }
+    conf_barrier(t);
+    crowd_close(&crowd, sleepers);
+}
+
+/* A sleeper is woken by who has no descriptor left, and does nothing after that but progress. */
+static void wake_short(conf_t *t)
+{
+    static crowd_t    crowd;
+    const shortage_t *shortage = t->arg;
+    unsigned          sleepers = *shortage == NONE_PERMITTED ? 1 : SLEEPERS;
+    angara_address_t  there[SLEEPERS];
+    angara_peer_h     peer[SLEEPERS];
+    struct pollfd     poller = {.fd = t->fd[1], .events = POLLIN};
+    uint64_t          key;
+
+    if (t->rank == 1) {
+        sleeper(t, sleepers);
+        return;
+    }
+    crowd_open(t, &crowd, 1);
+    conf_recv(t, 1, there, sizeof(there[0]) * sleepers);
+    conf_recv(t, 1, &key, sizeof(key));
+    for (unsigned i = 0; i < sleepers; ++i) {
+        CHECK_OK(angara_peer_connect(crowd.pe[0], &there[i], &peer[i]));
+    }
+    conf_barrier(t);
+    run_short(*shortage);
+    for (unsigned i = 0; i < sleepers; ++i) {
+        POST_OK(t, angara_put_u64(peer[i], 0, 1));
+        angara_wake_if_armed(peer[i]);
+    }
+    if (*shortage == NONE_FOR_A_WHILE) {
+        CHECK(setrlimit(RLIMIT_NOFILE, &permitted) == 0);
+    }
+    while ((*shortage == NONE_FOR_A_WHILE || rank_chaos()) && poll(&poller, 1, 1) == 0) {
+        angara_pe_progress(crowd.pe[0]);
+    }
+    conf_barrier(t);
+    crowd_close(&crowd, 1);
+}
+
+static void test_wake(void **state)
+{
+    (void)state;
+    conf_run(2, wake_short, &none_free);
+    conf_run(2, wake_short, &none_permitted);
+    conf_run(2, wake_short, &none_for_a_while);
+}
+
+/* The first atomic on private memory wakes a helper while its process computes. */
+static void atomic_short(conf_t *t)
+{
+    conf_mem_t mem;
+    uint64_t   keys[RANK_MAX];
+    char       byte = 0;
+
+    conf_open(t);
+    conf_mem_init(t, &mem, 0, 4096, ANGARA_ACCESS_ALL);
+    *(uint64_t *)(void *)mem.addr = 7;
+    conf_mem_exchange(t, &mem, keys);
+    if (t->rank == 1) {
+        conf_recv(t, 0, &byte, 1);
+        CHECK_EQ(*(uint64_t *)(void *)mem.addr, 7 + 5);
+    } else {
+        run_short(NONE_FREE);
+        POST_OK(t, angara_atomic(t->peer[1], ANGARA_ATOMIC_ADD, 8, 5, 0, keys[1], 0, NULL, NULL));
+        conf_marker(t, 1);
+        conf_send(t, 1, &byte, 1);
+    }
+    conf_barrier(t);
+    conf_mem_cleanup(&mem);
+    conf_close(t);
+}
+
+static void test_wake_helper(void **state)
+{
+    (void)state;
+    conf_run(2, atomic_short, NULL);
+}
+
 #define TEST(_name) cmocka_unit_test(_name)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_descriptors),
-        TEST(test_pairs),
-        TEST(test_mappings),
-        TEST(test_unmapped),
+        TEST(test_descriptors), TEST(test_pairs), TEST(test_mappings),
+        TEST(test_unmapped),    TEST(test_wake),  TEST(test_wake_helper),
     };
 
     return cmocka_run_group_tests_name("crowd", tests, NULL, NULL);

@@ -171,8 +171,22 @@ void soft_wake(angara_peer_h base)
         if (soft_remote_poke(&peer->remote, peer->remote.seg->wake_fd,
                              peer->remote.seg->wake_inode)) {
             soft_pe(base->pe)->counters.wakes++;
-        } else { /* no descriptors left, say: the next one to come by tries again */
+        } else { /* no descriptors left: whoever comes by tries again, and this one sometimes */
             __atomic_store_n(&peer->remote.seg->armed, 1, __ATOMIC_SEQ_CST);
+            __atomic_store_n(&peer->owes_wake, 1, __ATOMIC_RELAXED);
+            __atomic_store_n(&soft_pe(base->pe)->owes_wakes, 1, __ATOMIC_RELAXED);
+        }
+    }
+}
+
+void soft_wake_owed(soft_pe_t *pe)
+{
+    if (!__atomic_exchange_n(&pe->owes_wakes, 0, __ATOMIC_RELAXED)) {
+        return;
+    }
+    for (angara_peer_h base = pe->base.peers; base != NULL; base = base->next) {
+        if (__atomic_exchange_n(&soft_peer(base)->owes_wake, 0, __ATOMIC_RELAXED)) {
+            soft_wake(base);
         }
     }
 }
@@ -202,7 +216,10 @@ static int set_timer(soft_pe_t *pe, unsigned ms)
     return timerfd_settime(pe->timer_fd, 0, &every, NULL) == 0;
 }
 
-/* An answer wakes, but it may never come: have the sleeper woken to find that out. @return done? */
+/*
+ * An answer wakes, but it may never come; what others are owed has to be tried again: have the
+ * sleeper woken to see to it. @return done?
+ */
 static int start_timer(soft_pe_t *pe)
 {
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = NULL};
@@ -244,6 +261,11 @@ static int have_work(soft_pe_t *pe)
     return waits && !start_timer(pe);
 }
 
+static int cannot_sleep_owing(soft_pe_t *pe)
+{
+    return __atomic_load_n(&pe->owes_wakes, __ATOMIC_RELAXED) && !start_timer(pe);
+}
+
 angara_status_t soft_event_arm(angara_pe_h base)
 {
     soft_pe_t *pe = soft_pe(base);
@@ -252,8 +274,8 @@ angara_status_t soft_event_arm(angara_pe_h base)
     /* Senders store their flag, then read `armed`, without a fence of their own: this is it. */
     soft_membarrier();
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
-    if (have_local(pe) || have_work(pe) || soft_record_ready(&pe->notify) ||
-        __atomic_load_n(&pe->service->work, __ATOMIC_SEQ_CST)) {
+    if (have_local(pe) || have_work(pe) || cannot_sleep_owing(pe) ||
+        soft_record_ready(&pe->notify) || __atomic_load_n(&pe->service->work, __ATOMIC_SEQ_CST)) {
         __atomic_store_n(&pe->seg->armed, 0, __ATOMIC_SEQ_CST);
         return ANGARA_INPROGRESS;
     }

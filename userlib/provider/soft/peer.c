@@ -190,6 +190,8 @@ angara_status_t soft_peer_connect(angara_pe_h base, const angara_address_t *addr
         soft_helper_start();   /* the rules are the same there, as a rule */
         soft_agent_wake(peer); /* so that the peer has a helper by the time it computes */
     }
+    soft_remote_poke_prepare(&peer->remote, peer->remote.seg->wake_fd,
+                             peer->remote.seg->wake_inode);
     bind_fast_path(pe, peer);
     ang_engine_pair_add(&pe->engine, &peer->pair);
     ang_peer_link(&peer->base);
@@ -387,6 +389,7 @@ unsigned soft_peers_check(soft_pe_t *pe)
     unsigned           count  = 0;
     int                found  = epoll_wait(pe->epoll_fd, events, 16, 0);
 
+    soft_wake_owed(pe);
     for (int i = 0; i < found; ++i) {
         if (events[i].data.ptr != NULL) {
             count += process_down(pe, events[i].data.ptr);

@@ -6,8 +6,10 @@
  * Invariants
  *   - An object stands for one process, told from later ones of its number by the start time. It
  *     lives as long as somebody holds it.
- *   - The list, the references and the cached pipes are changed under the lock, which is a leaf but
- *     for that of fork.h. `task` is a hint that any thread may renew.
+ *   - The list, the references, the cached pipes and the reserve are changed under the lock, which
+ *     is a leaf but for that of fork.h. `task` is a hint that any thread may renew.
+ *   - Waking needs no free descriptor: the pipe of the process's first PE is opened when a peer
+ *     connects to it; where a pipe isn't open, the reserve is given up for the moment.
  */
 #define _GNU_SOURCE
 #include "soft.h"
@@ -27,7 +29,31 @@
 static struct {
     pthread_mutex_t        lock;
     soft_remote_process_t *first;
-} processes = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    int                    reserve[2];
+} processes = {.lock = PTHREAD_MUTEX_INITIALIZER, .reserve = {-1, -1}};
+
+/*
+ * Descriptors kept for the moment in which somebody has to be woken and none is free: opening what
+ * wakes it takes two. (Two ends of a pipe, since a number and a file of the system's each are what
+ * there may be no more of.) Called with the lock held, as long as there are processes.
+ */
+static void reserve_fill(void)
+{
+    if (processes.reserve[0] < 0 && pipe2(processes.reserve, O_CLOEXEC) != 0) {
+        processes.reserve[0] = -1;
+        processes.reserve[1] = -1;
+    }
+}
+
+static void reserve_give_up(void)
+{
+    for (unsigned i = 0; i < 2; ++i) {
+        if (processes.reserve[i] >= 0) {
+            close(processes.reserve[i]);
+            processes.reserve[i] = -1;
+        }
+    }
+}
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
@@ -150,6 +176,7 @@ static angara_status_t process_new(pid_t pid, uint64_t start_time,
         return status;
     }
     ang_fork_add(&process->fork, process_in_child);
+    reserve_fill();
     process->next   = processes.first;
     processes.first = process;
     *process_p      = process;
@@ -195,57 +222,100 @@ void soft_remote_process_put(soft_remote_process_t *process)
         ang_fork_remove(&process->fork);
         close_descriptors(process);
         free(process);
+        if (processes.first == NULL) {
+            reserve_give_up();
+        }
     }
     pthread_mutex_unlock(&processes.lock);
 }
 
 /* ---- waking ---------------------------------------------------------------------------------- */
 
-/* Called with the lock held. @return the pipe, opened now if need be, or NULL with errno. */
-static soft_pipe_t *pipe_get(soft_remote_process_t *process, int fd, uint64_t inode)
+/* Opened for reading too, so that there always is a reader and never a SIGPIPE. */
+static int pipe_open(const soft_remote_process_t *process, int fd, uint64_t inode)
+{
+    struct stat info;
+    int         here = soft_open_of(process->pid, fd, S_IFIFO, O_RDWR | O_NONBLOCK, &info);
+
+    if (here >= 0 && info.st_ino != inode) { /* closed, and the number is used again */
+        close(here);
+        errno = ESRCH;
+        return -1;
+    }
+    return here;
+}
+
+/* Called with the lock held. @return this process's end, opened now if need be, or -1 with errno.
+ */
+static int pipe_get(soft_remote_process_t *process, int fd, uint64_t inode)
 {
     soft_pipe_t *pipe;
-    struct stat  info;
     int          here;
 
     for (unsigned i = 0; i < SOFT_PIPES; ++i) {
         pipe = &process->pipes[i];
         if (pipe->here >= 0 && pipe->inode == inode) {
-            return pipe;
+            return pipe->here;
         }
     }
-    /* Opened for reading too, so that there always is a reader and never a SIGPIPE. */
-    here = soft_open_of(process->pid, fd, S_IFIFO, O_RDWR | O_NONBLOCK, &info);
-    if (here < 0) {
-        return NULL;
+    here = pipe_open(process, fd, inode);
+    if (here >= 0) {
+        pipe = &process->pipes[process->next_pipe++ % SOFT_PIPES];
+        if (pipe->here >= 0) {
+            close(pipe->here);
+        }
+        *pipe = (soft_pipe_t){inode, here};
     }
-    if (info.st_ino != inode) { /* closed, and the number is used again */
+    return here;
+}
+
+static int pipe_write(int here)
+{
+    return write(here, "", 1) == 1 || errno == EAGAIN; /* a full pipe wakes as well */
+}
+
+/* Called with the lock held. Another thread may be faster to take what is given up. */
+static int poke_by_reserve(const soft_remote_process_t *process, int fd, uint64_t inode)
+{
+    int done = 0;
+    int here;
+
+    reserve_give_up();
+    here = pipe_open(process, fd, inode);
+    if (here >= 0) {
+        done = pipe_write(here);
         close(here);
-        errno = ESRCH;
-        return NULL;
     }
-    pipe = &process->pipes[process->next_pipe++ % SOFT_PIPES];
-    if (pipe->here >= 0) {
-        close(pipe->here);
-    }
-    *pipe = (soft_pipe_t){inode, here};
-    return pipe;
+    reserve_fill();
+    return done;
 }
 
 int soft_remote_poke(soft_remote_t *remote, int fd, uint64_t inode)
 {
-    soft_pipe_t *pipe;
-    int          done = 0;
+    int done = 0;
+    int here;
 
     pthread_mutex_lock(&processes.lock);
-    pipe = pipe_get(remote->process, fd, inode);
-    if (pipe != NULL) {
-        done = write(pipe->here, "", 1) == 1 || errno == EAGAIN; /* a full pipe wakes as well */
-    } else {
+    here = pipe_get(remote->process, fd, inode);
+    if (here >= 0) {
+        done = pipe_write(here);
+    } else if (errno == EMFILE || errno == ENFILE) {
+        done = poke_by_reserve(remote->process, fd, inode);
+    }
+    if (!done) {
         ang_debug("waking pid %d: %s", (int)remote->process->pid, strerror(errno));
     }
     pthread_mutex_unlock(&processes.lock);
     return done;
+}
+
+void soft_remote_poke_prepare(soft_remote_t *remote, int fd, uint64_t inode)
+{
+    pthread_mutex_lock(&processes.lock);
+    if (remote->process->next_pipe == 0) {
+        pipe_get(remote->process, fd, inode);
+    }
+    pthread_mutex_unlock(&processes.lock);
 }
 
 /* ---- fork ------------------------------------------------------------------------------------ */
@@ -266,6 +336,7 @@ static void in_child(void)
     soft_remote_process_t *process;
 
     pthread_mutex_init(&processes.lock, NULL);
+    reserve_give_up();
     while ((process = processes.first) != NULL) {
         processes.first = process->next;
         free(process);

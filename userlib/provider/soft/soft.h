@@ -322,6 +322,12 @@ int soft_remote_replaced(const soft_remote_t *remote);
 int soft_remote_reach(soft_remote_t *remote);
 /* Write a byte to the pipe of that inode behind `fd` of the remote process. @return done? */
 int soft_remote_poke(soft_remote_t *remote, int fd, uint64_t inode);
+/*
+ * Open that pipe now, if it is the process's first and a descriptor is free, so that poking it
+ * needs none later.
+ */
+void soft_remote_poke_prepare(soft_remote_t *remote, int fd, uint64_t inode);
+
 /* ---- remote_domain.c: another process's domain, and the regions in it that a PE has mapped ----
  */
 
@@ -471,8 +477,9 @@ typedef struct soft_pe {
     int      timer_runs;
 
     uint64_t next_check_ns;
-    unsigned checks; /* made */
-    unsigned npeers; /* seen by the last one */
+    unsigned checks;     /* made */
+    unsigned npeers;     /* seen by the last one */
+    int      owes_wakes; /* some peer has not been woken for want of a descriptor */
 
     angara_counters_t counters;
     int               uses_helper; /* counted among the users of the helper's pipe */
@@ -485,6 +492,7 @@ struct soft_peer {
     soft_remote_t      remote;
     int                is_self;      /* the PE itself */
     int                down;         /* PEER_DOWN was raised */
+    int                owes_wake;    /* couldn't be woken */
     int                cma;          /* process_vm_* is permitted */
     int                agent;        /* service request under way: its slot, else -1 */
     unsigned           agent_last;   /* the slot of the one before */
@@ -557,6 +565,8 @@ angara_status_t soft_notify(angara_peer_h peer, const void *record, size_t lengt
 void            soft_wake(angara_peer_h peer);
 /* Wake the own sleeper, from another thread. */
 void soft_wake_self(soft_pe_t *pe);
+/* Try again to wake those that couldn't be. */
+void soft_wake_owed(soft_pe_t *pe);
 
 /* peer.c */
 angara_status_t soft_is_reachable(angara_domain_h dom, const angara_address_t *address);
