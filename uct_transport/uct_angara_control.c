@@ -369,7 +369,7 @@ unsigned uct_angara_control_do(uct_angara_peer_t *peer, uct_angara_event_t event
     if (todo & UCT_ANGARA_DO_FLUSH_RX) {
         uct_angara_control_stop_rx(peer);
         /* our last credit must have landed before the peer reuses its credit line */
-        peer->rma_dirty |= (peer->rx.credited > 0);
+        peer->is_credit_dirty = (peer->rx.credited > 0);
         uct_angara_control_flush(peer, UCT_ANGARA_EV_CREDITED);
     }
     return todo;
@@ -389,7 +389,10 @@ void uct_angara_control_bye(uct_angara_peer_t *peer)
 
     for (tries = 0; tries < UCT_ANGARA_BYE_TRIES; ++tries) {
         uct_angara_control_retry(peer);
-        if (ucs_queue_is_empty(&peer->control) &&
+        if (peer->rx.open && (peer->rx.credited != peer->rx.tail)) {
+            uct_angara_rx_return_credits(&peer->rx); /* so that the peer knows what was consumed */
+        }
+        if (ucs_queue_is_empty(&peer->control) && !peer->rx.credit_owed &&
             (angara_notify(peer->ap, &record, sizeof(record)) != ANGARA_ERR_NO_RESOURCE)) {
             return;
         }

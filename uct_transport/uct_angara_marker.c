@@ -175,7 +175,8 @@ static ucs_status_t uct_angara_peer_open_channel(uct_angara_peer_t *peer)
 
 int uct_angara_peer_is_dirty(const uct_angara_peer_t *peer)
 {
-    return peer->rma_dirty || (peer->tx.head != peer->tx.marked) || peer->tx.ready_owed;
+    return peer->rma_dirty || peer->is_credit_dirty || (peer->tx.head != peer->tx.marked) ||
+           peer->tx.ready_owed;
 }
 
 ucs_status_t uct_angara_peer_post_marker(uct_angara_peer_t *peer)
@@ -218,8 +219,9 @@ ucs_status_t uct_angara_peer_post_marker(uct_angara_peer_t *peer)
 
     ++channel->posted;
     ++iface->stats.markers;
-    peer->rma_dirty = 0;
-    peer->tx.marked = peer->tx.head;
+    peer->rma_dirty       = 0;
+    peer->is_credit_dirty = 0;
+    peer->tx.marked       = peer->tx.head;
     if (UCT_ANGARA_MUTANT(batch_after_marker)) {
         uct_angara_batch_push(iface);
     }
@@ -304,13 +306,13 @@ void uct_angara_peer_fail_ops(uct_angara_peer_t *peer, ucs_status_t status)
         if (op->peer == peer) {
             ucs_queue_del_iter(&peer->iface->self_channel.ops, iter);
             uct_angara_self_dequeued(peer->iface, op);
-            op->func(peer->iface, op, status);
+            op->func(peer->iface, op, (op->is_flush && !peer->is_lossy) ? UCS_OK : status);
         }
     }
 
     while (!ucs_queue_is_empty(&peer->channel.ops)) {
         op = ucs_queue_pull_elem_non_empty(&peer->channel.ops, uct_angara_op_t, queue);
-        op->func(peer->iface, op, status);
+        op->func(peer->iface, op, (op->is_flush && !peer->is_lossy) ? UCS_OK : status);
     }
     peer->channel.want = peer->channel.posted;
 }

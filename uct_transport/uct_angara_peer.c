@@ -168,6 +168,7 @@ void uct_angara_peer_destroy(uct_angara_peer_t *peer)
     uct_angara_control_elem_t *elem;
 
     ucs_assert(ucs_list_is_empty(&peer->eps));
+    peer->is_lossy = 1;
     uct_angara_peer_fail_ops(peer, UCS_ERR_CANCELED);
     ucs_queue_for_each_extract(elem, &peer->control, queue, 1) {
         ucs_free(elem);
@@ -261,12 +262,20 @@ void uct_angara_peer_drop_ep(uct_angara_peer_t *peer)
 
 /* ---- blocked operations -------------------------------------------------------------------- */
 
-/* @return non-zero if something was sent, or asked of the peer, that no marker has confirmed; a
- * message, that no flush has. */
+/* @return non-zero if something was asked of the peer that no marker has confirmed, or a message
+ * was sent that no flush has confirmed and the peer hasn't consumed. */
 static int uct_angara_peer_is_unconfirmed(const uct_angara_peer_t *peer)
 {
-    return uct_angara_peer_has_user_ops(peer) || peer->rma_dirty ||
-           (peer->tx.head != peer->tx.confirmed) || !uct_angara_channel_idle(&peer->channel);
+    const uct_angara_tx_t *tx = &peer->tx;
+    uct_angara_op_t       *op;
+
+    ucs_queue_for_each(op, (ucs_queue_head_t *)&peer->channel.ops, queue) {
+        if (!op->is_ours && !op->is_flush) {
+            return 1;
+        }
+    }
+    return (peer->self_ops > 0) || peer->rma_dirty || !uct_angara_channel_idle(&peer->channel) ||
+           ((tx->head != tx->confirmed) && (*tx->credit != tx->head));
 }
 
 /* @return non-zero if the failure that is due is not one of the endpoints that there are now. */
@@ -437,13 +446,13 @@ void uct_angara_peer_stop(uct_angara_peer_t *peer)
         }
     }
     uct_angara_control_stop_rx(peer);
-    peer->is_lossy = uct_angara_peer_is_unconfirmed(peer);
     uct_angara_peer_fail_ops(peer, peer->status);
 
-    peer->rma_dirty     = 0;
-    peer->is_fenced     = 0;
-    peer->tx.marked     = peer->tx.head;
-    peer->tx.ready_owed = 0;
+    peer->rma_dirty       = 0;
+    peer->is_credit_dirty = 0;
+    peer->is_fenced       = 0;
+    peer->tx.marked       = peer->tx.head;
+    peer->tx.ready_owed   = 0;
     uct_angara_peer_close_channel(peer);
 }
 
@@ -459,7 +468,8 @@ static int uct_angara_peer_is_needed(const uct_angara_peer_t *peer)
         }
         /* fall through */
     default:
-        return peer->is_missed || (peer->npending > 0) || uct_angara_peer_has_user_ops(peer);
+        return peer->is_missed || (peer->npending > 0) ||
+               (peer->is_lossy && uct_angara_peer_has_user_ops(peer));
     }
 }
 
@@ -486,6 +496,7 @@ static void uct_angara_peer_report(uct_angara_peer_t *peer)
     uct_angara_peer_verdict(peer);
     memcpy(reason, peer->reason, sizeof(reason));
     is_orderly      = (peer->life.state == UCT_ANGARA_LIFE_PARTING);
+    peer->is_lossy  = !uct_angara_life_is_gone(&peer->life) || uct_angara_peer_is_unconfirmed(peer);
     is_needed       = uct_angara_peer_is_needed(peer);
     peer->is_spared = uct_angara_peer_spares_eps(peer);
     if ((uct_angara_control_do(peer, is_needed ? UCT_ANGARA_EV_REPORT : UCT_ANGARA_EV_SETTLE,

@@ -54,7 +54,8 @@ typedef struct uct_angara_peer {
     uint8_t                 is_active; /**< on iface->active */
     uint8_t                 is_fenced; /**< waits for fence_value */
     uint8_t                 is_bound;  /**< its endpoints have had a part in this connection */
-    uint8_t                 is_missed; /**< it was used, or asked for, after its end */
+    uint8_t                 is_credit_dirty; /**< no marker covers the last credit */
+    uint8_t                 is_missed;       /**< it was used, or asked for, after its end */
     uint8_t                 is_lossy;  /**< gone, with something that no marker has confirmed */
     uint8_t                 is_spared; /**< the failure that is due isn't its endpoints' */
     uint8_t                 has_hello; /**< a greeting waits for the report of a failure */
