@@ -383,8 +383,9 @@ ucs_status_t uct_angara_ep_get_short(uct_ep_h tl_ep, void *buffer, unsigned leng
     UCT_CHECK_LENGTH(length, 0, uct_angara_iface_md(peer->iface)->attr.inline_max, "get_short");
     UCT_SKIP_ZERO_LENGTH(length);
 
-    /* Waiting below must not complete other requests of the user: be the first in the queue. */
-    if (ucs_unlikely(!ucs_queue_is_empty(&peer->channel.ops))) {
+    /* Waiting below must not complete other requests of the user, and not be for a long put that a
+     * self-marker will complete: be the first. */
+    if (ucs_unlikely(!ucs_queue_is_empty(&peer->channel.ops) || (peer->self_ops > 0))) {
         return UCS_ERR_NO_RESOURCE;
     }
 

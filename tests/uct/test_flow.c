@@ -518,6 +518,7 @@ FLOW_TEST(test_reconnect, 2, reconnect)
 
 #define LONG_GET    (256ul << 20)
 #define LONG_OTHERS 8u
+#define LONG_PUT    (64ul << 20)
 
 static ucs_status_t fl_count(void *arg, void *data, size_t length, unsigned flags)
 {
@@ -593,6 +594,52 @@ static void test_long_get(void **state)
     ut_run(3, long_get_lets_pass, NULL);
 }
 
+/* A get_short doesn't wait in the call behind a long put, whatever completes that. */
+static void short_behind_long(ut_t *t)
+{
+    ut_remote_t remotes[RANK_MAX];
+    ut_mem_t    mem;
+    ut_comp_t   comp;
+    uct_iov_t   iov;
+    uint64_t    word = 0, expected;
+
+    ut_open(t);
+    ut_mem_init(t, &mem, UT_MEM_PRIVATE, LONG_PUT);
+    data_fill(mem.addr, LONG_PUT, t->rank);
+    memcpy(&expected, mem.addr, sizeof(expected));
+    ut_mem_exchange(t, &mem, remotes);
+    if (t->rank == 0) {
+        iov = (uct_iov_t){.buffer = mem.addr, .length = LONG_PUT, .memh = mem.memh, .count = 1};
+        ut_comp_init(&comp, 1);
+        CHECK_STATUS(
+            uct_ep_put_zcopy(t->ep[1], &iov, 1, remotes[1].addr, remotes[1].key.rkey, &comp.super),
+            UCS_INPROGRESS);
+        while (comp.calls == 0) {
+            CHECK_STATUS(uct_ep_get_short(t->ep[1], &word, sizeof(word), remotes[1].addr,
+                                          remotes[1].key.rkey),
+                         UCS_ERR_NO_RESOURCE);
+            ut_progress(t);
+        }
+        CHECK_OK(comp.status);
+        POST_OK(t, uct_ep_get_short(t->ep[1], &word, sizeof(word), remotes[1].addr,
+                                    remotes[1].key.rkey));
+        CHECK_EQ(word, expected);
+    }
+    ut_barrier(t);
+    if (t->rank == 1) {
+        CHECK_DATA(mem.addr, LONG_PUT, 0);
+    }
+    ut_remotes_release(t, remotes);
+    ut_mem_cleanup(t, &mem);
+    ut_close(t);
+}
+
+static void test_short_behind_long(void **state)
+{
+    (void)state;
+    ut_run(2, short_behind_long, NULL);
+}
+
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
@@ -601,7 +648,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_flood_self),    cmocka_unit_test(test_flood_2),
         cmocka_unit_test(test_flood_3),       cmocka_unit_test(test_rma_flood),
         cmocka_unit_test(test_first_contact), cmocka_unit_test(test_reconnect),
-        cmocka_unit_test(test_long_get),
+        cmocka_unit_test(test_long_get),      cmocka_unit_test(test_short_behind_long),
     };
 
     return ut_main(argc, argv, "flow", tests, sizeof(tests) / sizeof(tests[0]));
