@@ -77,8 +77,9 @@ static ucs_status_t uct_angara_control_take_credit(uct_angara_peer_t *peer)
 
     if (uct_angara_idmap_get(&iface->credit_ids, &index) != UCS_OK) {
         uct_angara_peer_fail(peer, UCS_ERR_EXCEEDS_LIMIT,
-                             "cannot send to %s: %u peers are connected already "
-                             "(UCX_ANGARA_MAX_PEERS)",
+                             "cannot send to %s: %u peers are connected already: raise "
+                             "UCX_ANGARA_MAX_PEERS, or set UCX_NUM_EPS to the number of peers, so "
+                             "that UCP takes a transport that has room for them",
                              angara_peer_name(peer->ap), iface->config.max_peers);
         return peer->status;
     }

@@ -119,7 +119,8 @@ static void uct_angara_control_refused(uct_angara_peer_t *peer, uint8_t reason)
 
     switch (reason) {
     case UCT_ANGARA_REFUSE_PEERS:
-        text = "it has UCX_ANGARA_MAX_PEERS peers already";
+        text = "it has UCX_ANGARA_MAX_PEERS peers already: raise that there, or set UCX_NUM_EPS to "
+               "the number of peers, so that UCP takes a transport that has room for them";
         break;
     case UCT_ANGARA_REFUSE_SHAPE:
         text = "UCX_ANGARA_RING_SLOTS, UCX_ANGARA_SLOT_SIZE or UCX_ANGARA_SEG_SIZE is larger here: "
