@@ -96,6 +96,7 @@ static int setup(void **state)
     (void)state;
     memset(&f, 0, sizeof(f));
     setenv("ANGARA_SOFT_ANSWER", "300", 1);
+    setenv("ANGARA_PEER_WAIT", "300", 1);
     if (socketpair(AF_UNIX, SOCK_STREAM, 0, socks) != 0) {
         return -1;
     }
@@ -254,7 +255,10 @@ static void test_stopped(void **state)
     wait_for_answer();
 }
 
-/* The target has begun and never ends: its slot is abandoned, and only that one is lost. */
+/*
+ * The target has begun and never ends: a reset says so, a disconnect abandons the slot, and only
+ * that one is lost.
+ */
 static void test_begun(void **state)
 {
     soft_slot_t *slot;
@@ -264,9 +268,13 @@ static void test_begun(void **state)
     slot        = &service()->slots[soft_peer(f.peer)->agent];
     slot->state = soft_state_to(slot->state, SOFT_SERVING);
     wait_for_fault();
+    assert_int_equal(angara_peer_reset(f.peer), ANGARA_ERR_BUSY);
+    assert_int_equal(soft_state_phase(slot->state), SOFT_SERVING);
+    angara_peer_disconnect(f.peer);
+    assert_int_equal(angara_peer_connect(f.pe, &f.hello.address, &f.peer), ANGARA_OK);
+    slot = &service()->slots[0]; /* the first of all: mapped anew */
     assert_int_equal(soft_state_phase(slot->state), SOFT_ABANDONED);
     assert_int_equal(slot->owner, 0);
-    assert_int_equal(angara_peer_reset(f.peer), ANGARA_OK);
     post();
     wait_for_answer();
 }

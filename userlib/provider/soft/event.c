@@ -275,7 +275,8 @@ angara_status_t soft_event_arm(angara_pe_h base)
     soft_membarrier();
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
     if (have_local(pe) || have_work(pe) || cannot_sleep_owing(pe) ||
-        soft_record_ready(&pe->notify) || __atomic_load_n(&pe->service->work, __ATOMIC_SEQ_CST)) {
+        soft_record_ready(&pe->notify) ||
+        (__atomic_load_n(&pe->service->work, __ATOMIC_SEQ_CST) && !soft_helper_runs())) {
         __atomic_store_n(&pe->seg->armed, 0, __ATOMIC_SEQ_CST);
         return ANGARA_INPROGRESS;
     }

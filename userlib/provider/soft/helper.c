@@ -396,12 +396,17 @@ static void *helper_thread(void *arg)
     return NULL;
 }
 
+int soft_helper_runs(void)
+{
+    return __atomic_load_n(&helper.running, __ATOMIC_ACQUIRE);
+}
+
 void soft_helper_start(void)
 {
     static int warned;
     sigset_t   all, old;
 
-    if (__atomic_load_n(&helper.running, __ATOMIC_ACQUIRE)) {
+    if (soft_helper_runs()) {
         return;
     }
     pthread_mutex_lock(&helper.life);

@@ -614,6 +614,8 @@ void            soft_helper_add_pe(soft_pe_t *pe);
 void            soft_helper_remove_pe(soft_pe_t *pe);
 /* Start the thread if it isn't running, or as soon as there is a PE. */
 void soft_helper_start(void);
+/* Does it run? Then requests need no progress of the program's, and don't keep it awake. */
+int soft_helper_runs(void);
 /* A region with these rights is about to be known to peers: will they need the thread? */
 void soft_helper_expect(unsigned access);
 /* Write end of the pipe that wakes it, or -1; its inode. */
