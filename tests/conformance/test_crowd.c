@@ -315,10 +315,14 @@ static void sleeper(conf_t *t, unsigned sleepers)
     struct pollfd  poller = {.events = POLLIN};
 
     crowd_open(t, &crowd, sleepers);
-    for (unsigned i = 0; i < sleepers; ++i) {
-        CHECK_OK(angara_pe_event_arm(crowd.pe[i]));
-    }
     serve(t, &crowd, sleepers);
+    for (unsigned i = 0; i < sleepers; ++i) { /* connecting may have left work */
+        while (angara_pe_event_arm(crowd.pe[i]) == ANGARA_INPROGRESS) {
+            angara_pe_event_disarm(crowd.pe[i]);
+            angara_pe_progress(crowd.pe[i]);
+        }
+    }
+    conf_barrier(t);
     for (unsigned i = 0; i < sleepers; ++i) {
         CHECK_OK(angara_pe_event_fd(crowd.pe[i], &poller.fd));
         if (poll(&poller, 1, RANK_TIMEOUT * 1000) != 1) {
@@ -351,6 +355,7 @@ static void wake_short(conf_t *t)
     for (unsigned i = 0; i < sleepers; ++i) {
         CHECK_OK(angara_peer_connect(crowd.pe[0], &there[i], &peer[i]));
     }
+    conf_barrier(t);
     conf_barrier(t);
     run_short(*shortage);
     for (unsigned i = 0; i < sleepers; ++i) {

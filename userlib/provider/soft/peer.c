@@ -184,14 +184,14 @@ angara_status_t soft_peer_connect(angara_pe_h base, const angara_address_t *addr
     if (status != ANGARA_OK) {
         goto err_remote;
     }
+    soft_remote_poke_prepare(&peer->remote, peer->remote.seg->wake_fd,
+                             peer->remote.seg->wake_inode);
     peer->is_self = ang_address_is_own(base, address);
     peer->cma     = probe_cma(peer);
     if (!peer->cma || !ang_config.loopback) {
         soft_helper_start();   /* the rules are the same there, as a rule */
         soft_agent_wake(peer); /* so that the peer has a helper by the time it computes */
     }
-    soft_remote_poke_prepare(&peer->remote, peer->remote.seg->wake_fd,
-                             peer->remote.seg->wake_inode);
     bind_fast_path(pe, peer);
     ang_engine_pair_add(&pe->engine, &peer->pair);
     ang_peer_link(&peer->base);
