@@ -369,6 +369,7 @@ static void wake_short(conf_t *t)
         angara_pe_progress(crowd.pe[0]);
     }
     conf_barrier(t);
+    CHECK(setrlimit(RLIMIT_NOFILE, &permitted) == 0);
     crowd_close(&crowd, 1);
 }
 
@@ -398,6 +399,7 @@ static void atomic_short(conf_t *t)
         run_short(NONE_FREE);
         POST_OK(t, angara_atomic(t->peer[1], ANGARA_ATOMIC_ADD, 8, 5, 0, keys[1], 0, NULL, NULL));
         conf_marker(t, 1);
+        CHECK(setrlimit(RLIMIT_NOFILE, &permitted) == 0);
         conf_send(t, 1, &byte, 1);
     }
     conf_barrier(t);
