@@ -35,6 +35,8 @@ typedef struct {
     unsigned        faults;
     int             gone; /* its region has been deregistered */
     unsigned        wakes;
+    int             shared; /* was the engine at the last fault? */
+    uint64_t        whole;  /* copies only so many bytes at once: as an answer that is one */
     angara_status_t last_fault;
     uint64_t        last_key;
 } far_t;
@@ -130,7 +132,7 @@ static inline void note(mock_t *mock, uint64_t what)
 static inline angara_status_t mock_copy(ang_pair_t *pair, const ang_ref_t *dst,
                                         const ang_ref_t *src, uint64_t end, uint64_t *done)
 {
-    if (stalled(pair)) {
+    if (stalled(pair) || (end - *done < far_of(pair)->whole)) {
         return ANGARA_INPROGRESS;
     }
     if (mock_of(pair)->refuse) {
@@ -204,6 +206,7 @@ static inline void mock_window_wake(ang_pair_t *pair)
 static inline void mock_fault(ang_pair_t *pair, uint64_t key, angara_status_t status)
 {
     ++far_of(pair)->faults;
+    far_of(pair)->shared     = ang_engine_is_shared(pair->engine);
     far_of(pair)->last_fault = status;
     far_of(pair)->last_key   = key;
 }

@@ -300,16 +300,16 @@ static void test_local_user(void **state)
     far_t  *far  = &mock->far[1];
 
     (void)state;
-    assert_null(ang_engine_local_user(&mock->engine, LKEY));
+    assert_null(ang_engine_local_user(&mock->engine, NULL, LKEY));
     far->stall = 1000;
     assert_int_equal(post_marker(mock, 1, ANG_OP_MARKER, LKEY, 1), ANGARA_OK);
-    assert_null(ang_engine_local_user(&mock->engine, LKEY)); /* a slot's number isn't a key */
+    assert_null(ang_engine_local_user(&mock->engine, NULL, LKEY)); /* a slot's number isn't a key */
     assert_int_equal(post_put(mock, 1, 0, 0, 8), ANGARA_OK);
-    assert_ptr_equal(ang_engine_local_user(&mock->engine, LKEY), &far->pair);
-    assert_null(ang_engine_local_user(&mock->engine, RKEY));
-    assert_null(ang_engine_local_user(&mock->engine, 0));
-    ang_engine_pair_cancel(&far->pair, RKEY, ANGARA_ERR_KEY);
-    assert_null(ang_engine_local_user(&mock->engine, LKEY));
+    assert_ptr_equal(ang_engine_local_user(&mock->engine, NULL, LKEY), &far->pair);
+    assert_null(ang_engine_local_user(&mock->engine, NULL, RKEY));
+    assert_null(ang_engine_local_user(&mock->engine, NULL, 0));
+    ang_pair_fault(&far->pair, RKEY, ANGARA_ERR_KEY);
+    assert_null(ang_engine_local_user(&mock->engine, NULL, LKEY));
     assert_int_equal(far->pair.error, ANGARA_ERR_PAIR);
     assert_int_equal(far->faults, 1);
     assert_int_equal(far->last_fault, ANGARA_ERR_KEY);
@@ -317,15 +317,67 @@ static void test_local_user(void **state)
     mock_free(mock);
 }
 
+/* A guest finds something queued or nothing at all; he is in until he leaves. */
+static void test_guest(void **state)
+{
+    mock_t *mock = mock_new(0);
+    far_t  *far  = &mock->far[1];
+
+    (void)state;
+    assert_false(ang_engine_guest_enter(&mock->engine));
+    far->stall = 1000;
+    assert_int_equal(post_put(mock, 1, 0, 0, 8), ANGARA_OK);
+    assert_true(ang_engine_guest_enter(&mock->engine));
+    assert_int_equal(mock->far[0].shared, 0);
+    ang_pair_fault(&far->pair, RKEY, ANGARA_ERR_BUSY);
+    assert_true(far->shared); /* the caller keeps out while the fault is told of */
+    assert_true(ang_engine_is_shared(&mock->engine));
+    ang_engine_guest_leave(&mock->engine);
+    assert_false(ang_engine_is_shared(&mock->engine));
+    assert_false(ang_engine_guest_enter(&mock->engine));
+    mock_free(mock);
+}
+
+/* The mark of a queue changes with each step of its first operation. */
+static void test_mark(void **state)
+{
+    mock_t  *mock = mock_new(0);
+    far_t   *far  = &mock->far[1];
+    uint64_t mark;
+
+    (void)state;
+    mock->engine.turn_bytes = 16;
+    assert_int_equal(post_put(mock, 1, 0, 0, 32), ANGARA_OK);
+    assert_int_equal(post_put(mock, 1, 0, 0, 8), ANGARA_OK);
+    assert_int_equal(post_put(mock, 1, 0, 0, 8), ANGARA_OK);
+    while (!ang_engine_pair_idle(&far->pair)) {
+        mark       = ang_pair_mark(&far->pair);
+        far->stall = 1000;
+        ang_engine_progress(&mock->engine);
+        assert_int_equal(ang_pair_mark(&far->pair), mark);
+        far->stall = 0;
+        ang_engine_progress(&mock->engine);
+        assert_int_not_equal(ang_pair_mark(&far->pair), mark);
+    }
+    mock_free(mock);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_inline),          cmocka_unit_test(test_queue),
-        cmocka_unit_test(test_self_marker),     cmocka_unit_test(test_fault),
-        cmocka_unit_test(test_bad_descriptors), cmocka_unit_test(test_remove),
-        cmocka_unit_test(test_fault_order),     cmocka_unit_test(test_other_way),
-        cmocka_unit_test(test_batch),           cmocka_unit_test(test_batch_not),
+        cmocka_unit_test(test_inline),
+        cmocka_unit_test(test_queue),
+        cmocka_unit_test(test_self_marker),
+        cmocka_unit_test(test_fault),
+        cmocka_unit_test(test_bad_descriptors),
+        cmocka_unit_test(test_remove),
+        cmocka_unit_test(test_fault_order),
+        cmocka_unit_test(test_other_way),
+        cmocka_unit_test(test_batch),
+        cmocka_unit_test(test_batch_not),
         cmocka_unit_test(test_local_user),
+        cmocka_unit_test(test_guest),
+        cmocka_unit_test(test_mark),
     };
 
     return cmocka_run_group_tests_name("engine", tests, NULL, NULL);

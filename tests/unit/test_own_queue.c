@@ -68,22 +68,29 @@ static void be_server(int fd)
     _exit(read(fd, &byte, 1) != 0);
 }
 
-static int setup(void **state)
+/* @return the server's socket: it ends when that is closed. */
+static int start_server(pid_t *pid, offer_t *offer)
 {
-    angara_pe_params_t params = {.size = sizeof(params), .window_size = SIZE};
-    int                fds[2];
+    int fds[2];
 
-    (void)state;
-    memset(&f, 0, sizeof(f));
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
-    f.pid = fork();
-    if (f.pid == 0) {
+    *pid = fork();
+    if (*pid == 0) {
         close(fds[0]);
         be_server(fds[1]);
     }
     close(fds[1]);
-    f.fd = fds[0];
-    assert_int_equal(read(f.fd, &f.offer, sizeof(f.offer)), sizeof(f.offer));
+    assert_int_equal(read(fds[0], offer, sizeof(*offer)), sizeof(*offer));
+    return fds[0];
+}
+
+static int setup(void **state)
+{
+    angara_pe_params_t params = {.size = sizeof(params), .window_size = SIZE};
+
+    (void)state;
+    memset(&f, 0, sizeof(f));
+    f.fd = start_server(&f.pid, &f.offer);
     assert_int_equal(angara_open("soft", &f.dom), ANGARA_OK);
     assert_int_equal(angara_pe_create(f.dom, &params, &f.pe), ANGARA_OK);
     assert_int_equal(angara_peer_connect(f.pe, &f.offer.address, &f.peer), ANGARA_OK);
@@ -165,6 +172,7 @@ typedef struct {
     uint64_t       *results;
     angara_status_t status;
     uint64_t        got[FETCH];
+    int             done;
 } other_t;
 
 static void *deregister(void *arg)
@@ -240,6 +248,58 @@ static void test_cancelled(void **state)
     wait_marker();
 }
 
+static void *deregister_alone(void *arg)
+{
+    other_t *other = arg;
+
+    other->status = angara_mr_deregister(other->mr);
+    __atomic_store_n(&other->done, 1, __ATOMIC_RELEASE);
+    return NULL;
+}
+
+/* A peer doesn't go on, while there is no end of what goes on with another. */
+static void test_cancelled_among_others(void **state)
+{
+    double        limit = now_seconds() + 50;
+    angara_mr_h   mine;
+    uint64_t     *keep  = results_new(&mine);
+    other_t       other = {.done = 0};
+    angara_peer_h peer;
+    offer_t       offer;
+    pthread_t     thread;
+    pid_t         pid;
+    int           fd = start_server(&pid, &offer);
+    int           status;
+
+    (void)state;
+    assert_int_equal(angara_peer_connect(f.pe, &offer.address, &peer), ANGARA_OK);
+    assert_int_equal(kill(f.pid, SIGSTOP), 0);
+    assert_int_equal(waitpid(f.pid, &status, WUNTRACED), f.pid);
+    other.results = results_new(&other.mr);
+    post(other.mr, other.results);
+    assert_int_equal(pthread_create(&thread, NULL, deregister_alone, &other), 0);
+    while (!__atomic_load_n(&other.done, __ATOMIC_ACQUIRE) && now_seconds() < limit) {
+        status = angara_atomic(peer, ANGARA_ATOMIC_ADD, 8, 1, 0, offer.key, 0, mine, keep);
+        if (status == ANGARA_ERR_NO_RESOURCE) {
+            angara_pe_progress(f.pe);
+            usleep(1000); /* the other thread makes progress, too */
+        } else {
+            assert_int_equal(status, ANGARA_OK);
+        }
+    }
+    assert_true(now_seconds() < limit);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(other.status, ANGARA_OK);
+    munmap(other.results, SIZE);
+    assert_int_equal(angara_peer_status(f.peer), ANGARA_ERR_PAIR);
+    assert_int_equal(angara_peer_status(peer), ANGARA_OK);
+    assert_int_equal(angara_mr_deregister(mine), ANGARA_OK);
+    munmap(keep, SIZE);
+    assert_int_equal(kill(f.pid, SIGCONT), 0);
+    close(fd);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+}
+
 #define TEST(_name) cmocka_unit_test_setup_teardown(_name, setup, teardown)
 
 int main(void)
@@ -248,6 +308,7 @@ int main(void)
         TEST(test_performed),
         TEST(test_other_thread),
         TEST(test_cancelled),
+        TEST(test_cancelled_among_others),
     };
 
     setenv("ANGARA_PEER_WAIT", "600", 1);

@@ -456,14 +456,14 @@ unsigned ang_engine_progress(ang_engine_t *engine)
     if (engine->chaos != NULL) {
         return ang_chaos_progress(engine);
     }
-    /* A turn that used up its bytes is followed by one that begins with the next pair. */
+    /* The next turn begins with another pair: each comes first at times, with all the bytes. */
     first = engine->turn != NULL ? engine->turn : engine->pairs;
     pair  = first;
     do {
         count += pair_progress(pair, &budget);
         pair = pair->next != NULL ? pair->next : engine->pairs;
     } while (budget != 0 && pair != first);
-    engine->turn = pair;
+    engine->turn = pair != first ? pair : pair->next;
     return count;
 }
 
@@ -540,29 +540,40 @@ void ang_engine_pair_reset(ang_pair_t *pair, angara_status_t error)
     ang_engine_unlock(pair->engine);
 }
 
-unsigned ang_engine_guest_progress(ang_engine_t *engine)
+int ang_engine_guest_enter(ang_engine_t *engine)
 {
-    unsigned count = 0;
-
-    if (engine->chaos != NULL) {
+    if (__atomic_load_n(&engine->pending, __ATOMIC_ACQUIRE) == 0) {
         return 0;
     }
     ang_engine_lock(engine);
-    if (__atomic_load_n(&engine->pending, __ATOMIC_ACQUIRE) != 0) {
+    if (engine->chaos == NULL) {
+        if (__atomic_load_n(&engine->pending, __ATOMIC_ACQUIRE) == 0) {
+            ang_engine_unlock(engine); /* the queues are the caller's by now */
+            return 0;
+        }
         __atomic_store_n(&engine->guest, 1, __ATOMIC_RELAXED);
         __atomic_thread_fence(__ATOMIC_RELEASE); /* before the queues are seen to be empty */
-        count = ang_engine_progress(engine);
-        __atomic_store_n(&engine->guest, 0, __ATOMIC_RELEASE);
     }
-    ang_engine_unlock(engine);
-    return count;
+    return 1;
 }
 
-void ang_engine_pair_cancel(ang_pair_t *pair, uint64_t key, angara_status_t status)
+void ang_engine_guest_leave(ang_engine_t *engine)
 {
-    ang_engine_lock(pair->engine);
-    ang_pair_fault(pair, key, status);
-    ang_engine_unlock(pair->engine);
+    __atomic_store_n(&engine->guest, 0, __ATOMIC_RELEASE);
+    ang_engine_unlock(engine);
+}
+
+unsigned ang_engine_guest_progress(ang_engine_t *engine)
+{
+    return engine->chaos == NULL ? ang_engine_progress(engine) : 0;
+}
+
+uint64_t ang_pair_mark(const ang_pair_t *pair)
+{
+    const ang_entry_t *head = pair->head;
+
+    /* An odd factor: no two operations that follow each other soon give the same number. */
+    return head != NULL ? (head->sequence + 1) * 0x9e3779b97f4a7c15ull + head->done : 0;
 }
 
 static int uses_local(const ang_entry_t *entry, uint64_t key)
@@ -588,17 +599,13 @@ static int pair_uses_local(const ang_pair_t *pair, uint64_t key)
     return 0;
 }
 
-ang_pair_t *ang_engine_local_user(ang_engine_t *engine, uint64_t key)
+ang_pair_t *ang_engine_local_user(const ang_engine_t *engine, const ang_pair_t *after, uint64_t key)
 {
-    ang_pair_t *pair;
+    ang_pair_t *pair = after != NULL ? after->next : engine->pairs;
 
-    if (__atomic_load_n(&engine->pending, __ATOMIC_ACQUIRE) == 0) {
-        return NULL; /* the queues may be the caller's */
+    while (pair != NULL && !pair_uses_local(pair, key)) {
+        pair = pair->next;
     }
-    ang_engine_lock(engine);
-    for (pair = engine->pairs; pair != NULL && !pair_uses_local(pair, key); pair = pair->next) {
-    }
-    ang_engine_unlock(engine);
     return pair;
 }
 

@@ -19,12 +19,13 @@
  *   - A descriptor is checked before anything is touched; what is checked is the engine's own copy.
  * Without chaos everything else is performed within the post, unless the backend answers
  * ANGARA_INPROGRESS. What is posted to a pair that has something queued queues up behind it.
- * Locking: the caller serialises all calls of an engine, but for ang_engine_local_user(), _cancel()
- * and _guest_progress(), which another thread (a guest) may call at any time. In chaos mode the
+ * Locking: the caller serialises all calls of an engine, but for ang_engine_guest_enter(), which
+ * another thread (a guest) may call at any time. In chaos mode the
  * engine has a thread and a lock of its own, which backend functions are called under. Without
  * chaos the queues belong to whoever holds the lock while there is something in them, and to the
  * caller while there isn't: only he can change that. So he posts and makes progress under the lock
- * if ang_engine_is_shared(), and else without. A guest sets `guest` before he empties a queue.
+ * if ang_engine_is_shared(), and else without. As long as a guest is in, the engine is shared, also
+ * when he has emptied the queues.
  */
 #ifndef ANG_ENGINE_H
 #define ANG_ENGINE_H
@@ -129,11 +130,25 @@ void ang_engine_pair_add(ang_engine_t *engine, ang_pair_t *pair);
 void ang_engine_pair_remove(ang_pair_t *pair);
 /* Drop what is queued and set the error (ANGARA_OK clears it). */
 void ang_engine_pair_reset(ang_pair_t *pair, angara_status_t error);
-/* Drop what is queued and report a fault: the operation under way can't be finished. */
-void ang_engine_pair_cancel(ang_pair_t *pair, uint64_t key, angara_status_t status);
-
-/* A pair with an operation queued that will still read or write local region `key`; else NULL. */
-ang_pair_t *ang_engine_local_user(ang_engine_t *engine, uint64_t key);
+/*
+ * Guests: a thread other than the caller's, or the caller himself, that looks after what is queued.
+ * @return 0 if nothing is; else the engine's lock is held until ang_engine_guest_leave(), and the
+ * functions behind may be called.
+ */
+int  ang_engine_guest_enter(ang_engine_t *engine);
+void ang_engine_guest_leave(ang_engine_t *engine);
+/* As ang_engine_progress(). In chaos mode nothing: the engine's own thread does it. */
+unsigned ang_engine_guest_progress(ang_engine_t *engine);
+/*
+ * The next pair behind `after`, or the first (NULL), with an operation queued that will still read
+ * or write local region `key`; NULL: there is none.
+ */
+ang_pair_t *ang_engine_local_user(const ang_engine_t *engine, const ang_pair_t *after,
+                                  uint64_t key);
+/* A number that changes when the first operation of a queue that isn't empty goes on, or ends. */
+uint64_t ang_pair_mark(const ang_pair_t *pair);
+/* Report a fault and set the pair in error; drops everything queued to it. */
+void ang_pair_fault(ang_pair_t *pair, uint64_t key, angara_status_t status);
 
 /*
  * Post a ring operation. @a data: bytes of PUT_INLINE. @return ANGARA_OK if performed or queued,
@@ -162,15 +177,12 @@ int ang_engine_pair_idle(ang_pair_t *pair);
 /* Must the lock be taken to post, or to make progress? */
 static inline int ang_engine_is_shared(const ang_engine_t *engine)
 {
-    return __builtin_expect((__atomic_load_n(&engine->pending, __ATOMIC_ACQUIRE) |
-                             __atomic_load_n(&engine->guest, __ATOMIC_ACQUIRE)) != 0,
-                            0) &&
-           engine->chaos == NULL;
-}
+    /* In this order: who sees a queue emptied by a guest sees the guest, or all he did. */
+    unsigned pending = __atomic_load_n(&engine->pending, __ATOMIC_ACQUIRE);
+    unsigned guest   = __atomic_load_n(&engine->guest, __ATOMIC_ACQUIRE);
 
-/* As ang_engine_progress(), from any thread. In chaos mode nothing: the engine's own thread does.
- */
-unsigned ang_engine_guest_progress(ang_engine_t *engine);
+    return __builtin_expect((pending | guest) != 0, 0) && engine->chaos == NULL;
+}
 
 /* The engine's lock, see above. */
 void ang_engine_lock(ang_engine_t *engine);

@@ -68,9 +68,6 @@ angara_status_t ang_entry_store_old(ang_entry_t *entry);
 /* Count a ring operation that was performed; its bytes are counted where they are moved. */
 void ang_desc_count(ang_engine_t *engine, const ang_desc_t *desc);
 
-/* Report a fault and set the pair in error; drops everything queued to it. */
-void ang_pair_fault(ang_pair_t *pair, uint64_t key, angara_status_t status);
-
 /* Drop all ring operations queued to a pair. */
 void ang_pair_drop(ang_pair_t *pair);
 

@@ -322,6 +322,9 @@ static angara_status_t wait_hazards(soft_domain_t *dom, uint64_t key, soft_wait_
     for (uint32_t i = 0; i < used; ++i) {
         uint64_t held = __atomic_load_n(&shared->hazards[i].key, __ATOMIC_ACQUIRE);
 
+        if (__atomic_load_n(&dom->stuck[i], __ATOMIC_RELAXED) != held) {
+            __atomic_store_n(&dom->stuck[i], 0, __ATOMIC_RELAXED); /* that access has ended */
+        }
         if (hazard_covers(&shared->hazards[i], held, key) && !wait_hazard(dom, i, held, wait)) {
             status = ANGARA_ERR_BUSY;
         }
@@ -355,11 +358,13 @@ static void owed_remove(soft_mr_t *mr)
  */
 static void end_local(soft_domain_t *dom, uint64_t key, soft_wait_t *wait)
 {
-    pid_t pid;
-    int   moved;
+    uint64_t seen = 0;
+    uint64_t mark;
+    pid_t    pid;
 
-    while ((pid = soft_helper_local_user(dom, key, &moved)) != 0) {
-        if (moved) {
+    while ((pid = soft_helper_local_user(dom, key, &mark)) != 0) {
+        if (mark != seen) {
+            seen = mark;
             soft_wait_begin(wait);
         } else if (!soft_wait_turn(wait, pid, "an operation on memory that is deregistered")) {
             soft_helper_local_cancel(dom, key);

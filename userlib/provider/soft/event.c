@@ -17,7 +17,7 @@ typedef struct {
 
 /* ---- local events: faults, dead peers -------------------------------------------------------- */
 
-/* Called with the engine's lock held (which exists in chaos mode only). */
+/* Called as the engine's backend is: under its lock, or where there is nobody else. */
 void soft_event_raise(soft_pe_t *pe, angara_event_type_t type, int status, soft_peer_t *peer,
                       uint64_t key)
 {
@@ -246,19 +246,20 @@ static int start_timer(soft_pe_t *pe)
 static int have_work(soft_pe_t *pe)
 {
     int waits = 0;
+    int works = 0;
 
-    if (pe->engine.chaos != NULL || pe->engine.pending == 0) {
+    if (pe->engine.chaos != NULL || !ang_engine_is_shared(&pe->engine)) {
         return 0;
     }
-    for (angara_peer_h base = pe->base.peers; base != NULL; base = base->next) {
+    ang_engine_lock(&pe->engine); /* a guest may take the answers meanwhile */
+    for (angara_peer_h base = pe->base.peers; base != NULL && !works; base = base->next) {
         if (soft_peer(base)->pair.head != NULL) {
-            if (!soft_agent_sleep(soft_peer(base))) {
-                return 1;
-            }
+            works = !soft_agent_sleep(soft_peer(base));
             waits = 1;
         }
     }
-    return waits && !start_timer(pe);
+    ang_engine_unlock(&pe->engine);
+    return works || (waits && !start_timer(pe));
 }
 
 static int cannot_sleep_owing(soft_pe_t *pe)

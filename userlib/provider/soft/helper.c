@@ -277,21 +277,26 @@ unsigned soft_helper_poll(soft_pe_t *pe)
     return count;
 }
 
-pid_t soft_helper_local_user(const soft_domain_t *dom, uint64_t key, int *moved_p)
+pid_t soft_helper_local_user(const soft_domain_t *dom, uint64_t key, uint64_t *mark_p)
 {
     pid_t       pid = 0;
     ang_pair_t *pair;
 
-    *moved_p = 0;
+    *mark_p = 0;
     pthread_mutex_lock(&soft_helper_lock);
     for (soft_pe_t *pe = helper.pes; pe != NULL; pe = pe->next) {
-        if (pe->dom == dom && (pair = ang_engine_local_user(&pe->engine, key)) != NULL) {
-            pid = (pid_t)(soft_pair_peer(pair)->base.address.loc[0] & 0x7fffffff);
-            if (ang_engine_guest_progress(&pe->engine) != 0) {
-                *moved_p = 1;
-                soft_wake_self(pe);
-            }
+        if (pe->dom != dom || !ang_engine_guest_enter(&pe->engine)) {
+            continue;
         }
+        if (ang_engine_local_user(&pe->engine, NULL, key) != NULL &&
+            ang_engine_guest_progress(&pe->engine) != 0) {
+            soft_wake_self(pe);
+        }
+        for (pair = NULL; (pair = ang_engine_local_user(&pe->engine, pair, key)) != NULL;) {
+            pid = (pid_t)(soft_pair_peer(pair)->base.address.loc[0] & 0x7fffffff);
+            *mark_p += ang_pair_mark(pair);
+        }
+        ang_engine_guest_leave(&pe->engine);
     }
     pthread_mutex_unlock(&soft_helper_lock);
     return pid;
@@ -303,8 +308,11 @@ void soft_helper_local_cancel(const soft_domain_t *dom, uint64_t key)
 
     pthread_mutex_lock(&soft_helper_lock);
     for (soft_pe_t *pe = helper.pes; pe != NULL; pe = pe->next) {
-        while (pe->dom == dom && (pair = ang_engine_local_user(&pe->engine, key)) != NULL) {
-            ang_engine_pair_cancel(pair, 0, ANGARA_ERR_BUSY);
+        if (pe->dom == dom && ang_engine_guest_enter(&pe->engine)) {
+            for (pair = NULL; (pair = ang_engine_local_user(&pe->engine, pair, key)) != NULL;) {
+                ang_pair_fault(pair, 0, ANGARA_ERR_BUSY);
+            }
+            ang_engine_guest_leave(&pe->engine);
         }
     }
     pthread_mutex_unlock(&soft_helper_lock);

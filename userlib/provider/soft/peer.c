@@ -299,6 +299,9 @@ void soft_peer_destroy(soft_peer_t *peer)
         unwatch(pe, peer);
     }
     soft_events_forget(pe, peer);
+    ang_engine_lock(&pe->engine); /* a guest works on other pairs, with the PE's mappings */
+    soft_remote_detach(&peer->remote);
+    ang_engine_unlock(&pe->engine);
     soft_remote_close(&peer->remote);
     free(peer);
 }

@@ -228,7 +228,7 @@ void soft_membarrier(void);
 
 typedef struct {
     unsigned turns;
-    unsigned sleep_ns; /* next one */
+    unsigned sleep_ns; /* next one; 0: never */
     uint64_t begun_ns; /* 0: nothing slept yet */
     int      said;
 } soft_wait_t;
@@ -627,10 +627,10 @@ unsigned soft_helper_poll(soft_pe_t *pe);
 void soft_helper_quiesce(const soft_domain_t *dom);
 /*
  * Is an operation of the process's PEs queued that has the region as its local end? Then a turn of
- * progress is made for it. @return a peer that it is queued to: its process's number, else 0.
- * *moved_p: whether something has.
+ * progress is made for it. @return a peer that it is still queued to: its process's number, else 0.
+ * *mark_p changes when such an operation, or one before it, goes on, whoever makes progress.
  */
-pid_t soft_helper_local_user(const soft_domain_t *dom, uint64_t key, int *moved_p);
+pid_t soft_helper_local_user(const soft_domain_t *dom, uint64_t key, uint64_t *mark_p);
 /* Cancel those operations, and all that is queued to the same peers: pairs in error. */
 void soft_helper_local_cancel(const soft_domain_t *dom, uint64_t key);
 

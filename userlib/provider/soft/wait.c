@@ -40,7 +40,7 @@ void soft_wait_since(soft_wait_t *wait, uint64_t since_ns)
 
 void soft_wait_never(soft_wait_t *wait)
 {
-    *wait = (soft_wait_t){.turns = YIELDS, .begun_ns = 1, .sleep_ns = SLEEP_MIN};
+    *wait = (soft_wait_t){.turns = YIELDS, .sleep_ns = 0};
 }
 
 static void say(soft_wait_t *wait, pid_t pid, const char *what)
@@ -61,6 +61,9 @@ int soft_wait_turn(soft_wait_t *wait, pid_t pid, const char *what)
             sched_yield();
         }
         return 1;
+    }
+    if (wait->sleep_ns == 0) {
+        return 0;
     }
     now = ang_clock_ns(CLOCK_MONOTONIC);
     if (wait->begun_ns == 0) {
