@@ -396,6 +396,7 @@ static void atomic_short(conf_t *t)
         conf_recv(t, 0, &byte, 1);
         CHECK_EQ(*(uint64_t *)(void *)mem.addr, 7 + 5);
     } else {
+        sleep_ms(50); /* the helper thread has begun, and sleeps */
         run_short(NONE_FREE);
         POST_OK(t, angara_atomic(t->peer[1], ANGARA_ATOMIC_ADD, 8, 5, 0, keys[1], 0, NULL, NULL));
         conf_marker(t, 1);
