@@ -121,7 +121,12 @@ static void uct_angara_control_send_hello(uct_angara_peer_t *peer)
     uct_angara_iface_t *iface = peer->iface;
     uct_angara_hello_t  hello;
 
-    iface->epoch        = (iface->epoch % UINT8_MAX) + 1; /* never 0 */
+    /* Never 0, and never that of the last connection, however many of other peers lie between. One
+     * counter for all: a peer that was freed, and is made anew, doesn't begin with the same number.
+     */
+    do {
+        iface->epoch = (iface->epoch % UINT8_MAX) + 1;
+    } while (iface->epoch == peer->life.tx_epoch);
     peer->life.tx_epoch = iface->epoch;
     peer->tx.shape      = iface->shape;
     if (angara_peer_fast(peer->ap)->window != NULL) {

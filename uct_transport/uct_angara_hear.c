@@ -49,8 +49,10 @@ static uct_angara_peer_t *uct_angara_control_meet(uct_angara_iface_t *iface, ang
                                                   const uct_angara_hello_t *hello)
 {
     angara_address_t   address = hello->address;
+    uint64_t           peers   = iface->stats.peers;
     uct_angara_peer_t *peer;
     ucs_status_t       status;
+    int                is_new;
 
     if (address.magic != ANGARA_ADDRESS_MAGIC) {
         uct_angara_event_complain(iface, "a greeting without an address");
@@ -74,8 +76,10 @@ static uct_angara_peer_t *uct_angara_control_meet(uct_angara_iface_t *iface, ang
         return NULL;
     }
 
+    is_new = (iface->stats.peers != peers);
     uct_angara_peer_activate(peer); /* it may be free at once */
-    if ((from != NULL) && (from != peer->ap)) {
+    /* the library names the sender of a record if it is connected */
+    if ((from != NULL) ? (from != peer->ap) : !is_new) {
         uct_angara_event_complain(iface, "a control record with another's address");
         return NULL;
     }
@@ -212,7 +216,9 @@ static void uct_angara_control_note(uct_angara_peer_t *peer, uct_angara_event_t 
 
     switch (event) {
     case UCT_ANGARA_EV_REFUSE:
-        uct_angara_control_refused(peer, record->shape);
+        if (peer->life.tx == UCT_ANGARA_TX_ASKED) { /* else it is nonsense */
+            uct_angara_control_refused(peer, record->shape);
+        }
         break;
     case UCT_ANGARA_EV_CLOSE:
         peer->rx.total = ((const uct_angara_close_t *)data)->total;
@@ -308,13 +314,14 @@ void uct_angara_control_in(uct_angara_iface_t *iface, angara_peer_h from, const 
         event = uct_angara_control_records[index].event;
     }
 
-    if ((event == UCT_ANGARA_EV_HELLO) && uct_angara_control_is_mad(iface, data)) {
-        return;
-    } else if ((event == UCT_ANGARA_EV_HELLO) || (event == UCT_ANGARA_EV_RESET)) {
+    if ((event == UCT_ANGARA_EV_HELLO) || (event == UCT_ANGARA_EV_RESET)) {
         peer = uct_angara_control_meet(iface, from, data);
         if (peer == NULL) {
             return;
         }
+    }
+    if ((event == UCT_ANGARA_EV_HELLO) && uct_angara_control_is_mad(iface, data)) {
+        return;
     }
 
     if (peer == NULL) {

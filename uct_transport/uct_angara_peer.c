@@ -122,6 +122,7 @@ static void uct_angara_peer_bury(uct_angara_peer_t *peer)
     tomb->npending   = peer->npending;
     uct_angara_peer_update(tomb);
 
+    tomb->holds    = 1; /* its endpoints may go before they are told */
     peer->doomed   = tomb;
     peer->npending = 0;
     peer->is_bound = 0;
@@ -133,6 +134,13 @@ static void uct_angara_tomb_try_free(uct_angara_peer_t *tomb)
     if (ucs_list_is_empty(&tomb->eps) && (tomb->holds == 0)) {
         ucs_free(tomb);
     }
+}
+
+/* Its endpoints have been told, or never will be. */
+static void uct_angara_tomb_release(uct_angara_peer_t *tomb)
+{
+    tomb->holds = 0;
+    uct_angara_tomb_try_free(tomb);
 }
 
 void uct_angara_peer_prepare_ep(uct_angara_peer_t *peer)
@@ -169,6 +177,9 @@ void uct_angara_peer_destroy(uct_angara_peer_t *peer)
 
     ucs_assert(ucs_list_is_empty(&peer->eps));
     peer->is_lossy = 1;
+    if (peer->doomed != NULL) {
+        uct_angara_tomb_release(peer->doomed);
+    }
     uct_angara_peer_fail_ops(peer, UCS_ERR_CANCELED);
     ucs_queue_for_each_extract(elem, &peer->control, queue, 1) {
         ucs_free(elem);
@@ -353,6 +364,11 @@ void uct_angara_peer_fail(uct_angara_peer_t *peer, ucs_status_t status, const ch
 {
     va_list ap;
 
+    if (peer->status != UCS_OK) {
+        return; /* it is to be reported, or just now is: what is found meanwhile is the same failure
+                 */
+    }
+
     va_start(ap, fmt);
     uct_angara_peer_set_reason_v(peer, status, fmt, ap);
     va_end(ap);
@@ -414,7 +430,6 @@ static unsigned uct_angara_peer_tell(uct_angara_peer_t *peer)
     }
 
     tomb->life.state = UCT_ANGARA_LIFE_DEAD;
-    ++tomb->holds;
 
     /* a handler may destroy any endpoint: start over after each */
     do {
@@ -431,8 +446,7 @@ static unsigned uct_angara_peer_tell(uct_angara_peer_t *peer)
         }
     } while (found);
 
-    --tomb->holds;
-    uct_angara_tomb_try_free(tomb);
+    uct_angara_tomb_release(tomb);
     return unhandled;
 }
 

@@ -60,7 +60,7 @@ typedef struct uct_angara_peer {
     uint8_t                 is_spared; /**< the failure that is due isn't its endpoints' */
     uint8_t                 has_hello; /**< a greeting waits for the report of a failure */
     uint8_t                 hello[ANGARA_NOTIFY_MAX];
-    uint8_t                 holds;       /**< of a tomb: it is being looked at */
+    uint8_t                 holds;       /**< of a tomb: its endpoints are still to be told */
     struct uct_angara_peer *doomed;      /**< tomb of endpoints that wait to be told */
     char                    reason[256]; /**< text of the failure */
 } uct_angara_peer_t;

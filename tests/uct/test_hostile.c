@@ -86,6 +86,29 @@ static void run_beyond_end(ut_t *t)
     ut_md_close(t);
 }
 
+/* A bad record is one failure: an endpoint that is made as soon as it was told has no part in it.
+ */
+static void bad_header_once(ut_t *t)
+{
+    uct_ep_h old;
+    ho_t     ho;
+
+    ut_md_open(t);
+    ho_open(&ho, t);
+    ho_get_ring(&ho);
+    ho_header(&ho, 0, uct_angara_hdr_seq(0) | UCT_ANGARA_KIND_PAD, 1);
+    UT_WAIT(t, ho.victim.errors == 1);
+    old = ho.back;
+    ho_connect_back(&ho);
+    uct_ep_destroy(old);
+    ho_turns(&ho, 100);
+    CHECK_EQ(ho.victim.errors, 1);
+    ho.greeted = 0;
+    ho_give_ring(&ho);
+    ho_close(&ho);
+    ut_md_close(t);
+}
+
 /* Ready words that speak of messages that aren't there. */
 static void bad_ready(ut_t *t)
 {
@@ -103,6 +126,45 @@ static void bad_ready(ut_t *t)
     }
     CHECK_EQ(ho.messages, 0);
     ho_check_alive(&ho);
+    ho_close(&ho);
+    ut_md_close(t);
+}
+
+/* A stranger that gives another's address breaks nothing of the other's. */
+static void forged_address(ut_t *t)
+{
+    angara_pe_params_t  params = {.size = sizeof(params), .window_size = HO_WINDOW};
+    uct_angara_hello_t  record;
+    angara_address_t    target;
+    angara_peer_h       peer;
+    angara_pe_h         pe;
+    uct_angara_record_t types[2];
+    unsigned            i;
+    ho_t                ho;
+
+    ut_md_open(t);
+    ho_open(&ho, t);
+    ho_give_ring(&ho);
+    CHECK_EQ(angara_pe_create(ho.dom, &params, &pe), ANGARA_OK);
+    memcpy(&target, ho.victim.addr.iface, sizeof(target));
+    CHECK_EQ(angara_peer_connect(pe, &target, &peer), ANGARA_OK);
+
+    types[0]       = ho_record(UCT_ANGARA_RESET); /* of what the victim sends */
+    types[0].epoch = 0;
+    types[0].shape = ho.hello.super.epoch;
+    types[1]       = ho_hello(&ho).super;
+    for (i = 0; i < 2; ++i) {
+        record       = ho_hello(&ho);
+        record.super = types[i];
+        CHECK_EQ(angara_notify(peer, &record, sizeof(record)), ANGARA_OK);
+        ho_turns(&ho, 100);
+        CHECK_EQ(ho.victim.errors, 0);
+        CHECK_EQ(ho.answers, 0);
+        CHECK_EQ(ho.granted, 0);
+    }
+    POST_OK(t, uct_ep_am_short(ho.back, 1, 0, NULL, 0));
+    angara_peer_disconnect(peer);
+    angara_pe_destroy(pe);
     ho_close(&ho);
     ut_md_close(t);
 }
@@ -457,6 +519,8 @@ static void bad_closes(ut_t *t)
 
 HO_TEST(bad_headers)
 HO_TEST(run_beyond_end)
+HO_TEST(bad_header_once)
+HO_TEST(forged_address)
 HO_TEST(bad_ready)
 HO_TEST(bad_credits)
 HO_TEST(bad_hellos)
@@ -471,7 +535,8 @@ int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bad_headers),        cmocka_unit_test(test_run_beyond_end),
-        cmocka_unit_test(test_bad_ready),          cmocka_unit_test(test_bad_credits),
+        cmocka_unit_test(test_bad_ready),          cmocka_unit_test(test_bad_header_once),
+        cmocka_unit_test(test_forged_address),     cmocka_unit_test(test_bad_credits),
         cmocka_unit_test(test_bad_hellos),         cmocka_unit_test(test_many_hellos),
         cmocka_unit_test(test_ready_beyond_rings), cmocka_unit_test(test_refused_hellos),
         cmocka_unit_test(test_refused_by_peer),    cmocka_unit_test(test_bad_grants),

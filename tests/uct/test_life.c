@@ -296,6 +296,36 @@ static void own_pe(ut_t *t)
     lf_cleanup(&lf);
 }
 
+/* Endpoints that go before their failure was told leave nothing behind. */
+static void untold(ut_t *t)
+{
+    unsigned round;
+    uct_ep_h next;
+    lf_t     lf;
+
+    lf_init(&lf, t);
+    for (round = 0; round < 20; ++round) {
+        lf_send(t, t->ep[0], round);
+        UT_WAIT(t, lf.received == round + 1);
+        if (lf_fault_post(&lf, 0)) {
+            next = ut_ep_create(&t->main, &t->addr[0]);
+            uct_ep_destroy(t->ep[0]);
+            t->ep[0] = next;
+        } else {
+            ut_flush(t, &t->main);
+            UT_WAIT(t, t->main.errors == 1);
+            lf_renew(t, 0);
+        }
+        ut_progress_ms(t, 1);
+        CHECK_EQ(t->main.errors, 0);
+    }
+    lf_fault_post(&lf, 0);
+    next = ut_ep_create(&t->main, &t->addr[0]);
+    uct_ep_destroy(t->ep[0]);
+    t->ep[0] = next; /* and the interface closes */
+    lf_cleanup(&lf);
+}
+
 /* Messages flow all the time; now and then a side fails and both go on. What a flush confirmed is
  * there. */
 static void in_traffic(ut_t *t)
@@ -633,6 +663,7 @@ LF_TEST(starts_anew, 2)
 LF_TEST(anew_at_once, 2)
 LF_TEST(closed_and_opened, 2)
 LF_TEST(own_pe, 1)
+LF_TEST(untold, 1)
 LF_TEST(in_traffic, 2)
 LF_GONE(send, LF_SEND)
 LF_GONE(put, LF_PUT)
@@ -653,6 +684,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_anew_at_once),
         cmocka_unit_test(test_closed_and_opened),
         cmocka_unit_test(test_own_pe),
+        cmocka_unit_test(test_untold),
         cmocka_unit_test(test_in_traffic),
         cmocka_unit_test(test_gone_send),
         cmocka_unit_test(test_gone_put),
