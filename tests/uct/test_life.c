@@ -624,11 +624,13 @@ static void server_with_eps(ut_t *t)
         lf_send(t, t->ep[2], 4);
         CHECK_EQ(t->main.errors, 1);
         ut_recv_word(t, 2);
+        ut_send_word(t, 2, 0);
     } else {
         ut_recv_word(t, 0);
         lf_send(t, t->ep[0], 3);
         UT_WAIT(t, lf.received == 2);
         ut_send_word(t, 0, 0);
+        ut_recv_word(t, 0); /* its flush has ended: only now may we leave */
     }
     lf_cleanup(&lf);
 }
