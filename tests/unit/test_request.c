@@ -262,17 +262,19 @@ static void test_stopped(void **state)
 static void test_begun(void **state)
 {
     soft_slot_t *slot;
+    int          index;
 
     (void)state;
     post();
-    slot        = &service()->slots[soft_peer(f.peer)->agent];
+    index       = soft_peer(f.peer)->agent;
+    slot        = &service()->slots[index];
     slot->state = soft_state_to(slot->state, SOFT_SERVING);
     wait_for_fault();
     assert_int_equal(angara_peer_reset(f.peer), ANGARA_ERR_BUSY);
     assert_int_equal(soft_state_phase(slot->state), SOFT_SERVING);
     angara_peer_disconnect(f.peer);
     assert_int_equal(angara_peer_connect(f.pe, &f.hello.address, &f.peer), ANGARA_OK);
-    slot = &service()->slots[0]; /* the first of all: mapped anew */
+    slot = &service()->slots[index]; /* mapped anew */
     assert_int_equal(soft_state_phase(slot->state), SOFT_ABANDONED);
     assert_int_equal(slot->owner, 0);
     post();

@@ -181,8 +181,11 @@ static int teardown(void **state)
 
 static hold_t holds(unsigned count)
 {
-    hold_t what = {count, {angara_mr_key(f.mr[0]), angara_mr_key(f.mr[1])}};
+    hold_t what = {.count = count};
 
+    for (unsigned i = 0; i < count; ++i) {
+        what.keys[i] = angara_mr_key(f.mr[i]);
+    }
     return what;
 }
 
