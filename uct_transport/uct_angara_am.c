@@ -1,11 +1,144 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Active messages: the four ways to fill a run of slots. Touches the sender's side of the ring
- * only.
+ * Active messages: the four ways to fill a run of slots, and what is sent before there is a ring.
+ * Touches the sender's side of the ring only.
  */
 #include "uct_angara_ep.h"
 
 #include <uct/base/uct_iov.inl>
+
+/* ---- early messages ------------------------------------------------------------------------ */
+
+static ucs_status_t uct_angara_early_keep(uct_angara_peer_t *peer, uint8_t id,
+                                          uct_angara_early_kind_t kind, const void *data,
+                                          size_t length)
+{
+    if (!uct_angara_early_add(&peer->early, &peer->iface->early, id, kind, data, length)) {
+        return UCS_ERR_NO_RESOURCE;
+    }
+
+    ++peer->iface->stats.early;
+    return UCS_OK;
+}
+
+/*
+ * A message that found no room, for the reason @a status. If nothing but a ring is missing, it is
+ * copied and taken.
+ */
+static UCS_F_NOINLINE ucs_status_t uct_angara_early_iov(uct_angara_peer_t *peer,
+                                                        ucs_status_t status, uint8_t id,
+                                                        uct_angara_early_kind_t kind,
+                                                        const void *header, size_t header_length,
+                                                        const uct_iov_t *iov, size_t iovcnt)
+{
+    char          *p = peer->iface->scratch;
+    ucs_iov_iter_t iter;
+
+    if (status != UCS_ERR_NOT_CONNECTED) {
+        return status;
+    }
+
+    if (header_length > 0) {
+        memcpy(p, header, header_length);
+    }
+    ucs_iov_iter_init(&iter);
+    uct_iov_to_buffer(iov, iovcnt, &iter, p + header_length, SIZE_MAX);
+    return uct_angara_early_keep(peer, id, kind, p,
+                                 header_length + uct_iov_total_length(iov, iovcnt));
+}
+
+static UCS_F_NOINLINE ssize_t uct_angara_early_bcopy(uct_angara_peer_t *peer, uint8_t id,
+                                                     uct_pack_callback_t pack_cb, void *arg)
+{
+    uct_angara_iface_t *iface = peer->iface;
+    ucs_status_t        status;
+    size_t              length;
+
+    /* the length is known only after packing: what found no room isn't packed again and again */
+    if (!uct_angara_early_has_room(&peer->early, &iface->early, peer->early.refused)) {
+        return UCS_ERR_NO_RESOURCE;
+    }
+
+    length = pack_cb(iface->scratch, arg);
+    ucs_assertv_always(length <= iface->run_bytes, "packed %zu bytes", length);
+    status = uct_angara_early_keep(peer, id, UCT_ANGARA_EARLY_BCOPY, iface->scratch, length);
+    return (status == UCS_OK) ? (ssize_t)length : (ssize_t)status;
+}
+
+/* All have been sent: now flushes and fences get their marker. */
+static void uct_angara_early_gone(uct_angara_peer_t *peer)
+{
+    uct_angara_op_t *op;
+
+    while (!ucs_queue_is_empty(&peer->early_ops)) {
+        op = ucs_queue_pull_elem_non_empty(&peer->early_ops, uct_angara_op_t, queue);
+        uct_angara_peer_enqueue(peer, op, peer->channel.posted + 1);
+    }
+    if (peer->is_fenced) {
+        peer->is_fenced = 0;
+        uct_angara_peer_fence(peer);
+    }
+    uct_angara_peer_update(peer);
+    uct_angara_peer_unused(peer);
+}
+
+unsigned uct_angara_early_send(uct_angara_peer_t *peer)
+{
+    uct_angara_tx_t        *tx    = &peer->tx;
+    unsigned                count = 0;
+    uct_angara_early_msg_t *msg;
+    void                   *p;
+
+    if (uct_angara_life_is_due(&peer->life)) {
+        return 0; /* dropped by the report, or sent after it */
+    } else if (peer->life.tx != UCT_ANGARA_TX_OPEN) {
+        uct_angara_control_hello(peer);
+        return 0;
+    }
+
+    peer->is_sending_early = 1;
+    uct_angara_peer_update(peer);
+    while ((msg = peer->early.head) != NULL) {
+        if (uct_angara_tx_reserve(peer, uct_angara_slots(&tx->shape, msg->length)) != UCS_OK) {
+            break;
+        }
+
+        p = uct_angara_tx_buffer(peer);
+        memcpy(p, msg->data, msg->length);
+        if (uct_angara_tx_commit(peer, msg->id, p, msg->length) != UCS_OK) {
+            break;
+        }
+
+        tx->bcopy += (msg->kind == UCT_ANGARA_EARLY_BCOPY);
+        tx->zcopy += (msg->kind == UCT_ANGARA_EARLY_ZCOPY);
+        uct_angara_early_pop(&peer->early, &peer->iface->early);
+        ++count;
+    }
+    peer->is_sending_early = 0;
+    uct_angara_peer_update(peer);
+
+    if (uct_angara_early_is_empty(&peer->early) && (peer->status == UCS_OK)) {
+        uct_angara_early_gone(peer);
+    }
+    return count;
+}
+
+void uct_angara_early_fail(uct_angara_peer_t *peer, ucs_status_t status)
+{
+    uct_angara_op_t *op;
+
+    if (peer->early.count > 0) {
+        ucs_debug("angara: %u messages to %s were not sent", peer->early.count,
+                  angara_peer_name(peer->ap));
+    }
+    uct_angara_early_clear(&peer->early, &peer->iface->early);
+    while (!ucs_queue_is_empty(&peer->early_ops)) {
+        op = ucs_queue_pull_elem_non_empty(&peer->early_ops, uct_angara_op_t, queue);
+        op->func(peer->iface, op, status);
+    }
+}
+
+/* ---- the four ways ------------------------------------------------------------------------- */
 
 /*
  * The latency path: one line of the ring (header word last), one ready word, and a look at whether
@@ -53,12 +186,14 @@ static UCS_F_NOINLINE ucs_status_t uct_angara_am_short_run(uct_angara_peer_t *pe
                                                            unsigned length)
 {
     size_t       total = sizeof(header) + length;
+    uct_iov_t    iov   = {.buffer = (void *)payload, .length = length, .count = 1};
     ucs_status_t status;
     uint64_t    *p;
 
     status = uct_angara_tx_reserve(peer, uct_angara_slots(&peer->tx.shape, total));
     if (ucs_unlikely(status != UCS_OK)) {
-        return status;
+        return uct_angara_early_iov(peer, status, id, UCT_ANGARA_EARLY_SHORT, &header,
+                                    sizeof(header), &iov, length > 0);
     }
 
     p  = uct_angara_tx_buffer(peer);
@@ -102,7 +237,7 @@ ucs_status_t uct_angara_ep_am_short_iov(uct_ep_h tl_ep, uint8_t id, const uct_io
 
     status = uct_angara_tx_reserve(peer, uct_angara_slots(&peer->tx.shape, length));
     if (ucs_unlikely(status != UCS_OK)) {
-        return status;
+        return uct_angara_early_iov(peer, status, id, UCT_ANGARA_EARLY_SHORT, NULL, 0, iov, iovcnt);
     }
 
     p = uct_angara_tx_buffer(peer);
@@ -126,6 +261,8 @@ ssize_t uct_angara_ep_am_bcopy(uct_ep_h tl_ep, uint8_t id, uct_pack_callback_t p
     length = uct_angara_tx_bcopy(peer, id, pack_cb, arg);
     if (ucs_likely(length >= 0)) {
         ++peer->tx.bcopy;
+    } else if (length == (ssize_t)UCS_ERR_NOT_CONNECTED) {
+        length = uct_angara_early_bcopy(peer, id, pack_cb, arg);
     }
     return length;
 }
@@ -152,7 +289,8 @@ ucs_status_t uct_angara_ep_am_zcopy(uct_ep_h tl_ep, uint8_t id, const void *head
 
     status = uct_angara_tx_reserve(peer, uct_angara_slots(&peer->tx.shape, length));
     if (ucs_unlikely(status != UCS_OK)) {
-        return status;
+        return uct_angara_early_iov(peer, status, id, UCT_ANGARA_EARLY_ZCOPY, header, header_length,
+                                    iov, iovcnt);
     }
 
     p = uct_angara_tx_buffer(peer);

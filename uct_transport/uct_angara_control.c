@@ -336,6 +336,9 @@ unsigned uct_angara_control_do(uct_angara_peer_t *peer, uct_angara_event_t event
     }
     if (todo & UCT_ANGARA_DO_USE_RING) {
         peer->is_bound = 1;
+        if (!uct_angara_early_is_empty(&peer->early)) {
+            uct_angara_peer_activate(peer);
+        }
     }
     if (todo & UCT_ANGARA_DO_MAKE_RING) {
         reason = uct_angara_control_make_ring(peer);

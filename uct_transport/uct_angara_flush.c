@@ -83,9 +83,10 @@ static void uct_angara_peer_flush_enqueue(uct_angara_peer_t *peer, uct_angara_op
 ucs_status_t uct_angara_peer_flush(uct_angara_peer_t *peer, uct_angara_op_func_t func,
                                    uct_completion_t *comp, void *group)
 {
-    uint64_t         value;
+    uint64_t         value = 0;
     uct_angara_op_t *op;
     ucs_status_t     status;
+    int              is_early;
 
     if (ucs_unlikely(uct_angara_life_is_gone(&peer->life) &&
                      !uct_angara_life_is_due(&peer->life))) {
@@ -96,12 +97,18 @@ ucs_status_t uct_angara_peer_flush(uct_angara_peer_t *peer, uct_angara_op_func_t
         return peer->status;
     }
 
-    status = uct_angara_peer_flush_start(peer, 0, &value);
-    if (status == UCS_OK) {
-        return UCS_OK;
+    is_early = !uct_angara_early_is_empty(&peer->early);
+    if (!is_early) {
+        status = uct_angara_peer_flush_start(peer, 0, &value);
+        if (status == UCS_OK) {
+            return UCS_OK;
+        }
     }
 
     if ((comp == NULL) && (group == NULL)) {
+        if (is_early) {
+            return UCS_INPROGRESS;
+        }
         peer->channel.want = ucs_max(peer->channel.want, value);
         uct_angara_peer_activate(peer);
         return UCS_INPROGRESS;
@@ -114,7 +121,11 @@ ucs_status_t uct_angara_peer_flush(uct_angara_peer_t *peer, uct_angara_op_func_t
 
     op->group    = group;
     op->is_flush = 1;
-    uct_angara_peer_flush_enqueue(peer, op, value);
+    if (is_early) {
+        ucs_queue_push(&peer->early_ops, &op->queue);
+    } else {
+        uct_angara_peer_flush_enqueue(peer, op, value);
+    }
     return UCS_INPROGRESS;
 }
 
@@ -292,6 +303,12 @@ void uct_angara_peer_fence(uct_angara_peer_t *peer)
         return;
     }
 
+    if (!uct_angara_early_is_empty(&peer->early)) {
+        peer->is_fenced = 1; /* again when they have gone: its marker comes behind them */
+        uct_angara_peer_update(peer);
+        return;
+    }
+
     if (uct_angara_peer_is_dirty(peer)) {
         value = (uct_angara_peer_post_marker(peer) == UCS_OK) ? channel->posted :
                                                                 channel->posted + 1;
@@ -316,7 +333,7 @@ ucs_status_t uct_angara_peer_check_fence(uct_angara_peer_t *peer)
         return UCS_OK;
     }
 
-    if ((peer->channel.slot == NULL) ||
+    if (!uct_angara_early_is_empty(&peer->early) || (peer->channel.slot == NULL) ||
         !angara_marker_arrived(peer->channel.slot, peer->fence_value)) {
         return UCS_ERR_NO_RESOURCE;
     }

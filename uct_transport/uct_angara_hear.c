@@ -95,9 +95,12 @@ static const char *uct_angara_control_check_grant(uct_angara_peer_t        *peer
 
     shape.nslots = grant->nslots;
     bytes        = uct_angara_shape_bytes(&shape);
-    if ((shape.nslots < UCT_ANGARA_SLOTS_MIN) || (shape.nslots > UCT_ANGARA_SLOTS_MAX) ||
-        (shape.run_slots > uct_angara_run_slots_max(shape.nslots, shape.slot_shift))) {
+    if ((shape.nslots < UCT_ANGARA_SLOTS_MIN) || (shape.nslots > UCT_ANGARA_SLOTS_MAX)) {
         return "a ring of an impossible size";
+    }
+
+    if (shape.run_slots > uct_angara_run_slots_max(shape.nslots, shape.slot_shift)) {
+        return "a ring that is too small for the longest message that it was asked for";
     }
 
     if ((grant->ring_off % 64) || (grant->ready_off % sizeof(uint16_t)) ||
@@ -282,8 +285,8 @@ static void uct_angara_control_known(uct_angara_peer_t *peer, uct_angara_event_t
     if (error != NULL) {
         uct_angara_peer_fail(peer, UCS_ERR_CONNECTION_RESET, "%s sent %s (%s)",
                              angara_peer_name(peer->ap), error, uct_angara_life_event_name(event));
-    } else if ((event == UCT_ANGARA_EV_GRANT) && ucs_list_is_empty(&peer->eps)) {
-        uct_angara_control_step(peer, UCT_ANGARA_EV_UNUSED); /* nobody wants it any more */
+    } else if (event == UCT_ANGARA_EV_GRANT) {
+        uct_angara_peer_unused(peer); /* perhaps nobody wants it any more */
     }
 }
 

@@ -44,6 +44,13 @@ ucs_config_field_t uct_angara_iface_config_table[] = {
         uct_angara_iface_config_t, max_peers, UCS_CONFIG_TYPE_UINT),
 
     UCT_ANGARA_CONFIG_FIELD(
+        "EARLY_SIZE", "1m",
+        "Memory for messages that are sent before their receiver has granted a ring, of all peers "
+        "together;\n"
+        "16 messages and 8 KiB of each. Without room they wait as if the ring were full.",
+        uct_angara_iface_config_t, early_size, UCS_CONFIG_TYPE_MEMUNITS),
+
+    UCT_ANGARA_CONFIG_FIELD(
         "PUT_MAX", "inf",
         "Largest window put in bytes, if less than what the provider can do. Longer messages are "
         "sent\n"
@@ -467,6 +474,7 @@ static UCS_CLASS_INIT_FUNC(uct_angara_iface_t, uct_md_h tl_md, uct_worker_h work
     self->config.self_marker = config->self_marker;
     self->config.dead_peer   = config->dead_peer;
     self->config.bandwidth   = config->bandwidth;
+    self->early.max          = config->early_size;
     self->is_inline          = !!(md->attr.caps & ANGARA_CAP_INLINE_OPS);
     self->is_batching        = !config->self_marker && !UCT_ANGARA_MUTANT(self_marker_put) &&
                         !UCT_ANGARA_MUTANT(marker_before_data);

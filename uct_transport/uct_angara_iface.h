@@ -49,6 +49,7 @@ typedef struct uct_angara_iface_config {
     int                self_marker;
     int                dead_peer;
     double             bandwidth;
+    size_t             early_size;
     char              *stats;
 } uct_angara_iface_config_t;
 
@@ -104,16 +105,17 @@ typedef struct uct_angara_iface {
     unsigned           nbig;       /**< so many rings, the first, are big */
     char              *scratch;    /**< message under construction */
 
-    ucs_list_link_t      peers;
-    ucs_list_link_t      active;  /**< peers with slow work */
-    uct_angara_peer_t   *tomb;    /**< for when there is no memory for one */
-    ucs_arbiter_t        arbiter; /**< pending requests */
-    ucs_mpool_t          ops;
-    uct_angara_batch_t   batch;
-    uct_angara_bounce_t  bounce;
-    uct_angara_channel_t self_channel; /**< UCX_ANGARA_SELF_MARKER */
-    unsigned             self_waits;   /**< ops in self_channel */
-    uct_angara_stats_t   stats;
+    ucs_list_link_t         peers;
+    ucs_list_link_t         active;  /**< peers with slow work */
+    uct_angara_peer_t      *tomb;    /**< for when there is no memory for one */
+    ucs_arbiter_t           arbiter; /**< pending requests */
+    ucs_mpool_t             ops;
+    uct_angara_batch_t      batch;
+    uct_angara_bounce_t     bounce;
+    uct_angara_channel_t    self_channel; /**< UCX_ANGARA_SELF_MARKER */
+    unsigned                self_waits;   /**< ops in self_channel */
+    uct_angara_early_pool_t early;        /**< memory of early messages */
+    uct_angara_stats_t      stats;
 
     struct {
         unsigned               max_peers;

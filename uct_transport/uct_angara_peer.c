@@ -38,6 +38,7 @@ static uct_angara_peer_t *uct_angara_peer_alloc(uct_angara_iface_t *iface)
     uct_angara_channel_init(&peer->channel);
     ucs_list_head_init(&peer->eps);
     ucs_queue_head_init(&peer->control);
+    ucs_queue_head_init(&peer->early_ops);
     return peer;
 }
 
@@ -147,7 +148,8 @@ void uct_angara_peer_prepare_ep(uct_angara_peer_t *peer)
 {
     if (peer->status != UCS_OK) {
         uct_angara_peer_bury(peer);
-        peer->is_spared = 1;
+        peer->is_spared     = 1;
+        peer->is_early_lost = 1;
     }
 }
 
@@ -181,6 +183,7 @@ void uct_angara_peer_destroy(uct_angara_peer_t *peer)
         uct_angara_tomb_release(peer->doomed);
     }
     uct_angara_peer_fail_ops(peer, UCS_ERR_CANCELED);
+    uct_angara_early_fail(peer, UCS_ERR_CANCELED);
     ucs_queue_for_each_extract(elem, &peer->control, queue, 1) {
         ucs_free(elem);
     }
@@ -207,7 +210,8 @@ int uct_angara_peer_try_free(uct_angara_peer_t *peer)
 
     if (!ucs_list_is_empty(&peer->eps) || (peer->doomed != NULL) || uct_angara_life_is_due(life) ||
         (life->tx != UCT_ANGARA_TX_IDLE) || uct_angara_life_has_ring(life) ||
-        !ucs_queue_is_empty(&peer->channel.ops) || (peer->self_ops > 0)) {
+        !ucs_queue_is_empty(&peer->channel.ops) || (peer->self_ops > 0) ||
+        !uct_angara_early_is_empty(&peer->early)) {
         return 0;
     }
 
@@ -234,10 +238,15 @@ void uct_angara_peer_update(uct_angara_peer_t *peer)
 {
     uct_angara_tx_t *tx = &peer->tx;
 
-    peer->blocked = ((peer->life.tx == UCT_ANGARA_TX_OPEN) ? 0 : UCT_ANGARA_BLOCK_RING) |
-                    (peer->is_fenced ? UCT_ANGARA_BLOCK_FENCE : 0) |
-                    (((peer->npending > 0) && !peer->dispatching) ? UCT_ANGARA_BLOCK_PENDING : 0) |
-                    ((peer->status != UCS_OK) ? UCT_ANGARA_BLOCK_FAILED : 0);
+    int has_ring = (peer->life.tx == UCT_ANGARA_TX_OPEN) && uct_angara_early_is_empty(&peer->early);
+
+    peer->blocked = (peer->status != UCS_OK) ? UCT_ANGARA_BLOCK_FAILED : 0;
+    if (!peer->is_sending_early) { /* these go before all else */
+        peer->blocked |= (has_ring ? 0 : UCT_ANGARA_BLOCK_RING) |
+                         (peer->is_fenced ? UCT_ANGARA_BLOCK_FENCE : 0) |
+                         (((peer->npending > 0) && !peer->dispatching) ? UCT_ANGARA_BLOCK_PENDING :
+                                                                         0);
+    }
 
     /* the limit alone stops the fast path of messages */
     tx->limit = peer->blocked ? 0 : tx->credits + tx->shape.nslots - 1;
@@ -262,13 +271,21 @@ void uct_angara_peer_drop_ep(uct_angara_peer_t *peer)
         uct_angara_batch_drop(peer);
     }
 
-    if (!ucs_list_is_empty(&peer->eps)) {
+    if (ucs_list_is_empty(&peer->eps)) {
+        uct_angara_peer_unused(peer);
+        uct_angara_peer_activate(peer); /* it may be free now */
+    }
+}
+
+void uct_angara_peer_unused(uct_angara_peer_t *peer)
+{
+    if (!ucs_list_is_empty(&peer->eps) ||
+        ((peer->life.tx == UCT_ANGARA_TX_OPEN) && !uct_angara_early_is_empty(&peer->early))) {
         return;
     }
 
     peer->is_bound = 0; /* later ones begin anew */
     uct_angara_control_step(peer, UCT_ANGARA_EV_UNUSED);
-    uct_angara_peer_activate(peer); /* it may be free now */
 }
 
 /* ---- blocked operations -------------------------------------------------------------------- */
@@ -286,7 +303,8 @@ static int uct_angara_peer_is_unconfirmed(const uct_angara_peer_t *peer)
         }
     }
     return (peer->self_ops > 0) || peer->rma_dirty || !uct_angara_channel_idle(&peer->channel) ||
-           ((tx->head != tx->confirmed) && (*tx->credit != tx->head));
+           ((tx->head != tx->confirmed) && (*tx->credit != tx->head)) ||
+           !uct_angara_early_is_empty(&peer->early);
 }
 
 /* @return non-zero if the failure that is due is not one of the endpoints that there are now. */
@@ -334,7 +352,14 @@ ucs_status_t uct_angara_peer_unblock_msg(uct_angara_peer_t *peer)
         return status;
     }
 
-    return (peer->blocked & UCT_ANGARA_BLOCK_RING) ? uct_angara_control_hello(peer) : UCS_OK;
+    if (!(peer->blocked & UCT_ANGARA_BLOCK_RING)) {
+        return UCS_OK;
+    } else if (peer->life.tx == UCT_ANGARA_TX_OPEN) {
+        return UCS_ERR_NO_RESOURCE; /* early messages go first */
+    }
+
+    status = uct_angara_control_hello(peer);
+    return (status == UCS_ERR_NO_RESOURCE) ? UCS_ERR_NOT_CONNECTED : status;
 }
 
 /* ---- failure ------------------------------------------------------------------------------- */
@@ -461,12 +486,16 @@ void uct_angara_peer_stop(uct_angara_peer_t *peer)
     }
     uct_angara_control_stop_rx(peer);
     uct_angara_peer_fail_ops(peer, peer->status);
+    if (!peer->is_spared || peer->is_early_lost || uct_angara_life_is_gone(&peer->life)) {
+        uct_angara_early_fail(peer, peer->status);
+    } /* else they are of endpoints that go on */
 
     peer->rma_dirty       = 0;
     peer->is_credit_dirty = 0;
-    peer->is_fenced       = 0;
+    peer->is_early_lost   = 0;
     peer->tx.marked       = peer->tx.head;
     peer->tx.ready_owed   = 0;
+    peer->is_fenced &= !uct_angara_early_is_empty(&peer->early);
     uct_angara_peer_close_channel(peer);
 }
 
@@ -483,7 +512,8 @@ static int uct_angara_peer_is_needed(const uct_angara_peer_t *peer)
         /* fall through */
     default:
         return peer->is_missed || (peer->npending > 0) ||
-               (peer->is_lossy && uct_angara_peer_has_user_ops(peer));
+               (peer->is_lossy && uct_angara_peer_has_user_ops(peer)) ||
+               !uct_angara_early_is_empty(&peer->early);
     }
 }
 
@@ -544,6 +574,14 @@ static void uct_angara_peer_report(uct_angara_peer_t *peer)
 
 /* ---- slow work ----------------------------------------------------------------------------- */
 
+/* @return non-zero if early messages wait for no event, but for a turn of progress. */
+static int uct_angara_peer_can_send_early(const uct_angara_peer_t *peer)
+{
+    return !uct_angara_early_is_empty(&peer->early) &&
+           ((peer->life.tx == UCT_ANGARA_TX_OPEN) ||
+            ((peer->life.tx == UCT_ANGARA_TX_IDLE) && (peer->life.state == UCT_ANGARA_LIFE_UP)));
+}
+
 unsigned uct_angara_peer_progress(uct_angara_peer_t *peer)
 {
     unsigned count = 0;
@@ -567,6 +605,10 @@ unsigned uct_angara_peer_progress(uct_angara_peer_t *peer)
         }
     }
 
+    if (ucs_unlikely(!uct_angara_early_is_empty(&peer->early))) {
+        count += uct_angara_early_send(peer);
+    }
+
     count += uct_angara_peer_progress_markers(peer);
 
     if (ucs_unlikely(uct_angara_life_is_due(&peer->life))) {
@@ -575,7 +617,7 @@ unsigned uct_angara_peer_progress(uct_angara_peer_t *peer)
     }
 
     if (uct_angara_life_is_due(&peer->life) || peer->tx.ready_owed || peer->rx.credit_owed ||
-        (peer->life.rx == UCT_ANGARA_RX_CLOSING) ||
+        uct_angara_peer_can_send_early(peer) || (peer->life.rx == UCT_ANGARA_RX_CLOSING) ||
         (!uct_angara_life_is_gone(&peer->life) &&
          (!ucs_queue_is_empty(&peer->control) || !ucs_queue_is_empty(&peer->channel.ops) ||
           (peer->channel.want > peer->channel.posted) ||

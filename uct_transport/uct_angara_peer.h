@@ -9,6 +9,7 @@
 #ifndef UCT_ANGARA_PEER_H
 #define UCT_ANGARA_PEER_H
 
+#include "uct_angara_early.h"
 #include "uct_angara_life.h"
 #include "uct_angara_marker.h"
 #include "uct_angara_ring.h"
@@ -20,7 +21,7 @@ struct uct_angara_ep;
  * paths, made of the states by uct_angara_peer_update() and by nothing else.
  */
 enum {
-    UCT_ANGARA_BLOCK_RING    = UCS_BIT(0), /**< no ring granted: messages only */
+    UCT_ANGARA_BLOCK_RING    = UCS_BIT(0), /**< no ring, or early messages first: messages only */
     UCT_ANGARA_BLOCK_FENCE   = UCS_BIT(1), /**< a fence waits for its marker */
     UCT_ANGARA_BLOCK_PENDING = UCS_BIT(2), /**< older requests are queued */
     UCT_ANGARA_BLOCK_FAILED  = UCS_BIT(3)  /**< peer->status tells why */
@@ -43,8 +44,10 @@ typedef struct uct_angara_peer {
     unsigned                 self_ops; /**< its ops that wait for a self-marker */
 
     uct_angara_rx_t rx      UCS_V_ALIGNED(UCS_SYS_CACHE_LINE_SIZE);
-    ucs_list_link_t         eps;     /**< endpoints */
-    ucs_queue_head_t        control; /**< records that the peer's event ring refused */
+    ucs_list_link_t         eps;       /**< endpoints */
+    ucs_queue_head_t        control;   /**< records that the peer's event ring refused */
+    uct_angara_early_t      early;     /**< messages that wait for a ring */
+    ucs_queue_head_t        early_ops; /**< flushes that wait until these have gone */
     angara_address_t        address;
     uct_angara_life_t       life;        /**< changed by uct_angara_control_step() only */
     unsigned                dispatching; /**< a queued request is being tried */
@@ -58,7 +61,9 @@ typedef struct uct_angara_peer {
     uint8_t                 is_missed;       /**< it was used, or asked for, after its end */
     uint8_t                 is_lossy;  /**< gone, with something that no marker has confirmed */
     uint8_t                 is_spared; /**< the failure that is due isn't its endpoints' */
-    uint8_t                 has_hello; /**< a greeting waits for the report of a failure */
+    uint8_t                 is_sending_early;
+    uint8_t                 is_early_lost; /**< its early messages are of failed endpoints */
+    uint8_t                 has_hello;     /**< a greeting waits for the report of a failure */
     uint8_t                 hello[ANGARA_NOTIFY_MAX];
     uint8_t                 holds;       /**< of a tomb: its endpoints are still to be told */
     struct uct_angara_peer *doomed;      /**< tomb of endpoints that wait to be told */
@@ -134,7 +139,19 @@ void uct_angara_peer_add_stats(uct_angara_peer_t *peer);
 /** The peer is used or asked for: if it has left, that is told now. */
 void uct_angara_peer_use(uct_angara_peer_t *peer);
 
-/** Slow path of a send that found no room: start or wait for whatever is missing. */
+/** Nobody has an endpoint: close the connection, unless early messages are still to be sent. */
+void uct_angara_peer_unused(uct_angara_peer_t *peer);
+
+/** Ask for a ring, or send what waits for it. @return number of messages sent. */
+unsigned uct_angara_early_send(uct_angara_peer_t *peer);
+
+/** Drop the early messages; the flushes that wait for them end with @a status. */
+void uct_angara_early_fail(uct_angara_peer_t *peer, ucs_status_t status);
+
+/**
+ * Slow path of a send that found no room: start or wait for whatever is missing.
+ * @return UCS_ERR_NOT_CONNECTED if that is but a ring: the message may be kept.
+ */
 ucs_status_t uct_angara_peer_unblock_msg(uct_angara_peer_t *peer);
 
 /** Slow path of a ring operation that found the peer blocked. */

@@ -29,6 +29,7 @@
     _(markers)   /* completion markers posted */                \
     _(pending)   /* requests queued until a resource is free */ \
     _(no_credit) /* sends refused for lack of ring space */     \
+    _(early)     /* messages kept until a ring was granted */   \
     _(scans)     /* scans of the ready array */                 \
     _(peers)     /* peers met */
 

@@ -182,7 +182,7 @@ static void strangers_reset(ut_t *t)
     CHECK_EQ(ho.answer.shape, 6);
 
     ho_connect_back(&ho);
-    CHECK_STATUS(uct_ep_am_short(ho.back, 1, 0, NULL, 0), UCS_ERR_NO_RESOURCE);
+    CHECK_OK(uct_ep_am_short(ho.back, 1, 0, NULL, 0));
     HO_WAIT(&ho, ho.greeted);
     epoch      = ho.hello.super.epoch;
     ho.greeted = 0;

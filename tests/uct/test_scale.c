@@ -340,13 +340,28 @@ static void crowd(ut_t *t)
 
 /* ---- limits -------------------------------------------------------------------------------- */
 
+/* A message, and a flush: the other side's refusal comes after the message was taken. */
+static ucs_status_t sc_send_checked(ut_t *t, uct_ep_h ep, uint64_t header)
+{
+    uint64_t     number = 0;
+    ucs_status_t status;
+    ut_comp_t    comp;
+
+    status = (ucs_status_t)UT_POST(t, uct_ep_am_short(ep, SC_AM, header, &number, sizeof(number)));
+    if (status == UCS_OK) {
+        ut_comp_init(&comp, 1);
+        status = (ucs_status_t)UT_POST(t, uct_ep_flush(ep, 0, &comp.super));
+        status = ut_comp_wait(t, status, &comp);
+    }
+    return status;
+}
+
 /* More peers than UCX_ANGARA_MAX_PEERS: the first are served, the others told, and nobody hangs. */
 static void too_many_peers(ut_t *t)
 {
     enum { MAX = 8, PEERS = 12 };
-    unsigned ok = 0, told = 0, i;
-    uint64_t number = 0;
-    ssize_t  status;
+    unsigned     ok = 0, told = 0, i;
+    ucs_status_t status;
 
     if (t->rank == 0) {
         setenv("UCX_ANGARA_MAX_PEERS", "8", 1);
@@ -357,7 +372,7 @@ static void too_many_peers(ut_t *t)
         for (i = 0; i < PEERS; ++i) {
             ut_iface_open(t, &sc_crowd.iface[i]);
             sc_crowd.ep[i] = ut_ep_create(&sc_crowd.iface[i], &t->addr[0]);
-            status = UT_POST(t, uct_ep_am_short(sc_crowd.ep[i], SC_AM, i, &number, sizeof(number)));
+            status         = sc_send_checked(t, sc_crowd.ep[i], i);
             if (status == UCS_OK) {
                 ++ok;
                 continue;
@@ -388,13 +403,12 @@ static void too_many_peers(ut_t *t)
 /* Sides of different ring shapes: they talk, or the smaller one refuses clearly. */
 static void different_shapes(ut_t *t)
 {
-    uint64_t number = 0;
-    ssize_t  status;
-    int      other;
+    ucs_status_t status;
+    int          other;
 
     setenv("UCX_ANGARA_RING_SLOTS", t->rank ? "32" : "512", 1);
     sc_open(t);
-    status = UT_POST(t, uct_ep_am_short(t->ep[1 - t->rank], SC_AM, t->rank, &number, 8));
+    status = sc_send_checked(t, t->ep[1 - t->rank], t->rank);
     if (status != UCS_OK) {
         CHECK_ERR(status);
         UT_WAIT(t, t->main.errors == 1);

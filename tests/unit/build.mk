@@ -32,8 +32,9 @@ $(B)/tests/unit/%: $(B)/obj/tests/unit/%.o $(LIBANGARA_OBJS)
 	$(Q)$(CC) $(CFLAGS_COMMON) $(LDFLAGS_COMMON) $(CFLAGS) $(LDFLAGS) -o $@ $^ \
 		$(UNIT_WRAP_$(*F):%=-Wl,--wrap=%) -lcmocka -lpthread
 
-# The states of the transport's connections are numbers in, numbers out: no UCX in them.
-$(B)/obj/tests/unit/test_life.o: CFLAGS_EXTRA += -Iuct_transport
+# No UCX in the states of the transport's connections, nor in its queue of early messages.
+$(B)/obj/tests/unit/test_life.o $(B)/obj/tests/unit/test_early.o: CFLAGS_EXTRA += -Iuct_transport
 $(B)/tests/unit/test_life: $(B)/obj/uct_transport/uct_angara_life.o
+$(B)/tests/unit/test_early: $(B)/obj/uct_transport/uct_angara_early.o
 
 .SECONDARY: $(UNIT_TESTS:%=$(B)/obj/tests/unit/%.o)

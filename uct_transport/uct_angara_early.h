@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Early messages: copies of what is sent before the peer has granted a ring. A queue with limits;
+ * knows no peer and no ring.
+ */
+#ifndef UCT_ANGARA_EARLY_H
+#define UCT_ANGARA_EARLY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define UCT_ANGARA_EARLY_MSGS  16u            /**< messages of one queue */
+#define UCT_ANGARA_EARLY_BYTES ((size_t)8192) /**< their payload */
+
+/** How it was sent, for the counters. */
+typedef enum {
+    UCT_ANGARA_EARLY_SHORT,
+    UCT_ANGARA_EARLY_BCOPY,
+    UCT_ANGARA_EARLY_ZCOPY
+} uct_angara_early_kind_t;
+
+typedef struct uct_angara_early_msg {
+    struct uct_angara_early_msg *next;
+    uint16_t                     length;
+    uint8_t                      id;
+    uint8_t                      kind;
+    char                         data[];
+} uct_angara_early_msg_t;
+
+/** Memory of all queues of an interface, the queues' own part of it included. */
+typedef struct uct_angara_early_pool {
+    size_t used;
+    size_t max;
+} uct_angara_early_pool_t;
+
+typedef struct uct_angara_early {
+    uct_angara_early_msg_t *head; /**< the oldest, or NULL */
+    uct_angara_early_msg_t *tail;
+    unsigned                count;
+    size_t                  bytes;   /**< of their payload */
+    size_t                  refused; /**< length of the last message that found no room */
+} uct_angara_early_t;
+
+static inline int uct_angara_early_is_empty(const uct_angara_early_t *early)
+{
+    return early->head == NULL;
+}
+
+/** @return non-zero if there is room for a message of @a length payload bytes. */
+int uct_angara_early_has_room(const uct_angara_early_t *early, const uct_angara_early_pool_t *pool,
+                              size_t length);
+
+/** Copy a message. @return 0 if there is no room, or no memory. */
+int uct_angara_early_add(uct_angara_early_t *early, uct_angara_early_pool_t *pool, uint8_t id,
+                         uct_angara_early_kind_t kind, const void *data, size_t length);
+
+/** Drop the oldest. */
+void uct_angara_early_pop(uct_angara_early_t *early, uct_angara_early_pool_t *pool);
+
+/** Drop all. */
+void uct_angara_early_clear(uct_angara_early_t *early, uct_angara_early_pool_t *pool);
+
+#endif
