@@ -49,8 +49,8 @@ static ucs_status_t uct_angara_peer_flush_start(uct_angara_peer_t *peer, int is_
 {
     uct_angara_channel_t *channel = &peer->channel;
 
-    if (ucs_unlikely(uct_angara_life_is_due(&peer->life) && (peer->status != UCS_OK))) {
-        /* complete after the operations that the next turn of progress ends */
+    if (ucs_unlikely(peer->status != UCS_OK)) {
+        /* its operations are to be ended, or are being ended: complete behind them */
         *value_p = channel->want;
         return UCS_INPROGRESS;
     }

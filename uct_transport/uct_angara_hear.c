@@ -111,7 +111,7 @@ static const char *uct_angara_control_check_grant(uct_angara_peer_t        *peer
         return "a ring outside its window";
     }
 
-    if (peer->life.tx == UCT_ANGARA_TX_ASKED) {
+    if ((peer->life.tx == UCT_ANGARA_TX_ASKED) && (peer->status == UCS_OK)) {
         peer->tx.shape = shape;
         if (uct_angara_tx_open(&peer->tx, grant->ring_off, grant->ready_off) != UCS_OK) {
             return "a ring, but there is no memory to use it";

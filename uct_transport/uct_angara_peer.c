@@ -600,7 +600,10 @@ unsigned uct_angara_peer_progress(uct_angara_peer_t *peer)
 
     if (peer->life.rx == UCT_ANGARA_RX_CLOSING) {
         count += uct_angara_rx_drain(peer->iface, &peer->rx, UCT_ANGARA_DRAIN_MAX);
-        if (peer->rx.tail == peer->rx.total) {
+        if (peer->rx.tail > peer->rx.total) {
+            uct_angara_peer_fail(peer, UCS_ERR_CONNECTION_RESET, "%s wrote on behind its CLOSE",
+                                 angara_peer_name(peer->ap));
+        } else if (peer->rx.tail == peer->rx.total) {
             uct_angara_control_step(peer, UCT_ANGARA_EV_CONSUMED);
         }
     }

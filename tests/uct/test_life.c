@@ -152,6 +152,52 @@ static void told(ut_t *t)
     lf_cleanup(&lf);
 }
 
+typedef struct {
+    uct_completion_t super;
+    uct_iface_h      iface;
+    unsigned         ended;
+    ucs_status_t     status;  /* of what has ended */
+    ucs_status_t     flushed; /* what a flush of the interface said then */
+} lf_within_t;
+
+static void lf_within(uct_completion_t *self)
+{
+    lf_within_t *within = ucs_container_of(self, lf_within_t, super);
+
+    within->status  = self->status;
+    within->flushed = uct_iface_flush(within->iface, 0, NULL);
+    ++within->ended;
+}
+
+/* While the operations of a failed connection are being ended, a flush isn't done yet: what it
+ * covers is lost. */
+static void flush_within(ut_t *t)
+{
+    lf_within_t within = {.super = {.func = lf_within, .count = 1}};
+    lf_t        lf;
+
+    lf_init(&lf, t);
+    lf_talk(&lf, 1 - t->rank, 1);
+    if (t->rank == 0) {
+        lf_fault(&lf, 1);
+        UT_WAIT(t, t->main.errors == 1);
+        ut_send_word(t, 1, 0);
+        ut_recv_word(t, 1);
+    } else {
+        ut_recv_word_still(t, 0);
+        within.iface = t->main.iface;
+        CHECK_OK(uct_ep_am_short(t->ep[0], LF_AM, 2, NULL, 0));
+        CHECK_STATUS(uct_ep_flush(t->ep[0], 0, &within.super), UCS_INPROGRESS);
+        UT_WAIT(t, within.ended == 1);
+        CHECK_STATUS(within.status, UCS_ERR_CONNECTION_RESET);
+        CHECK_STATUS(within.flushed, UCS_INPROGRESS);
+        UT_WAIT(t, t->main.errors == 1);
+        ut_send_word(t, 0, 0);
+    }
+    ut_barrier(t);
+    lf_cleanup(&lf);
+}
+
 /* A sender that only sends hears of it too, and doesn't fill a ring that nobody reads. */
 static void told_sender(ut_t *t)
 {
@@ -660,6 +706,7 @@ static void server_with_eps(ut_t *t)
     }
 
 LF_TEST(told, 2)
+LF_TEST(flush_within, 2)
 LF_TEST(told_sender, 2)
 LF_TEST(starts_anew, 2)
 LF_TEST(anew_at_once, 2)
@@ -680,23 +727,15 @@ LF_KILL(server_with_eps, 3)
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_told),
-        cmocka_unit_test(test_told_sender),
-        cmocka_unit_test(test_starts_anew),
-        cmocka_unit_test(test_anew_at_once),
-        cmocka_unit_test(test_closed_and_opened),
-        cmocka_unit_test(test_own_pe),
-        cmocka_unit_test(test_untold),
-        cmocka_unit_test(test_in_traffic),
-        cmocka_unit_test(test_gone_send),
-        cmocka_unit_test(test_gone_put),
-        cmocka_unit_test(test_gone_check),
-        cmocka_unit_test(test_gone_pending),
-        cmocka_unit_test(test_gone_unconfirmed),
-        cmocka_unit_test(test_gone_unhandled),
-        cmocka_unit_test(test_one_status),
-        cmocka_unit_test(test_server),
-        cmocka_unit_test(test_server_with_eps),
+        cmocka_unit_test(test_told),           cmocka_unit_test(test_flush_within),
+        cmocka_unit_test(test_told_sender),    cmocka_unit_test(test_starts_anew),
+        cmocka_unit_test(test_anew_at_once),   cmocka_unit_test(test_closed_and_opened),
+        cmocka_unit_test(test_own_pe),         cmocka_unit_test(test_untold),
+        cmocka_unit_test(test_in_traffic),     cmocka_unit_test(test_gone_send),
+        cmocka_unit_test(test_gone_put),       cmocka_unit_test(test_gone_check),
+        cmocka_unit_test(test_gone_pending),   cmocka_unit_test(test_gone_unconfirmed),
+        cmocka_unit_test(test_gone_unhandled), cmocka_unit_test(test_one_status),
+        cmocka_unit_test(test_server),         cmocka_unit_test(test_server_with_eps),
     };
 
     return ut_main(argc, argv, "life", tests, sizeof(tests) / sizeof(tests[0]));
