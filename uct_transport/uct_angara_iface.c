@@ -44,10 +44,13 @@ ucs_config_field_t uct_angara_iface_config_table[] = {
         uct_angara_iface_config_t, max_peers, UCS_CONFIG_TYPE_UINT),
 
     UCT_ANGARA_CONFIG_FIELD(
-        "EARLY_SIZE", "1m",
+        "EARLY_SIZE", "auto",
         "Memory for messages that are sent before their receiver has granted a ring, of all peers "
         "together;\n"
-        "16 messages and 8 KiB of each. Without room they wait as if the ring were full.",
+        "16 messages and 8 KiB of each. Without room they wait as if the ring were full. auto: "
+        "1 MiB; 0 in a\n"
+        "process of MPI (PMIX_RANK or PMI_RANK is set), which may stop to make progress once it "
+        "has sent.",
         uct_angara_iface_config_t, early_size, UCS_CONFIG_TYPE_MEMUNITS),
 
     UCT_ANGARA_CONFIG_FIELD(
@@ -241,6 +244,19 @@ static uct_iface_internal_ops_t uct_angara_iface_internal_ops = {
     .ep_invalidate       = (uct_ep_invalidate_func_t)ucs_empty_function_return_unsupported};
 
 /* ---- creation ------------------------------------------------------------------------------ */
+
+/*
+ * An early message is sent by progress. MPI promises more: what MPI_Send has taken arrives though
+ * the sender waits for something else from then on, as Open MPI does in MPI_Comm_spawn().
+ */
+static size_t uct_angara_iface_early_size(const uct_angara_iface_config_t *config)
+{
+    if (config->early_size != UCS_MEMUNITS_AUTO) {
+        return config->early_size;
+    }
+    return ((getenv("PMIX_RANK") != NULL) || (getenv("PMI_RANK") != NULL)) ? 0 :
+                                                                             UCT_ANGARA_EARLY_SIZE;
+}
 
 /* Shape of rings and window from the configuration. */
 static ucs_status_t uct_angara_iface_set_shape(uct_angara_iface_t              *iface,
@@ -474,7 +490,7 @@ static UCS_CLASS_INIT_FUNC(uct_angara_iface_t, uct_md_h tl_md, uct_worker_h work
     self->config.self_marker = config->self_marker;
     self->config.dead_peer   = config->dead_peer;
     self->config.bandwidth   = config->bandwidth;
-    self->early.max          = config->early_size;
+    self->early.max          = uct_angara_iface_early_size(config);
     self->is_inline          = !!(md->attr.caps & ANGARA_CAP_INLINE_OPS);
     self->is_batching        = !config->self_marker && !UCT_ANGARA_MUTANT(self_marker_put) &&
                         !UCT_ANGARA_MUTANT(marker_before_data);

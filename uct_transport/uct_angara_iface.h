@@ -17,6 +17,7 @@
 #define UCT_ANGARA_BUSY_RECORDS 1024 /**< records before a slow turn if all rings are hot */
 #define UCT_ANGARA_DRAIN_MAX    16   /**< records of one ring per poll */
 #define UCT_ANGARA_CREDIT_LINE  64   /**< bytes of window per credit line */
+#define UCT_ANGARA_EARLY_SIZE   ((size_t)1 << 20) /**< memory of early messages */
 
 /*
  * Default sizes of rings. A message through a ring that was used up long ago is up to twice as fast

@@ -198,6 +198,27 @@ static void total(ut_t *t)
     ea_cleanup(&ea);
 }
 
+/* By default a process of MPI keeps nothing: it may make no progress once it has sent. */
+static void in_mpi(ut_t *t)
+{
+    ea_t ea;
+
+    setenv("PMIX_RANK", "0", 1);
+    ea_init(&ea, t);
+    if (t->rank == 0) {
+        CHECK_STATUS(ea_send(t->ep[1], EA_SHORT, 0, 8), UCS_ERR_NO_RESOURCE);
+        CHECK_STATUS(ea_send(t->ep[1], EA_BCOPY, 0, 8), UCS_ERR_NO_RESOURCE);
+        ea_go(t);
+        POST_OK(t, ea_send(t->ep[1], EA_SHORT, 0, 8));
+        ut_flush(t, &t->main);
+    } else {
+        ea_still(t);
+        UT_WAIT(t, ea.received == 1);
+    }
+    ut_barrier(t);
+    ea_cleanup(&ea);
+}
+
 /* ---- order ----------------------------------------------------------------------------------- */
 
 typedef struct {
@@ -606,6 +627,7 @@ EA_TEST(bytes_iov, 2, bytes, &ways[EA_IOV])
 EA_TEST(bytes_bcopy, 2, bytes, &ways[EA_BCOPY])
 EA_TEST(bytes_zcopy, 2, bytes, &ways[EA_ZCOPY])
 EA_TEST(total, 3, total, NULL)
+EA_TEST(in_mpi, 2, in_mpi, NULL)
 EA_TEST(in_order, 2, in_order, NULL)
 EA_TEST(rma_goes_on, 2, rma_goes_on, NULL)
 EA_TEST(flushes, 2, flushes, NULL)
@@ -628,16 +650,16 @@ static void test_killed(void **state)
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_count),       cmocka_unit_test(test_bytes_short),
-        cmocka_unit_test(test_bytes_iov),   cmocka_unit_test(test_bytes_bcopy),
-        cmocka_unit_test(test_bytes_zcopy), cmocka_unit_test(test_total),
-        cmocka_unit_test(test_in_order),    cmocka_unit_test(test_rma_goes_on),
-        cmocka_unit_test(test_flushes),     cmocka_unit_test(test_killed),
-        cmocka_unit_test(test_left),        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_small_ring),  cmocka_unit_test(test_destroyed),
-        cmocka_unit_test(test_made_again),  cmocka_unit_test(test_after_failure),
-        cmocka_unit_test(test_own_pe),      cmocka_unit_test(test_sleeps),
-        cmocka_unit_test(test_closed),
+        cmocka_unit_test(test_count),         cmocka_unit_test(test_bytes_short),
+        cmocka_unit_test(test_bytes_iov),     cmocka_unit_test(test_bytes_bcopy),
+        cmocka_unit_test(test_bytes_zcopy),   cmocka_unit_test(test_total),
+        cmocka_unit_test(test_in_mpi),        cmocka_unit_test(test_in_order),
+        cmocka_unit_test(test_rma_goes_on),   cmocka_unit_test(test_flushes),
+        cmocka_unit_test(test_killed),        cmocka_unit_test(test_left),
+        cmocka_unit_test(test_refused),       cmocka_unit_test(test_small_ring),
+        cmocka_unit_test(test_destroyed),     cmocka_unit_test(test_made_again),
+        cmocka_unit_test(test_after_failure), cmocka_unit_test(test_own_pe),
+        cmocka_unit_test(test_sleeps),        cmocka_unit_test(test_closed),
     };
 
     return ut_main(argc, argv, "early", tests, sizeof(tests) / sizeof(tests[0]));
