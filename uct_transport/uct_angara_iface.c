@@ -38,8 +38,8 @@ ucs_config_field_t uct_angara_iface_config_table[] = {
 
     UCT_ANGARA_CONFIG_FIELD(
         "MAX_PEERS", "1024",
-        "Largest number of peers that may send to this process, and that it may send to. Others are "
-        "refused; where UCX_NUM_EPS says that there may be more, UCP prefers a transport with "
+        "Largest number of peers that may send to this process, and that it may send to. Others "
+        "are refused; where UCX_NUM_EPS says that there may be more, UCP prefers a transport with "
         "room for all.",
         uct_angara_iface_config_t, max_peers, UCS_CONFIG_TYPE_UINT),
 

@@ -54,7 +54,7 @@ variation_apply()
     rndv) variables+=(UCX_RNDV_THRESH=1) ;;
     eager) variables+=(UCX_RNDV_THRESH=inf) ;;
     alone) variables+=(UCX_TLS=angara) ;; # the later one counts
-    few) variables+=(UCX_TLS=angara,tcp,self UCX_ANGARA_MAX_PEERS=2) ;;
+    few) variables+=("UCX_TLS=angara,tcp,self" UCX_ANGARA_MAX_PEERS=2) ;;
     tiny) variables+=(UCX_ANGARA_RING_SLOTS=16) ;;
     chaos) variables+=(ANGARA_CHAOS="${ANGARA_TEST_SEED:-20251121}") ;;
     noloop) variables+=(ANGARA_SOFT_LOOPBACK=n) ;;

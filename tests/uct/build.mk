@@ -5,7 +5,7 @@
 
 UCT_TESTS     := $(patsubst tests/uct/%.c,%,$(sort $(wildcard tests/uct/test_*.c)))
 UCT_TEST_BINS := $(UCT_TESTS:%=$(B)/tests/uct/%)
-UCT_TEST_HARNESS := ut_ranks ut_uct ut_inside ut_hostile ut_batch
+UCT_TEST_HARNESS := ut_ranks ut_uct ut_inside ut_hostile ut_batch ut_life
 UCT_TEST_OBJS := $(UCT_TESTS:%=$(B)/obj/tests/uct/%.o) $(UCT_TEST_HARNESS:%=$(B)/obj/tests/uct/%.o)
 
 TEST_PROGRAMS += $(UCT_TEST_BINS)

@@ -153,7 +153,7 @@ typedef enum {
     _(window_puts, "window puts through the library (direct stores are not counted)") \
     _(offload_puts, "offload puts performed")                                         \
     _(offload_gets, "offload gets performed")                                         \
-    _(offload_bytes, "bytes moved by offload operations, unfinished ones included")    \
+    _(offload_bytes, "bytes moved by offload operations, unfinished ones included")   \
     _(atomics, "atomics performed")                                                   \
     _(notifies, "notify puts accepted by their target")                               \
     _(notify_refused, "notify puts refused because the target's event ring was full") \
@@ -247,9 +247,9 @@ ANGARA_API angara_status_t angara_mr_register(angara_domain_h dom, void *addr, s
 
 /**
  * Deregister. On success no access by a peer is in flight or can start any more. Waits for accesses
- * in flight; an access by a process that died doesn't count. Operations that the own PEs have posted
- * with the region as their local end are performed first. If a peer doesn't go on with one, it is
- * cancelled: a FAULT event with ANGARA_ERR_BUSY, and the pair in error.
+ * in flight; an access by a process that died doesn't count. Operations that the own PEs have
+ * posted with the region as their local end are performed first. If a peer doesn't go on with one,
+ * it is cancelled: a FAULT event with ANGARA_ERR_BUSY, and the pair in error.
  *
  * May block, up to ANGARA_PEER_WAIT without progress (on a NIC: 10 s), and only for a peer that is
  * within an access, or was asked for something: one that was stopped (by SIGSTOP, a debugger, a
@@ -411,8 +411,8 @@ ANGARA_API void angara_peer_disconnect(angara_peer_h peer);
 ANGARA_API angara_status_t angara_peer_status(angara_peer_h peer);
 
 /**
- * Clear the error of a pair after a fault. Everything queued to it is dropped: on success nothing of
- * it is in flight or can start. Fails if it is dead.
+ * Clear the error of a pair after a fault. Everything queued to it is dropped: on success nothing
+ * of it is in flight or can start. Fails if it is dead.
  * @return ANGARA_OK; ANGARA_ERR_PEER_DEAD; ANGARA_ERR_BUSY if the peer's process is performing an
  *         operation that it was asked for, and hasn't ended within ANGARA_PEER_WAIT of being asked:
  *         the pair stays in error, and the call may be repeated. Nothing more lands in own memory.
@@ -452,10 +452,10 @@ ANGARA_API angara_status_t angara_put_flag(angara_peer_h peer, uint64_t offset, 
  * returns.
  * @return ANGARA_OK if posted (with ANGARA_CAP_INLINE_OPS perhaps performed: never more than
  * ANGARA_TURN_BYTES within the call);
- * ANGARA_ERR_INVALID above offload_max, or if @a lmr is of another domain; ANGARA_ERR_BOUNDS outside
- * of @a lmr (neither touches the pair); ANGARA_ERR_NO_RESOURCE; ANGARA_ERR_KEY, _BOUNDS, _RIGHTS (fault: no byte moved, pair in error, an
- * event is raised; a provider may report faults by the event alone); ANGARA_ERR_PAIR,
- * ANGARA_ERR_PEER_DEAD.
+ * ANGARA_ERR_INVALID above offload_max, or if @a lmr is of another domain; ANGARA_ERR_BOUNDS
+ * outside of @a lmr (neither touches the pair); ANGARA_ERR_NO_RESOURCE; ANGARA_ERR_KEY, _BOUNDS,
+ * _RIGHTS (fault: no byte moved, pair in error, an event is raised; a provider may report faults by
+ * the event alone); ANGARA_ERR_PAIR, ANGARA_ERR_PEER_DEAD.
  */
 ANGARA_API angara_status_t angara_offload_put(angara_peer_h peer, angara_mr_h lmr,
                                               const void *laddr, uint64_t rkey, uint64_t roffset,
@@ -545,7 +545,8 @@ ANGARA_API void angara_marker_slot_put(angara_pe_h pe, angara_marker_slot_t *slo
  * Post a completion marker: a read-back from @a peer into @a slot. When *slot holds @a value, all
  * that this PE issued to the peer before the call, window writes included, has been performed
  * there, and the gets have landed here.
- * @param value   larger than what the slot held when taken, and than every value posted to it since.
+ * @param value   larger than what the slot held when taken, and than every value posted to it
+ * since.
  * @return ANGARA_OK (posted, perhaps arrived); ANGARA_ERR_INVALID for another value, or what is no
  *         slot of this PE's that was taken; ANGARA_ERR_NO_RESOURCE if the ring is full, or while
  *         markers of another peer can still arrive in the slot; ANGARA_ERR_PAIR, _PEER_DEAD.
