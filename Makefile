@@ -14,7 +14,7 @@ SHELL := /bin/bash
 # FLAVOR    asan     address and undefined-behaviour sanitizers
 #           mutants  with the deliberate errors that the tests must catch
 # V=1       shows the commands
-# PREFIX DESTDIR BINDIR LIBDIR INCLUDEDIR MANDIR OMPI_COMPONENT   for install: see scripts/install
+# PREFIX DESTDIR BINDIR SBINDIR LIBDIR INCLUDEDIR MANDIR OMPI_COMPONENT   for install: see scripts/install
 
 ifeq ($(origin CC),default)
 CC := gcc
@@ -32,6 +32,7 @@ VERSION := 0.1.0
 endif
 
 # --- flavours and flags --------------------------------------------------------------------------
+# Those for tests alone are built with -O1 -g1: half the time.
 
 ifeq ($(FLAVOR),)
 B            := build
@@ -39,10 +40,10 @@ FLAVOR_FLAGS :=
 else ifeq ($(FLAVOR),asan)
 B            := build/asan
 FLAVOR_FLAGS := -fsanitize=address,undefined -fno-sanitize-recover=undefined \
-                -fno-omit-frame-pointer -Wno-maybe-uninitialized
+                -fno-omit-frame-pointer -Wno-maybe-uninitialized -O1 -g1
 else ifeq ($(FLAVOR),mutants)
 B            := build/mutants
-FLAVOR_FLAGS := -DANGARA_MUTANTS=1
+FLAVOR_FLAGS := -DANGARA_MUTANTS=1 -O1 -g1
 else
 $(error FLAVOR=$(FLAVOR) is unknown: use asan, mutants or nothing)
 endif
@@ -117,33 +118,36 @@ $(B)/obj/%.o: %.c $(B)/.flags | build/ucx/VERSION
 
 # --- set-up, tests, demo -------------------------------------------------------------------------
 
-# Under a plain `make check`, the builds below use all processors.
+# Under a plain `make check`, the builds below use all processors. (Where a recipe's line doesn't name MAKE
+# itself, only a + tells make that it starts another one, which shares the processors with it.)
 JOBS = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(shell nproc))
 SUB  = $(MAKE) $(JOBS)
 
-.PHONY: setup flavor-asan flavor-mutants check check-fast check-vm check-vm-long check-debug-kernel \
-        check-in-tree modules demo bench bench-vm
+.PHONY: setup flavors flavor-plain flavor-asan flavor-mutants check check-fast check-vm \
+        check-vm-long check-debug-kernel check-in-tree modules demo bench bench-vm
 setup: ## install what is missing (apt) and get the headers of the installed UCX
 	@scripts/setup
 
 flavor-asan: ## build everything with the address and undefined-behaviour sanitizers
-	@$(SUB) FLAVOR=asan tests
+	+@$(SUB) FLAVOR=asan tests
 
-flavor-mutants: ## build everything with the deliberate errors that the tests must catch
-	@$(SUB) FLAVOR=mutants tests
+flavor-mutants: ## build with the deliberate errors that the tests must catch what those tests need
+	+@$(SUB) FLAVOR=mutants mutant-tests
+
+# One make for all, so that no processor waits for the last link of a flavour.
+flavors: flavor-plain flavor-asan flavor-mutants
+
+flavor-plain:
+	+@$(SUB) FLAVOR= tests
 
 check: ## set up, build, and run every test layer; the last line counts
 	@scripts/setup --vm || { echo 'setup: going on without virtual machines: their tests are skipped'; scripts/setup; }
-	@$(SUB) FLAVOR= tests
-	@$(SUB) FLAVOR=asan tests
-	@$(SUB) FLAVOR=mutants tests
+	+@$(SUB) flavors
 	@scripts/run_tests
 
 check-fast: ## as check, but only the layers that take seconds (and three builds, the first time)
 	@scripts/setup
-	@$(SUB) FLAVOR= tests
-	@$(SUB) FLAVOR=asan tests
-	@$(SUB) FLAVOR=mutants tests
+	+@$(SUB) flavors
 	@scripts/run_tests -l style -l unit -l conformance -l uct -l kmod
 
 MAKE_KMOD = $(MAKE) -C kmod B='$(abspath $(B))/kmod' DESTDIR='$(DESTDIR)' $(if $(KDIR),KDIR='$(KDIR)')
@@ -152,7 +156,7 @@ modules: ## build the kernel modules (KDIR=kernel build folder; the running kern
 
 check-vm: ## set up, build, and run the kernel modules' tests in virtual machines
 	@scripts/setup --vm
-	@$(SUB) FLAVOR= tests
+	+@$(SUB) FLAVOR= tests
 	@tests/vm/run_vm_tests
 
 check-vm-long: check-vm ## as check-vm, then the tests in virtual machines that take minutes each
@@ -160,7 +164,7 @@ check-vm-long: check-vm ## as check-vm, then the tests in virtual machines that 
 
 check-debug-kernel: ## run check-vm's tests in a kernel that finds errors; builds it first: half an hour, 4 GB
 	@scripts/setup --debug-kernel
-	@$(SUB) FLAVOR= tests
+	+@$(SUB) FLAVOR= tests
 	@kernel=$$(tests/vm/vm_debug_kernel) && tests/vm/run_vm_tests --kernel "$$kernel" --slow 8 --memory 2048
 
 check-in-tree: all ## build the transport inside a UCX tree (UCX_SOURCE=unpacked source); slow
@@ -168,17 +172,17 @@ check-in-tree: all ## build the transport inside a UCX tree (UCX_SOURCE=unpacked
 
 demo: ## set up, build, run the validated demo; tables, CSV and plots go to build/demo
 	@scripts/setup --build
-	@$(SUB) FLAVOR= all
+	+@$(SUB) FLAVOR= all
 	@scripts/demo
 
 bench: ## set up, build, compare with UCX's and Open MPI's own transports
 	@scripts/setup --build
-	@$(SUB) FLAVOR= all
+	+@$(SUB) FLAVOR= all
 	@scripts/bench
 
 bench-vm: ## set up, build, compare with soft-RoCE in virtual machines
 	@scripts/setup --bench-vm
-	@$(SUB) FLAVOR= tests
+	+@$(SUB) FLAVOR= tests
 	@scripts/bench_vm
 
 # --- install, distribute, clean ------------------------------------------------------------------
@@ -199,8 +203,8 @@ $(INSTALL_COMPONENT): $(OMPI_HOOK_OBJ) FORCE
 
 install: ## install to PREFIX (default /usr/local), staged below DESTDIR
 install: all $(INSTALL_COMPONENT)
-	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' BINDIR='$(BINDIR)' LIBDIR='$(LIBDIR)' \
-		INCLUDEDIR='$(INCLUDEDIR)' MANDIR='$(MANDIR)' OMPI_COMPONENT='$(OMPI_COMPONENT)' \
+	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' BINDIR='$(BINDIR)' SBINDIR='$(SBINDIR)' \
+		LIBDIR='$(LIBDIR)' INCLUDEDIR='$(INCLUDEDIR)' MANDIR='$(MANDIR)' OMPI_COMPONENT='$(OMPI_COMPONENT)' \
 		scripts/install --version '$(VERSION)' --build '$(B)'
 
 install-modules: ## install the kernel modules (KDIR=...), udev rule and settings, below DESTDIR

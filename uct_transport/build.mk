@@ -2,12 +2,14 @@
 #
 # The UCX transport: $(B)/lib/libuct_angara.so, against the internal headers of the installed UCX.
 
-UCT_ANGARA_SRCS := $(sort $(wildcard uct_transport/uct_angara_*.c))
-UCT_ANGARA_OBJS := $(UCT_ANGARA_SRCS:%.c=$(B)/obj/%.o)
-UCT_ANGARA_LIBS ?= -lucp -luct -lucs
+# From the bottom up: what is above may call what is below, never the other way round.
+UCT_ANGARA_FLOORS := base channel life verbs
+UCT_ANGARA_SRCS   := $(sort $(wildcard $(UCT_ANGARA_FLOORS:%=uct_transport/%/*.c)))
+UCT_ANGARA_OBJS   := $(UCT_ANGARA_SRCS:%.c=$(B)/obj/%.o)
+UCT_ANGARA_LIBS   ?= -lucp -luct -lucs
 
 # UCX's headers are system headers for us: their warnings are not ours to cure.
-$(UCT_ANGARA_OBJS): CFLAGS_EXTRA += $(subst -I,-isystem ,$(UCX_CFLAGS))
+$(UCT_ANGARA_OBJS): CFLAGS_EXTRA += -Iuct_transport $(subst -I,-isystem ,$(UCX_CFLAGS))
 $(UCT_ANGARA_OBJS): | build/ucx/VERSION
 
 $(B)/lib/libuct_angara.so: $(UCT_ANGARA_OBJS) $(B)/lib/libangara.so

@@ -5,8 +5,8 @@
  * /sys/module/angara_hooks/parameters:
  *
  *   fail	write N: the N-th allocation that the writing task makes inside an entry point of
- *		the modules, and that may sleep, fails; 0: none. Read: how many have failed (0,
- *		1), how many were seen
+ *		the modules, or for a table of a device, and that may sleep, fails; 0: none.
+ *		Read: how many have failed (0, 1), how many were seen
  *   delay	write "FUNCTION MICROSECONDS": tasks of users spin for so long before they enter the
  *		function (one of any module's or the kernel's; several may be given). An empty
  *		line: no more delays. Read: how often tasks were delayed
@@ -95,8 +95,9 @@ static void allocator_entered(struct kprobe *probe, struct pt_regs *regs, unsign
 {
 }
 
-/* Where users come in. */
+/* Where users come in, and where probe gets its tables. */
 static const char *const entry_names[] = {
+	"angara_buf_check", "angara_admin_alloc", "angara_mr_table_alloc",
 	"angara_ioctl_serve", "domain_open", "memreg_open", "angara_pe_mmap", "memreg_mmap",
 	"pe_vma_fault", "stale_vma_fault",
 };

@@ -12,6 +12,7 @@
 #ifndef ANGARA_CLIENT_H
 #define ANGARA_CLIENT_H
 
+#include <linux/build_bug.h>
 #include <linux/list.h>
 #include <linux/mm_types.h>
 #include <linux/scatterlist.h>
@@ -151,7 +152,11 @@ struct angara_ioctl {
 	int (*handler)(struct angara_call *call);
 };
 
-/* Serve an ioctl by table. Counts refused ones in @refused. */
+/* Size of an argument, for the table: it must fit on the stack of angara_ioctl_serve(). */
+#define ANGARA_CALL_SIZE(type)	\
+	(sizeof(type) + BUILD_BUG_ON_ZERO(sizeof(type) > ANGARA_CALL_MAX))
+
+/* Serve an ioctl by table; @owned: NULL if any mm may call. Counts refused ones in @refused. */
 long angara_ioctl_serve(struct file *file, unsigned int cmd, unsigned long arg,
 			const struct angara_ioctl *table, size_t entries,
 			const struct angara_owned *owned, atomic64_t *refused);

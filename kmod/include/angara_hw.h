@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
 /*
  * What the driver and the NIC share and users never see: the register file (BAR 2), the admin queue
- * and the tables in host memory. User-visible structures are in the uapi header. All words are
- * little endian. "Bus address" is what the DMA API gives.
+ * and the tables in host memory. What programs share with the NIC is in misc/angara_formats.h, and
+ * belongs to the version here. All words are little endian. "Bus address" is what the DMA API
+ * gives.
  *
  * The emulated NIC sits behind QEMU's ivshmem-doorbell device: BAR 2 is plain memory that the
  * device polls, so a register that starts something is a pair of a request word and an acknowledge
@@ -31,12 +32,15 @@
 /*
  * major << 16 | minor. The minor number counts additions that an older driver, or an older device,
  * does without: constants that read as zero, capability bits, commands that are refused as unknown.
- * Any other change is a new major number, which a driver of the old one refuses.
+ * Any other change is a new major number, which a driver of the old one refuses: so is a device of
+ * an old one, which would ignore what it is told.
  */
-#define ANGARA_HW_VERSION	0x00020001U
+#define ANGARA_HW_VERSION	0x00030000U
 
 #define ANGARA_HW_CONTROL	0
 #define ANGARA_HW_BELL		0x0c
+
+#define ANGARA_HW_NODE_BITS	24
 
 /* struct angara_hw_control.caps */
 #define ANGARA_HW_CAP_LOOPBACK	(1U << 0)
@@ -48,7 +52,7 @@
  * @magic: ANGARA_HW_MAGIC, written last
  * @version: ANGARA_HW_VERSION
  * @caps: ANGARA_HW_CAP_*
- * @node: node id
+ * @node: node id, of ANGARA_HW_NODE_BITS
  * @pe_max: PEs
  * @mr_max: largest MR table
  * @vectors: MSI-X vectors used: 0 admin and link, 1.. PEs (1 + index % (vectors - 1))
@@ -66,6 +70,8 @@
  * @alive: changes at least every 100 ms while the device works
  * @reset_ack, @dma_ack: follow the request words below
  * @admin_cons: commands fetched since the reset (free running)
+ * @key_mismatches: what came for PEs of this node with another job key (free running): for the
+ *                  administrator alone
  *
  * Fourth line, written by the driver:
  * @reset_req: a new value resets the device: all PEs and regions are forgotten, DMA is off. Done
@@ -80,7 +86,6 @@
  * @admin_quiet: 1: no interrupts for responses, as the driver looks for them itself. Read by the
  *               device after it has written a response: who has written 0, waited until that has
  *               arrived and then finds no response is interrupted by it. The driver leaves 0 behind
- *               (since 2.1; 2.0 always interrupts)
  *
  * @admin_entries, @admin_cmd and @admin_resp are read at the first command after a reset.
  */
@@ -106,7 +111,8 @@ struct angara_hw_control {
 	__le32 reset_ack;
 	__le32 dma_ack;
 	__le32 admin_cons;
-	__le32 reserved1[11];
+	__le32 key_mismatches;
+	__le32 reserved1[10];
 
 	__le32 reset_req;
 	__le32 dma_req;
@@ -131,8 +137,9 @@ struct angara_hw_control {
  *           that ended while the link was down, or when its node did
  * MR_INVALIDATE: args: key. The driver has cleared the entry's key before. Acknowledged when no
  *                access to the region is in flight or cached. A key that isn't known is no error
- * WINDOW_SYNC: args: index: entries were added to its window table. An entry that the device has
- *              found valid is never read again, one that wasn't is when this is acknowledged
+ * WINDOW_SYNC: args: index: words were added to its window table, on either level. A word that is
+ *              valid stays as it is until PE_RESET; a page that the device has found not to be
+ *              there is looked up again once this is acknowledged
  * NOP: nothing
  */
 #define ANGARA_HW_SETUP		1
@@ -146,6 +153,27 @@ struct angara_hw_control {
 #define ANGARA_HW_DIED		0	/* its process, or the driver, took it away */
 #define ANGARA_HW_CLOSED	1	/* its owner said goodbye */
 
+/*
+ * Job keys. A PE has the key that the driver has given it. What leaves a PE, a window write or a
+ * notify put included, carries the key of the PE whose rings it was in (never of a descriptor), and
+ * is performed only if the PE that it is for has the same. Otherwise it is in every respect, the
+ * time that it takes included, as if there were no such PE: nothing there is read, written, counted
+ * or interrupted, the initiator gets PEER_DOWN, or its notify put ANGARA_ST_PEER_DEAD. Only
+ * key_mismatches of the far device counts it. An entry of the pair table that is set to what isn't
+ * there, for whichever reason, costs a millisecond in which no command of the PE is fetched.
+ *
+ * The device only compares. Drivers of one network agree on what is in a key: a class and a value
+ * below 1 << ANGARA_HW_JOB_SHIFT, so that keys of different classes are never the same.
+ *
+ * ANGARA_HW_JOB_USER: id of the opener's user; the same user on all nodes
+ * ANGARA_HW_JOB_LOCAL: node id << 32 | user id: of this node alone
+ * ANGARA_HW_JOB_GRANTED: by the administrator; not 0
+ */
+#define ANGARA_HW_JOB_SHIFT	56
+#define ANGARA_HW_JOB_USER	1
+#define ANGARA_HW_JOB_LOCAL	2
+#define ANGARA_HW_JOB_GRANTED	3
+
 /**
  * struct angara_hw_pe - context of a PE, arguments of ANGARA_HW_PE_CREATE
  * @index, @generation: of the PE
@@ -155,7 +183,10 @@ struct angara_hw_control {
  * @event, @event_entries: event ring
  * @status: struct angara_status
  * @marker, @marker_slots: marker words
- * @window, @window_pages: window table: one word per 4 KiB page, bus address | 1, or 0
+ * @window, @window_pages: window table, of two levels: a word for each ANGARA_HW_WINDOW_FANOUT
+ *              pages of the window: bus address | 1 of a page of words, or 0; there, a word for
+ *              each 4 KiB page of the window: its bus address | 1, or 0
+ * @job_key: see above; never 0: ANGARA_HW_EINVAL
  *
  * Rings have powers of two of entries, at most 65536; at most marker_slots and window_pages_max of
  * the control page.
@@ -174,7 +205,10 @@ struct angara_hw_pe {
 	__le32 event_entries;
 	__le32 marker_slots;
 	__le32 window_pages;
+	__le64 job_key;
 };
+
+#define ANGARA_HW_WINDOW_FANOUT	512U	/* words of a page of the window table */
 
 /**
  * struct angara_hw_cmd - admin command

@@ -55,11 +55,11 @@ static int memreg_close(struct inode *inode, struct file *file)
 }
 
 static const struct angara_ioctl memreg_ioctls[] = {
-	{ ANGARA_IOC_MR_REG, sizeof(struct angara_ioc_mr_reg), sizeof(struct angara_ioc_mr_reg), 0,
-	  memreg_reg_ioctl },
-	{ ANGARA_IOC_MR_DEREG, sizeof(struct angara_ioc_mr_dereg),
+	{ ANGARA_IOC_MR_REG, ANGARA_CALL_SIZE(struct angara_ioc_mr_reg),
+	  sizeof(struct angara_ioc_mr_reg), 0, memreg_reg_ioctl },
+	{ ANGARA_IOC_MR_DEREG, ANGARA_CALL_SIZE(struct angara_ioc_mr_dereg),
 	  sizeof(struct angara_ioc_mr_dereg), 0, memreg_dereg_ioctl },
-	{ ANGARA_IOC_MR_CHECK, sizeof(struct angara_ioc_mr_check),
+	{ ANGARA_IOC_MR_CHECK, ANGARA_CALL_SIZE(struct angara_ioc_mr_check),
 	  sizeof(struct angara_ioc_mr_check), 0, memreg_check_ioctl },
 };
 

@@ -6,6 +6,7 @@
  * What is refused is decided by the pages that were pinned, not by a look at VMAs before: those may
  * change in between.
  */
+#include <linux/hugetlb_inline.h>
 #include <linux/memremap.h>
 #include <linux/mm.h>
 #include <linux/sched/signal.h>
@@ -19,10 +20,18 @@
  * Before 6.2, a long-term pin for reading of a private mapping keeps the page of now (zero page,
  * page cache, shared after fork) while the first write gives the process another one. Pinning for
  * writing breaks that first; it can't be had on a mapping that is shared and read-only, where it
- * isn't needed. FOLL_FORCE also passes over a lack of rights to read, which is looked for here. No
- * test at compile time can tell: the change is in get_user_pages' behaviour.
+ * isn't needed. FOLL_FORCE also passes over a lack of rights to read, which is looked for here.
+ * Huge pages that may not be written can't be forced: they are pinned as they are, and if they can
+ * be written later, and another page comes in, the region is stale. No test at compile time can
+ * tell: the change is in get_user_pages' behaviour.
  */
 #if LINUX_VERSION_CODE < KERNEL_VERSION(6, 2, 0)
+static bool read_breaks_cow(struct vm_area_struct *vma)
+{
+	return !(vma->vm_flags & (VM_SHARED | VM_MAYSHARE)) &&
+	       (vma->vm_flags & VM_WRITE || !is_vm_hugetlb_page(vma));
+}
+
 static int read_flags(unsigned long addr, unsigned long *end, unsigned int *flags)
 {
 	struct mm_struct *mm = current->mm;
@@ -33,7 +42,7 @@ static int read_flags(unsigned long addr, unsigned long *end, unsigned int *flag
 	vma = find_vma(mm, addr);
 	if (vma && vma->vm_start <= addr && vma->vm_flags & VM_READ) {
 		*end = min(*end, vma->vm_end);
-		*flags = vma->vm_flags & (VM_SHARED | VM_MAYSHARE) ? 0 : FOLL_FORCE | FOLL_WRITE;
+		*flags = read_breaks_cow(vma) ? FOLL_FORCE | FOLL_WRITE : 0;
 		ret = 0;
 	}
 	mmap_read_unlock(mm);

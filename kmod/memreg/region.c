@@ -115,6 +115,8 @@ static int reg_check(const struct angara_ioc_mr_reg *arg)
 {
 	u64 end;
 
+	if (arg->key || arg->handle || arg->page_shift)
+		return -EINVAL;
 	if (arg->reserved || arg->access & ~MEMREG_ACCESS_ALL || !arg->length ||
 	    check_add_overflow(arg->addr, arg->length, &end) || end > (ULONG_MAX & PAGE_MASK))
 		return -EINVAL;

@@ -29,18 +29,12 @@ int angara_buf_alloc(struct angara_device *adev, struct angara_buf *buf, size_t 
 	struct device *dev = &adev->pdev->dev;
 
 	size = PAGE_ALIGN(size);
-	buf->page = dma_alloc_pages(dev, size, &buf->dma, DMA_BIDIRECTIONAL,
-				    GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
+	buf->page = dma_alloc_pages(dev, size, &buf->dma, DMA_BIDIRECTIONAL, ANGARA_GFP_USER);
 	if (!buf->page)
 		return -ENOMEM;
 	buf->size = size;
 	/* It can't fail here, but dma-debug complains of mappings that weren't asked about. */
 	WARN_ON_ONCE(dma_mapping_error(dev, buf->dma));
-	if (!angara_dma_is_coherent(adev, buf->dma)) {
-		dev_err_once(dev, "DMA isn't coherent here: not supported\n");
-		angara_buf_free(adev, buf);
-		return -EOPNOTSUPP;
-	}
 	return 0;
 }
 
@@ -50,4 +44,21 @@ void angara_buf_free(struct angara_device *adev, struct angara_buf *buf)
 		return;
 	dma_free_pages(&adev->pdev->dev, buf->size, buf->page, buf->dma, DMA_BIDIRECTIONAL);
 	buf->page = NULL;
+}
+
+/* It holds for the device: one page stands for all. */
+int angara_buf_check(struct angara_device *adev)
+{
+	struct angara_buf buf;
+	int ret;
+
+	ret = angara_buf_alloc(adev, &buf, PAGE_SIZE);
+	if (ret)
+		return ret;
+	if (!angara_dma_is_coherent(adev, buf.dma)) {
+		dev_err(&adev->pdev->dev, "DMA isn't coherent here: not supported\n");
+		ret = -EOPNOTSUPP;
+	}
+	angara_buf_free(adev, &buf);
+	return ret;
 }

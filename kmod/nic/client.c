@@ -67,6 +67,22 @@ void angara_client_unregister(struct angara_client *client)
 }
 EXPORT_SYMBOL_GPL(angara_client_unregister);
 
+struct angara_device *angara_device_find(unsigned int number)
+{
+	struct angara_device *adev, *found = NULL;
+
+	mutex_lock(&devices_lock);
+	list_for_each_entry(adev, &devices, node) {
+		if (adev->number == number) {
+			get_device(&adev->dev);
+			found = adev;
+			break;
+		}
+	}
+	mutex_unlock(&devices_lock);
+	return found;
+}
+
 void angara_clients_add(struct angara_device *adev)
 {
 	struct angara_client *client;

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* /sys/kernel/debug/angara/angara<N>/counters: a line per counter, "name value". */
+/*
+ * /sys/kernel/debug/angara/angara<N>/counters: a line per counter, "name value"; the last one is
+ * the device's own.
+ */
 #include <linux/debugfs.h>
 #include <linux/seq_file.h>
 
@@ -18,6 +21,8 @@ static int counters_show(struct seq_file *file, void *data)
 	for (i = 0; i < ANGARA_COUNTERS_NUM; i++)
 		seq_printf(file, "%s %lld\n", counter_names[i],
 			   (long long)atomic64_read(&adev->counters[i]));
+	/* The file goes before the control page does. */
+	seq_printf(file, "key_mismatches %u\n", readl(&adev->ctl->key_mismatches));
 	return 0;
 }
 DEFINE_SHOW_ATTRIBUTE(counters);
@@ -29,22 +34,31 @@ static int pes_show(struct seq_file *file, void *data)
 	struct angara_pe *pe;
 	u32 i;
 
-	spin_lock_irq(&adev->pe_lock);
 	for (i = 0; i < adev->pe_max; i++) {
+		spin_lock_irq(&adev->pe_lock);
 		pe = adev->pes[i];
 		if (pe)
 			seq_printf(file, "%u %u %u %u %llu\n", pe->index, pe->generation,
 				   pe->dom->number, READ_ONCE(pe->window.committed),
 				   READ_ONCE(pe->irqs_seen));
+		spin_unlock_irq(&adev->pe_lock);
 	}
-	spin_unlock_irq(&adev->pe_lock);
 	return 0;
 }
 DEFINE_SHOW_ATTRIBUTE(pes);
 
+/* Of no device. */
+static int calls_refused_show(struct seq_file *file, void *data)
+{
+	seq_printf(file, "%lld\n", (long long)atomic64_read(&angara_grant_refused));
+	return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(calls_refused);
+
 void angara_debugfs_init(void)
 {
 	root = debugfs_create_dir("angara", NULL);
+	debugfs_create_file("jobkey_calls_refused", 0444, root, NULL, &calls_refused_fops);
 }
 
 void angara_debugfs_exit(void)

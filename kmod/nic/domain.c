@@ -47,7 +47,7 @@ static void domain_release(struct angara_owned *owned)
 	struct angara_pe *pe, *next;
 	int idx;
 
-	/* A PE on the list is running, so remove() hasn't come to it: the hardware is there. */
+	/* A PE on the list wasn't stopped, so remove() hasn't come to it: the hardware is there. */
 	idx = srcu_read_lock(&adev->srcu);
 	mutex_lock(&dom->lock);
 	list_for_each_entry_safe(pe, next, &dom->pes, node)
@@ -70,11 +70,15 @@ static struct angara_domain *domain_create(struct angara_device *adev)
 	INIT_LIST_HEAD(&dom->pes);
 	INIT_WORK(&dom->free_work, domain_free_work);
 	dom->adev = adev;
+	dom->uid = from_kuid(&init_user_ns, current_euid());
+	ret = angara_job_key_own(adev, &dom->job_key);
+	if (ret)
+		goto free_dom;
 	ret = ida_alloc_min(&adev->domain_ida, 1, GFP_KERNEL);
 	if (ret < 0)
 		goto free_dom;
 	dom->number = ret;
-	dom->user = angara_user_get(current_uid());
+	dom->user = angara_user_get(adev, current_uid());
 	if (!dom->user) {
 		ret = -ENOMEM;
 		goto free_number;
@@ -123,9 +127,20 @@ static int info_ioctl(struct angara_call *call)
 	struct angara_domain *dom = call->file->private_data;
 	struct angara_device *adev = dom->adev;
 	struct angara_ioc_info *info = call->arg;
-	u32 version = info->version;
 	bool link_up;
 	int ret, idx;
+
+	if (info->version != ANGARA_UAPI_VERSION) {
+		memset(info, 0, sizeof(*info));
+		info->size = call->usize;
+		info->version = ANGARA_UAPI_VERSION;
+		ret = angara_call_reply(call);
+		return ret ? ret : -EPROTO;
+	}
+	if (call->usize < offsetofend(struct angara_ioc_info, name) ||
+	    memchr_inv(&info->caps, 0, offsetofend(struct angara_ioc_info, name) -
+				       offsetof(struct angara_ioc_info, caps)))
+		return -EINVAL;
 
 	idx = srcu_read_lock(&adev->srcu);
 	ret = angara_device_check(adev);
@@ -134,34 +149,28 @@ static int info_ioctl(struct angara_call *call)
 	if (ret)
 		return ret;
 
-	memset(info, 0, sizeof(*info));
-	info->size = call->usize;
-	info->version = ANGARA_UAPI_VERSION;
-	if (version == ANGARA_UAPI_VERSION) {
-		info->caps = (adev->caps & ANGARA_HW_CAP_LOOPBACK ? ANGARA_INFO_LOOPBACK : 0) |
-			     (link_up ? ANGARA_INFO_LINK_UP : 0);
-		info->node = adev->node_id;
-		info->pe_max = adev->pe_max;
-		info->mr_max = adev->mr_entries;
-		info->cmd_entries = angara_cmd_entries;
-		info->event_entries = angara_event_entries;
-		info->pio_bytes = adev->pio_bytes;
-		info->marker_slots = adev->marker_slots;
-		info->put_max = adev->put_max;
-		info->window_max = adev->window_max;
-		info->offload_max = adev->offload_max;
-		strscpy(info->name, dev_name(&adev->dev), sizeof(info->name));
-	}
-	ret = angara_call_reply(call);
-	if (ret)
-		return ret;
-	return version == ANGARA_UAPI_VERSION ? 0 : -EPROTO;
+	info->caps = (adev->caps & ANGARA_HW_CAP_LOOPBACK ? ANGARA_INFO_LOOPBACK : 0) |
+		     (link_up ? ANGARA_INFO_LINK_UP : 0);
+	info->node = adev->node_id;
+	info->pe_max = adev->pe_max;
+	info->mr_max = adev->mr_entries;
+	info->cmd_entries = angara_cmd_entries;
+	info->event_entries = angara_event_entries;
+	info->pio_bytes = adev->pio_bytes;
+	info->marker_slots = adev->marker_slots;
+	info->put_max = adev->put_max;
+	info->formats = ANGARA_FORMATS_VERSION;
+	info->window_max = adev->window_max;
+	info->offload_max = adev->offload_max;
+	strscpy(info->name, dev_name(&adev->dev), sizeof(info->name));
+	return angara_call_reply(call);
 }
 
 static const struct angara_ioctl domain_ioctls[] = {
-	{ ANGARA_IOC_INFO, sizeof(struct angara_ioc_info), sizeof(struct angara_ioc_info), 0,
-	  info_ioctl },
-	{ ANGARA_IOC_PE_CREATE, sizeof(struct angara_ioc_pe_create),
+	/* Callers of any version are told which one this is. */
+	{ ANGARA_IOC_INFO, ANGARA_CALL_SIZE(struct angara_ioc_info),
+	  offsetofend(struct angara_ioc_info, version), 0, info_ioctl },
+	{ ANGARA_IOC_PE_CREATE, ANGARA_CALL_SIZE(struct angara_ioc_pe_create),
 	  sizeof(struct angara_ioc_pe_create), 0, angara_pe_create_ioctl },
 };
 

@@ -66,7 +66,7 @@ long angara_ioctl_serve(struct file *file, unsigned int cmd, unsigned long arg,
 	ioctl = ioctl_find(table, entries, cmd);
 	if (!ioctl)
 		ret = -ENOTTY;
-	else if (!angara_owned_is_current(owned))
+	else if (owned && !angara_owned_is_current(owned))
 		ret = -EPERM;
 	else
 		ret = ioctl_call(file, ioctl, (void __user *)arg);

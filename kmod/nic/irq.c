@@ -9,6 +9,9 @@
 #include "nic.h"
 #include "trace.h"
 
+/* PEs that are looked at with interrupts off. */
+#define PES_AT_ONCE	64
+
 bool angara_link_check(struct angara_device *adev)
 {
 	u32 link = readl(&adev->ctl->link) == 1;
@@ -32,24 +35,24 @@ static irqreturn_t admin_irq(int irq, void *data)
 	return IRQ_HANDLED;
 }
 
-/* Wake the owners of PEs that have been interrupted: those whose count has changed. */
-static irqreturn_t pe_irq(int irq, void *data)
+/*
+ * Wake the owners of PEs that have been interrupted: those whose count has changed. Looks at some
+ * of those with angara_pe_vector(i) == vector->index, from @i on, and returns where to go on.
+ */
+static u32 pe_irq_some(struct angara_vector *vector, u32 i)
 {
-	struct angara_vector *vector = data;
 	struct angara_device *adev = vector->adev;
+	unsigned int left = PES_AT_ONCE;
 	struct angara_pe *pe;
 	unsigned long flags;
 	u64 count;
-	u32 i;
 
-	angara_count(adev, irqs, 1);
 	spin_lock_irqsave(&adev->pe_lock, flags);
-	/* Those with angara_pe_vector(i) == vector->index. */
-	for (i = vector->index - 1; i < adev->pe_max; i += adev->num_vectors - 1) {
+	for (; i < adev->pe_max && left--; i += adev->num_vectors - 1) {
 		pe = adev->pes[i];
 		if (!pe)
 			continue;
-		count = READ_ONCE(angara_pe_status(pe)->counters[ANGARA_CNT_IRQS]);
+		count = angara_pe_irqs(pe);
 		if (count == pe->irqs_seen)
 			continue;
 		pe->irqs_seen = count;
@@ -57,7 +60,43 @@ static irqreturn_t pe_irq(int irq, void *data)
 		wake_up_all(&pe->wait);
 	}
 	spin_unlock_irqrestore(&adev->pe_lock, flags);
+	return i;
+}
+
+/* Where a vector has more PEs, a thread looks at the others. */
+static irqreturn_t pe_irq(int irq, void *data)
+{
+	struct angara_vector *vector = data;
+	struct angara_device *adev = vector->adev;
+
+	angara_count(adev, irqs, 1);
+	return pe_irq_some(vector, vector->index - 1) < adev->pe_max ? IRQ_WAKE_THREAD :
+								       IRQ_HANDLED;
+}
+
+static irqreturn_t pe_irq_thread(int irq, void *data)
+{
+	struct angara_vector *vector = data;
+	struct angara_device *adev = vector->adev;
+	u32 i = vector->index - 1 + PES_AT_ONCE * (adev->num_vectors - 1);
+
+	while (i < adev->pe_max) {
+		i = pe_irq_some(vector, i);
+		cond_resched();
+	}
 	return IRQ_HANDLED;
+}
+
+/* A thread only where it may have to look at something. */
+static int vector_request(struct angara_vector *vector)
+{
+	struct angara_device *adev = vector->adev;
+	bool many = adev->pe_max > PES_AT_ONCE * (adev->num_vectors - 1);
+
+	if (!vector->index)
+		return request_irq(vector->irq, admin_irq, 0, "angara", vector);
+	return request_threaded_irq(vector->irq, pe_irq, many ? pe_irq_thread : NULL, 0, "angara",
+				    vector);
 }
 
 int angara_irq_setup(struct angara_device *adev, unsigned int wanted)
@@ -82,7 +121,7 @@ int angara_irq_setup(struct angara_device *adev, unsigned int wanted)
 		vector->adev = adev;
 		vector->index = i;
 		vector->irq = pci_irq_vector(pdev, i);
-		ret = request_irq(vector->irq, i ? pe_irq : admin_irq, 0, "angara", vector);
+		ret = vector_request(vector);
 		if (ret)
 			goto free_irqs;
 	}
@@ -107,21 +146,22 @@ void angara_irq_cleanup(struct angara_device *adev)
 	pci_free_irq_vectors(adev->pdev);
 }
 
-/* For who polls memory, and who sleeps. */
+/* For who polls memory, and who sleeps. A PE that is made meanwhile is refused by the device. */
 void angara_wake_all(struct angara_device *adev)
 {
-	struct angara_status *status;
-	unsigned long flags;
-	u32 i;
+	u32 i, end;
 
 	wake_up_all(&adev->admin.wait);
-	spin_lock_irqsave(&adev->pe_lock, flags);
-	for (i = 0; i < adev->pe_max; i++) {
-		if (!adev->pes[i])
-			continue;
-		status = page_address(adev->pes[i]->status.page);
-		WRITE_ONCE(status->state, ANGARA_PE_GONE);
-		wake_up_all(&adev->pes[i]->wait);
+	for (i = 0; i < adev->pe_max;) {
+		end = min(i + PES_AT_ONCE, adev->pe_max);
+		spin_lock_irq(&adev->pe_lock);
+		for (; i < end; i++) {
+			if (!adev->pes[i])
+				continue;
+			angara_status_gone(adev->pes[i]->status.page);
+			wake_up_all(&adev->pes[i]->wait);
+		}
+		spin_unlock_irq(&adev->pe_lock);
+		cond_resched();
 	}
-	spin_unlock_irqrestore(&adev->pe_lock, flags);
 }

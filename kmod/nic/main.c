@@ -32,14 +32,25 @@ unsigned int angara_mr_entries = 32768;
 module_param_named(mr_entries, angara_mr_entries, uint, 0444);
 MODULE_PARM_DESC(mr_entries, "regions of a device, 16 to 65536 (32768)");
 
-unsigned int angara_pes_per_user = 1024;
+unsigned int angara_pes_per_user;
 module_param_named(pes_per_user, angara_pes_per_user, uint, 0444);
-MODULE_PARM_DESC(pes_per_user, "PEs that one user may hold, on all devices, 1 to 65536 (1024)");
+MODULE_PARM_DESC(pes_per_user,
+		 "PEs of a device that one user may hold, 0 to 65536; 0: a quarter of them, root any (0)");
 
-unsigned int angara_mrs_per_user = 65536;
+unsigned int angara_mrs_per_user;
 module_param_named(mrs_per_user, angara_mrs_per_user, uint, 0444);
 MODULE_PARM_DESC(mrs_per_user,
-		 "regions that one user may hold, on all devices, 1 to 1048576 (65536)");
+		 "regions of a device that one user may hold, 0 to 1048576; 0: a quarter of them, root any (0)");
+
+unsigned int angara_mem_mb_per_user;
+module_param_named(mem_mb_per_user, angara_mem_mb_per_user, uint, 0444);
+MODULE_PARM_DESC(mem_mb_per_user,
+		 "MiB of PEs' memory that one user may hold, 0 to 16777216; 0: a quarter of all, root any (0)");
+
+unsigned int angara_job_keys = 256;
+module_param_named(job_keys, angara_job_keys, uint, 0444);
+MODULE_PARM_DESC(job_keys,
+		 "job keys that can be granted for a device, to all users, 1 to 4096 (256)");
 
 unsigned int angara_admin_timeout_ms = 5000;
 module_param_named(admin_timeout_ms, angara_admin_timeout_ms, uint, 0444);
@@ -57,8 +68,10 @@ static const struct {
 	{ "event_entries", &angara_event_entries, 16, 4096, true },
 	{ "window_mb", &angara_window_mb, 1, 1024, false },
 	{ "mr_entries", &angara_mr_entries, 16, 65536, false },
-	{ "pes_per_user", &angara_pes_per_user, 1, 65536, false },
-	{ "mrs_per_user", &angara_mrs_per_user, 1, 1048576, false },
+	{ "pes_per_user", &angara_pes_per_user, 0, 65536, false },
+	{ "mrs_per_user", &angara_mrs_per_user, 0, 1048576, false },
+	{ "mem_mb_per_user", &angara_mem_mb_per_user, 0, 16777216, false },
+	{ "job_keys", &angara_job_keys, 1, 4096, false },
 	{ "admin_timeout_ms", &angara_admin_timeout_ms, 10, 60000, false },
 };
 
@@ -118,7 +131,8 @@ static void device_release(struct device *dev)
 {
 	struct angara_device *adev = container_of(dev, struct angara_device, dev);
 
-	ida_free(&minor_ida, MINOR(dev->devt) - MINOR(first_devt));
+	ida_free(&minor_ida, adev->number);
+	angara_grants_free(adev);
 	device_inode_free(adev->inode);
 	cleanup_srcu_struct(&adev->srcu);
 	ida_destroy(&adev->mr_ida);
@@ -153,6 +167,8 @@ struct angara_device *angara_device_alloc(struct pci_dev *pdev)
 	}
 
 	adev->pdev = pdev;
+	adev->number = minor;
+	angara_grants_init(adev);
 	angara_hw_init(adev);
 	spin_lock_init(&adev->pe_lock);
 	spin_lock_init(&adev->admin.lock);
@@ -255,14 +271,19 @@ static int __init angara_nic_init(void)
 	ret = class_register(&angara_class);
 	if (ret)
 		goto unregister_chrdev;
+	ret = angara_grant_init();
+	if (ret)
+		goto unregister_class;
 	angara_debugfs_init();
 	ret = angara_pci_register();
 	if (ret)
-		goto unregister_class;
+		goto exit_debugfs;
 	return 0;
 
-unregister_class:
+exit_debugfs:
 	angara_debugfs_exit();
+	angara_grant_exit();
+unregister_class:
 	class_unregister(&angara_class);
 unregister_chrdev:
 	unregister_chrdev_region(first_devt, DEVICES_MAX);
@@ -275,6 +296,7 @@ destroy_wq:
 
 static void __exit angara_nic_exit(void)
 {
+	angara_grant_exit();
 	angara_pci_unregister();
 	/* No file is open; domains may still be on their way out. */
 	destroy_workqueue(angara_wq);

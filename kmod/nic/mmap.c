@@ -19,13 +19,10 @@ static struct page *gone_page;
 
 int angara_mmap_init(void)
 {
-	struct angara_status *status;
-
 	gone_page = alloc_page(GFP_KERNEL | __GFP_ZERO);
 	if (!gone_page)
 		return -ENOMEM;
-	status = page_address(gone_page);
-	status->state = ANGARA_PE_GONE;
+	angara_status_gone(gone_page);
 	return 0;
 }
 
@@ -89,8 +86,7 @@ static bool part_pfn(const struct angara_pe *pe, unsigned long part, unsigned lo
 		*pfn = page_to_pfn(pe->marker.page) + page;
 		return true;
 	default:
-		/* Pairs with the release in window.c. */
-		window = smp_load_acquire(&pe->window.bufs[page].page);
+		window = angara_window_page(&pe->window, page);
 		if (!window)
 			return false;
 		*pfn = page_to_pfn(window);
@@ -172,7 +168,7 @@ int angara_pe_mmap(struct file *file, struct vm_area_struct *vma)
 	unsigned long part = vma->vm_pgoff >> PART_SHIFT;
 	int idx, ret;
 
-	/* The PE is running in the read section, so there is a reference to add to. */
+	/* The PE is held in the read section, so there is a reference to add to. */
 	idx = srcu_read_lock(&pe->adev->srcu);
 	ret = pe_mmap_check(pe, vma);
 	if (!ret)

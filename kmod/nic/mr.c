@@ -21,6 +21,11 @@
 /* There is nothing to synchronise: what would need it is refused. */
 #define MAP_ATTRS	DMA_ATTR_SKIP_CPU_SYNC
 
+/*
+ * The table is contiguous. Memory is moved for it, but nobody is killed: it may be smaller as well.
+ */
+#define TABLE_GFP	(GFP_KERNEL | __GFP_RETRY_MAYFAIL | __GFP_NOWARN)
+
 struct angara_mr {
 	struct angara_domain *dom;
 	struct sg_table *sgt;
@@ -37,7 +42,7 @@ int angara_mr_table_alloc(struct angara_device *adev)
 
 	for (;;) {
 		adev->mr_table = dma_alloc_coherent(dev, adev->mr_entries * sizeof(*adev->mr_table),
-						    &adev->mr_table_dma, GFP_KERNEL | __GFP_NOWARN);
+						    &adev->mr_table_dma, TABLE_GFP);
 		if (adev->mr_table)
 			return 0;
 		if (adev->mr_entries < 32)

@@ -16,7 +16,8 @@
  *   - A PE ends in two steps. pe_stop(): the device forgets it (PE_RESET acknowledged); on close,
  *     on the end of the mm, or on removal. Then its memory and its number go, with the last VMA;
  *     on removal at once, because the user mappings have been zapped. Its number isn't given to
- *     another PE before.
+ *     another PE before. If its granted job key is revoked the device forgets it earlier; all else
+ *     stays as it is until then.
  *   - User mappings are populated by faults only: at fault time the VMA is known to
  *     unmap_mapping_range(), in ->mmap() it isn't yet.
  *
@@ -44,6 +45,7 @@
  *				never taken under them: no user copies, no pinning
  *   devices_lock		m lists of devices and clients; held in add() and remove() callbacks
  *   owner->lock		m objects of an mm; held in release() callbacks
+ *   device->grants_lock	m granted job keys; inside device->srcu, outside domain->lock
  *   domain->lock		m PEs of a domain: creation, end, window
  *   device->srcu		(read) device not removed. Outside domain->lock; handlers of calls
  *				begin and end it themselves, between the copies of arguments
@@ -65,6 +67,7 @@
 #include <linux/mutex.h>
 #include <linux/pci.h>
 #include <linux/refcount.h>
+#include <linux/rwsem.h>
 #include <linux/spinlock.h>
 #include <linux/srcu.h>
 #include <linux/wait.h>
@@ -89,6 +92,8 @@ extern unsigned int angara_window_mb;
 extern unsigned int angara_mr_entries;
 extern unsigned int angara_pes_per_user;
 extern unsigned int angara_mrs_per_user;
+extern unsigned int angara_mem_mb_per_user;
+extern unsigned int angara_job_keys;
 extern unsigned int angara_admin_timeout_ms;
 
 /* ---- counters (debugfs.c) -------------------------------------------------------------------- */
@@ -159,6 +164,7 @@ struct angara_vector {
  * struct angara_device - a NIC
  * @dev:	class device; its references are those of this structure
  * @pdev:	PCI function, while not @removed
+ * @number:	N of /dev/angara<N>
  * @inode:	its i_mapping is that of all PE files: to zap all user mappings at once
  * @ctl:	the control page, the only page of BAR 2 that the kernel maps
  * @bell:	ANGARA_HW_BELL
@@ -179,13 +185,16 @@ struct angara_vector {
  * @pio_wc:	the put rings' memory type is reserved
  * @pe_lock:	@pes, @pe_next
  * @pes:	[pe_max], by number
- * @pe_generation: [pe_max], of the last PE of that number
+ * @pe_generation: [pe_max], of the last PE of that number, or 0
  * @pe_next:	where to look for a free number
  * @pe_used:	numbers taken
  * @mr_table:	DMA memory, [mr_entries]
  * @mr_ida:	its free entries
  * @mr_used:	regions
  * @domain_ida:	numbers of domains
+ * @grants_lock: @grants, @num_grants; see grant.c
+ * @grants:	struct angara_grant
+ * @num_grants:	of them
  * @clients:	clients whose add() succeeded: a bit each, by angara_client.id (devices_lock)
  */
 struct angara_device {
@@ -193,6 +202,7 @@ struct angara_device {
 	struct cdev cdev;
 	struct pci_dev *pdev;
 	struct list_head node;
+	unsigned int number;
 	struct inode *inode;
 	struct angara_hw_control __iomem *ctl;
 	void __iomem *bell;
@@ -236,6 +246,9 @@ struct angara_device {
 	atomic_t mr_used;
 
 	struct ida domain_ida;
+	struct rw_semaphore grants_lock;	/* see the table above */
+	struct list_head grants;
+	unsigned int num_grants;
 	unsigned long clients;
 	struct dentry *debugfs;
 	atomic64_t counters[ANGARA_COUNTERS_NUM];
@@ -247,9 +260,11 @@ struct angara_device {
  * @adev:	reference on its dev
  * @owned:	the opener's mm owns it
  * @user:	who pays
+ * @uid:	the opener's, in the initial user namespace
+ * @job_key:	of its PEs, if they don't ask for another: the opener's own
  * @number:	in the MR table and PE contexts; never 0
  * @lock:	@pes, and creation, end and window of each
- * @pes:	running PEs
+ * @pes:	PEs that haven't been stopped
  * @free_work:	the last reference may be dropped where angara_owned_del() would wait for itself
  */
 struct angara_domain {
@@ -257,6 +272,8 @@ struct angara_domain {
 	struct angara_device *adev;
 	struct angara_owned owned;
 	struct angara_user *user;
+	u32 uid;
+	u64 job_key;
 	u32 number;
 	struct mutex lock;	/* see above */
 	struct list_head pes;
@@ -270,21 +287,35 @@ struct angara_buf {
 	size_t size;
 };
 
+/* A page of a put window. */
+struct angara_window_page {
+	struct page *page;
+	dma_addr_t dma;
+};
+
 /**
- * struct angara_window - put window of a PE (domain->lock; faults read @bufs without)
+ * struct angara_window_leaf - what there is of ANGARA_HW_WINDOW_FANOUT pages of a put window
+ * @pages:	[ANGARA_HW_WINDOW_FANOUT]; page is set once, with release order
+ * @table:	what the device reads: bus address | 1 of each page, or 0. Never read back
+ */
+struct angara_window_leaf {
+	struct angara_window_page *pages;
+	struct angara_buf table;
+};
+
+/**
+ * struct angara_window - put window of a PE (domain->lock; faults look pages up without)
  * @size:	bytes
- * @npages:	entries
- * @table:	what the device reads: bus address | 1, or 0. Never read back
- * @table_dma:	its bus address
- * @bufs:	[npages]; page is set once, with release order
+ * @nleaves:	entries
+ * @table:	what the device reads: bus address | 1 of each leaf's table, or 0. Never read back
+ * @leaves:	[nleaves]; set once, with release order, when something of it is committed
  * @committed:	pages
  */
 struct angara_window {
 	u64 size;
-	u32 npages;
-	__le64 *table;
-	dma_addr_t table_dma;
-	struct angara_buf *bufs;
+	u32 nleaves;
+	struct angara_buf table;
+	struct angara_window_leaf **leaves;
 	u32 committed;
 };
 
@@ -292,14 +323,17 @@ struct angara_window {
 #define ANGARA_PE_BIT_RUNNING	0	/* the device knows it (domain->lock) */
 #define ANGARA_PE_BIT_FREED	1	/* memory and number given back; set by who does it */
 #define ANGARA_PE_BIT_CLOSED	2	/* its owner has closed the file; see angara_pe_end() */
+#define ANGARA_PE_BIT_HELD	3	/* not stopped yet: in dom->pes (domain->lock) */
 
 /**
  * struct angara_pe - processing element
  * @ref:	its file; users of device->pes
- * @mem_refs:	1 while running, each VMA: who drops the last frees the memory
+ * @mem_refs:	1 while held, each VMA: who drops the last frees the memory
  * @dom:	reference
  * @node:	in dom->pes
  * @index, @generation: its address, with the node id
+ * @job_key:	which PEs exist for it; set before it has a number
+ * @charged:	pages that count as its memory; see angara_pe_charge() (domain->lock)
  * @dummy:	what its writable mappings show after removal
  * @irqs_seen:	interrupts that have woken sleepers
  * @irqs_read:	interrupts that read() has reported
@@ -313,11 +347,13 @@ struct angara_pe {
 	struct list_head node;
 	u32 index;
 	u32 generation;
+	u64 job_key;
 	struct angara_buf cmd;
 	struct angara_buf event;
 	struct angara_buf status;
 	struct angara_buf marker;
 	struct angara_window window;
+	unsigned long charged;
 	struct page *dummy;
 	u64 irqs_seen;
 	u64 irqs_read;
@@ -393,7 +429,22 @@ void angara_wake_all(struct angara_device *adev);
 
 /* ---- buf.c: DMA memory that users map -------------------------------------------------------- */
 
+/*
+ * For what a user asks for: counted in his memory cgroup, and refused where it can't be had. The
+ * OOM killer isn't asked: it looks for processes with much memory of their own, so that it would
+ * find others.
+ */
+#define ANGARA_GFP_USER	(GFP_KERNEL_ACCOUNT | __GFP_RETRY_MAYFAIL | __GFP_NOWARN)
+
 bool angara_dma_is_coherent(struct angara_device *adev, dma_addr_t addr);
+/* At probe: can users map DMA memory of this device's? -EOPNOTSUPP, with a message. */
+int angara_buf_check(struct angara_device *adev);
+/* Pages that a buffer of so many bytes takes. */
+static inline unsigned long angara_buf_pages(size_t size)
+{
+	return 1UL << get_order(size);
+}
+
 int angara_buf_alloc(struct angara_device *adev, struct angara_buf *buf, size_t size);
 void angara_buf_free(struct angara_device *adev, struct angara_buf *buf);
 
@@ -403,11 +454,32 @@ extern const struct file_operations angara_domain_fops;
 
 void angara_domain_hold(struct angara_domain *dom);
 
+/* ---- jobkey.c -------------------------------------------------------------------------------- */
+
+u64 angara_job_key_granted(u64 value);
+/* The key that the caller has by itself. -EPERM: its real, effective and saved user ids differ. */
+int angara_job_key_own(const struct angara_device *adev, u64 *key);
+
+/* ---- grant.c --------------------------------------------------------------------------------- */
+
+extern atomic64_t angara_grant_refused;	/* calls of /dev/angara_jobkey */
+
+int angara_grant_init(void);
+void angara_grant_exit(void);
+void angara_grants_init(struct angara_device *adev);
+void angara_grants_free(struct angara_device *adev);
+/*
+ * The domain's user has been granted the value (0: none is asked for), and that isn't revoked
+ * before angara_grant_put(); or -EACCES.
+ */
+int angara_grant_get(struct angara_domain *dom, u64 value);
+void angara_grant_put(struct angara_domain *dom, u64 value);
+
 /* ---- pe.c, pe_file.c, window.c, mmap.c ------------------------------------------------------- */
 
 extern const struct file_operations angara_pe_fops;
 
-struct angara_pe *angara_pe_create(struct angara_domain *dom, u64 window_size);
+struct angara_pe *angara_pe_create(struct angara_domain *dom, u64 window_size, u64 job_key);
 /* ANGARA_HW_CLOSED if the owner has said goodbye, else ANGARA_HW_DIED. */
 u32 angara_pe_end(struct angara_pe *pe);
 /* First step of the end. @how: ANGARA_HW_CLOSED or ANGARA_HW_DIED, for its peers. */
@@ -415,8 +487,14 @@ void angara_pe_stop(struct angara_pe *pe, u32 how);
 void angara_pe_put(struct angara_pe *pe);
 void angara_pe_mem_put(struct angara_pe *pe);
 void angara_pes_remove(struct angara_device *adev);
+/* The device forgets a user's PEs with that key; no more are made. @return how many it knew */
+unsigned int angara_pes_revoke(struct angara_device *adev, u32 uid, u64 job_key);
 int angara_pe_create_ioctl(struct angara_call *call);
 
+/* A committed page of the window, or NULL. No lock is needed. */
+struct page *angara_window_page(const struct angara_window *window, unsigned long index);
+/* Bytes of the table's upper level. */
+size_t angara_window_table_size(u64 window_size);
 int angara_window_init(struct angara_pe *pe, u64 size);
 void angara_window_cleanup(struct angara_pe *pe);
 int angara_window_commit_ioctl(struct angara_call *call);
@@ -425,9 +503,24 @@ int angara_pe_mmap(struct file *file, struct vm_area_struct *vma);
 int angara_mmap_init(void);
 void angara_mmap_exit(void);
 
+/* What the device says in a PE's status page is little endian. */
 static inline const struct angara_status *angara_pe_status(const struct angara_pe *pe)
 {
 	return page_address(pe->status.page);
+}
+
+/* Interrupts that the device has sent for the PE. */
+static inline u64 angara_pe_irqs(const struct angara_pe *pe)
+{
+	return le64_to_cpu(READ_ONCE(angara_pe_status(pe)->counters[ANGARA_CNT_IRQS]));
+}
+
+/* Who polls the status page sees that the PE has ended. */
+static inline void angara_status_gone(struct page *page)
+{
+	struct angara_status *status = page_address(page);
+
+	WRITE_ONCE(status->state, cpu_to_le32(ANGARA_PE_GONE));
 }
 
 /* ---- mr.c, pagelist.c ------------------------------------------------------------------------ */
@@ -464,12 +557,20 @@ void angara_pagelist_free(struct angara_device *adev, struct angara_pagelist *li
 
 /* ---- limits.c -------------------------------------------------------------------------------- */
 
-enum angara_resource { ANGARA_RESOURCE_PE, ANGARA_RESOURCE_MR, ANGARA_RESOURCES_NUM };
+enum angara_resource {
+	ANGARA_RESOURCE_PE, ANGARA_RESOURCE_MR, ANGARA_RESOURCE_PAGE, ANGARA_RESOURCES_NUM
+};
 
-struct angara_user *angara_user_get(kuid_t uid);
+struct angara_user *angara_user_get(struct angara_device *adev, kuid_t uid);
 void angara_user_put(struct angara_user *user);
 int angara_user_charge(struct angara_user *user, enum angara_resource what);
 void angara_user_uncharge(struct angara_user *user, enum angara_resource what);
+/*
+ * Count pages that a PE is about to have: on its owner's mm against RLIMIT_MEMLOCK (-ENOMEM), and
+ * on its user (-EDQUOT).
+ */
+int angara_pe_charge(struct angara_pe *pe, unsigned long pages);
+void angara_pe_uncharge(struct angara_pe *pe, unsigned long pages);
 
 /* ---- owner.c, client.c, sysfs.c, debugfs.c --------------------------------------------------- */
 
@@ -477,6 +578,8 @@ void angara_owner_exit(void);
 
 void angara_clients_add(struct angara_device *adev);
 void angara_clients_remove(struct angara_device *adev);
+/* /dev/angara<number>, with a reference on its dev, or NULL. */
+struct angara_device *angara_device_find(unsigned int number);
 
 extern const struct attribute_group *angara_device_groups[];
 

@@ -81,7 +81,8 @@ static int read_control(struct angara_device *adev, unsigned int *vectors)
 	doorbell = readq(&ctl->doorbell_offset);
 	pio = readq(&ctl->pio_offset);
 
-	if (!adev->pe_max || adev->pe_max > ANGARA_PE_LIMIT || !adev->mr_entries ||
+	if (adev->node_id >> ANGARA_HW_NODE_BITS ||
+	    !adev->pe_max || adev->pe_max > ANGARA_PE_LIMIT || !adev->mr_entries ||
 	    !adev->marker_slots || adev->marker_slots > MARKER_SLOTS_MAX || *vectors < 2 ||
 	    !is_power_of_2(adev->pio_bytes) || adev->pio_bytes > PIO_BYTES_MAX ||
 	    !put_max_ok(adev) || !adev->window_max || !adev->offload_max ||
@@ -99,16 +100,9 @@ static int read_control(struct angara_device *adev, unsigned int *vectors)
 
 static int pe_tables_alloc(struct angara_device *adev)
 {
-	u32 i;
-
 	adev->pes = kcalloc(adev->pe_max, sizeof(*adev->pes), GFP_KERNEL);
 	adev->pe_generation = kcalloc(adev->pe_max, sizeof(u32), GFP_KERNEL);
-	if (!adev->pes || !adev->pe_generation)
-		return -ENOMEM;
-	/* Peers may remember PEs from before the driver was loaded. */
-	for (i = 0; i < adev->pe_max; i++)
-		adev->pe_generation[i] = get_random_u32();
-	return 0;
+	return adev->pes && adev->pe_generation ? 0 : -ENOMEM;
 }
 
 /* Users map the put rings write-combining; on x86 that needs the type to be reserved. */
@@ -207,6 +201,9 @@ static int angara_pci_probe(struct pci_dev *pdev, const struct pci_device_id *id
 		ret = -ENOMEM;
 		goto put_adev;
 	}
+	ret = angara_buf_check(adev);
+	if (ret)
+		goto unmap_bell;
 	ret = pe_tables_alloc(adev);
 	if (ret)
 		goto unmap_bell;

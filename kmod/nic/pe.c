@@ -4,12 +4,27 @@
  * the rules; pe_file.c has what users do with the file.
  */
 #include <linux/mm.h>
+#include <linux/random.h>
 #include <linux/slab.h>
 
 #include "nic.h"
 #include "trace.h"
 
 /* ---- numbers --------------------------------------------------------------------------------- */
+
+/*
+ * Nobody can guess it, and who remembers the last PE of that number doesn't take the new one for
+ * it.
+ */
+static u32 generation_draw(u32 last)
+{
+	u32 generation;
+
+	do {
+		generation = get_random_u32();
+	} while (!generation || generation == last);
+	return generation;
+}
 
 /* Give the PE a number and make it visible to interrupts. Its memory is there. */
 static int pe_number_take(struct angara_pe *pe)
@@ -28,9 +43,8 @@ static int pe_number_take(struct angara_pe *pe)
 		adev->pe_next = index + 1;
 		adev->pe_used++;
 		pe->index = index;
-		if (!++adev->pe_generation[index])
-			adev->pe_generation[index] = 1;
-		pe->generation = adev->pe_generation[index];
+		pe->generation = generation_draw(adev->pe_generation[index]);
+		adev->pe_generation[index] = pe->generation;
 		ret = 0;
 	}
 	spin_unlock_irq(&adev->pe_lock);
@@ -59,32 +73,37 @@ static void pe_mem_cleanup(struct angara_pe *pe)
 	angara_buf_free(adev, &pe->status);
 	angara_buf_free(adev, &pe->event);
 	angara_buf_free(adev, &pe->cmd);
+	angara_pe_uncharge(pe, pe->charged);
 }
 
+/* Rings are contiguous: where that can't be had, not even by moving memory, there is no PE. */
 static int pe_mem_init(struct angara_pe *pe, u64 window_size)
 {
 	struct angara_device *adev = pe->adev;
+	const struct {
+		struct angara_buf *buf;
+		size_t size;
+	} parts[] = {
+		{ &pe->cmd, angara_cmd_entries * sizeof(struct angara_desc) },
+		{ &pe->event, angara_event_entries * sizeof(struct angara_event_record) },
+		{ &pe->status, sizeof(struct angara_status) },
+		{ &pe->marker, adev->marker_slots * sizeof(u64) },
+		{ &pe->window.table, angara_window_table_size(window_size) },
+	};
+	unsigned long pages = 0;
+	unsigned int i;
 	int ret;
 
-	ret = angara_buf_alloc(adev, &pe->cmd, angara_cmd_entries * sizeof(struct angara_desc));
-	if (!ret)
-		ret = angara_buf_alloc(adev, &pe->event,
-				       angara_event_entries * sizeof(struct angara_event_record));
-	if (!ret)
-		ret = angara_buf_alloc(adev, &pe->status, sizeof(struct angara_status));
-	if (!ret)
-		ret = angara_buf_alloc(adev, &pe->marker, adev->marker_slots * sizeof(u64));
+	for (i = 0; i < ARRAY_SIZE(parts); i++)
+		pages += angara_buf_pages(parts[i].size);
+	ret = angara_pe_charge(pe, pages);
+	for (i = 0; i < ARRAY_SIZE(parts) && !ret; i++)
+		ret = angara_buf_alloc(adev, parts[i].buf, parts[i].size);
 	if (!ret)
 		ret = angara_window_init(pe, window_size);
 	if (ret)
 		pe_mem_cleanup(pe);
 	return ret;
-}
-
-static unsigned long pe_mem_pages(const struct angara_pe *pe)
-{
-	return (pe->cmd.size + pe->event.size + pe->status.size + pe->marker.size) / PAGE_SIZE +
-	       pe->window.committed;
 }
 
 /*
@@ -99,7 +118,7 @@ static void pe_mem_free(struct angara_pe *pe)
 		return;
 	pe_number_free(pe);
 	if (angara_device_must_leak(adev))
-		angara_count(adev, leaked_pages, pe_mem_pages(pe));
+		angara_count(adev, leaked_pages, pe->charged);
 	else
 		pe_mem_cleanup(pe);
 	angara_user_uncharge(pe->dom->user, ANGARA_RESOURCE_PE);
@@ -128,11 +147,12 @@ static int pe_hw_create(struct angara_pe *pe)
 			.event = cpu_to_le64(pe->event.dma),
 			.status = cpu_to_le64(pe->status.dma),
 			.marker = cpu_to_le64(pe->marker.dma),
-			.window = cpu_to_le64(pe->window.table_dma),
+			.window = cpu_to_le64(pe->window.table.dma),
 			.cmd_entries = cpu_to_le32(angara_cmd_entries),
 			.event_entries = cpu_to_le32(angara_event_entries),
 			.marker_slots = cpu_to_le32(adev->marker_slots),
-			.window_pages = cpu_to_le32(pe->window.npages),
+			.window_pages = cpu_to_le32(pe->window.size >> ANGARA_HW_PAGE_SHIFT),
+			.job_key = cpu_to_le64(pe->job_key),
 		},
 	};
 	int ret;
@@ -160,19 +180,26 @@ u32 angara_pe_end(struct angara_pe *pe)
 	       ANGARA_HW_CLOSED : ANGARA_HW_DIED;
 }
 
-/* See nic.h. Idempotent. */
-void angara_pe_stop(struct angara_pe *pe, u32 how)
+/* Its owner sees that it has gone. */
+static void pe_forget(struct angara_pe *pe, u32 how)
 {
-	struct angara_status *status = page_address(pe->status.page);
-
 	lockdep_assert_held(&pe->dom->lock);
 	if (!test_and_clear_bit(ANGARA_PE_BIT_RUNNING, &pe->flags))
 		return;
-	list_del(&pe->node);
 	pe_hw_reset(pe, how);
 	trace_angara_pe_stop(pe, pe->window.committed);
-	WRITE_ONCE(status->state, ANGARA_PE_GONE);
+	angara_status_gone(pe->status.page);
 	wake_up_all(&pe->wait);
+}
+
+/* See nic.h. Idempotent. */
+void angara_pe_stop(struct angara_pe *pe, u32 how)
+{
+	lockdep_assert_held(&pe->dom->lock);
+	if (!test_and_clear_bit(ANGARA_PE_BIT_HELD, &pe->flags))
+		return;
+	list_del(&pe->node);
+	pe_forget(pe, how);
 	angara_pe_mem_put(pe);
 }
 
@@ -193,7 +220,7 @@ void angara_pe_put(struct angara_pe *pe)
 }
 
 /* Called in an SRCU read section. */
-struct angara_pe *angara_pe_create(struct angara_domain *dom, u64 window_size)
+struct angara_pe *angara_pe_create(struct angara_domain *dom, u64 window_size, u64 job_key)
 {
 	struct angara_device *adev = dom->adev;
 	struct angara_pe *pe;
@@ -207,6 +234,7 @@ struct angara_pe *angara_pe_create(struct angara_domain *dom, u64 window_size)
 	init_waitqueue_head(&pe->wait);
 	pe->adev = adev;
 	pe->dom = dom;
+	pe->job_key = job_key;
 	pe->dummy = alloc_page(GFP_KERNEL_ACCOUNT | __GFP_ZERO);
 	if (!pe->dummy) {
 		ret = -ENOMEM;
@@ -228,6 +256,7 @@ struct angara_pe *angara_pe_create(struct angara_domain *dom, u64 window_size)
 	ret = pe_hw_create(pe);
 	if (!ret) {
 		set_bit(ANGARA_PE_BIT_RUNNING, &pe->flags);
+		set_bit(ANGARA_PE_BIT_HELD, &pe->flags);
 		list_add_tail(&pe->node, &dom->pes);
 		angara_domain_hold(dom);
 	}
@@ -250,6 +279,34 @@ free_dummy:
 free_pe:
 	kfree(pe);
 	return ERR_PTR(ret);
+}
+
+/* Called in an SRCU read section. */
+unsigned int angara_pes_revoke(struct angara_device *adev, u32 uid, u64 job_key)
+{
+	unsigned int ended = 0;
+	struct angara_pe *pe;
+	u32 i;
+
+	/* PEs that are being made have other keys. They may fail: no references to those. */
+	lockdep_assert_held_write(&adev->grants_lock);
+	for (i = 0; i < adev->pe_max; i++) {
+		spin_lock_irq(&adev->pe_lock);
+		pe = adev->pes[i];
+		if (pe && pe->job_key == job_key && pe->dom->uid == uid)
+			kref_get(&pe->ref);
+		else
+			pe = NULL;
+		spin_unlock_irq(&adev->pe_lock);
+		if (!pe)
+			continue;
+		mutex_lock(&pe->dom->lock);
+		ended += test_bit(ANGARA_PE_BIT_RUNNING, &pe->flags);
+		pe_forget(pe, ANGARA_HW_DIED);
+		mutex_unlock(&pe->dom->lock);
+		angara_pe_put(pe);
+	}
+	return ended;
 }
 
 /* remove(): all user mappings have been zapped and no call is under way, so the memory goes too. */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * The file of a PE: what its owner does with it. Whoever looks at the PE's memory is the owner
- * (its mm lives, so the PE hasn't ended) and in an SRCU read section that has seen the device
+ * (its mm lives, so the PE is held) and in an SRCU read section that has seen the device
  * there.
  */
 #include <linux/anon_inodes.h>
@@ -42,7 +42,7 @@ static int pe_close(struct inode *inode, struct file *file)
 	return 0;
 }
 
-/* Take the interrupts since the last read(): -EAGAIN if there were none. */
+/* Take the interrupts since the last read(): -EAGAIN if there were none, -ENODEV if none comes. */
 static int pe_irqs_take(struct angara_pe *pe, u64 *count)
 {
 	struct angara_device *adev = pe->adev;
@@ -51,8 +51,10 @@ static int pe_irqs_take(struct angara_pe *pe, u64 *count)
 
 	idx = srcu_read_lock(&adev->srcu);
 	ret = angara_device_check(adev);
+	if (!ret && angara_pe_status(pe)->state == cpu_to_le32(ANGARA_PE_GONE))
+		ret = -ENODEV;
 	if (!ret) {
-		irqs = READ_ONCE(angara_pe_status(pe)->counters[ANGARA_CNT_IRQS]);
+		irqs = angara_pe_irqs(pe);
 		*count = irqs - xchg(&pe->irqs_read, irqs);
 		ret = *count ? 0 : -EAGAIN;
 	}
@@ -98,13 +100,13 @@ static __poll_t pe_poll(struct file *file, poll_table *wait)
 		mask = EPOLLERR | EPOLLHUP;
 	} else {
 		status = angara_pe_status(pe);
-		if (READ_ONCE(status->counters[ANGARA_CNT_IRQS]) != READ_ONCE(pe->irqs_read)) {
+		if (angara_pe_irqs(pe) != READ_ONCE(pe->irqs_read)) {
 			/* The device clears armed before it counts the interrupt. */
 			dma_rmb();
 			if (!READ_ONCE(status->armed))
 				mask = EPOLLIN | EPOLLRDNORM;
 		}
-		if (READ_ONCE(status->state) != ANGARA_PE_RUNNING)
+		if (READ_ONCE(status->state) != cpu_to_le32(ANGARA_PE_RUNNING))
 			mask |= EPOLLERR | EPOLLHUP;
 	}
 	srcu_read_unlock(&adev->srcu, idx);
@@ -112,7 +114,7 @@ static __poll_t pe_poll(struct file *file, poll_table *wait)
 }
 
 static const struct angara_ioctl pe_ioctls[] = {
-	{ ANGARA_IOC_WINDOW_COMMIT, sizeof(struct angara_ioc_window_commit),
+	{ ANGARA_IOC_WINDOW_COMMIT, ANGARA_CALL_SIZE(struct angara_ioc_window_commit),
 	  sizeof(struct angara_ioc_window_commit), 0, angara_window_commit_ioctl },
 };
 
@@ -137,7 +139,7 @@ const struct file_operations angara_pe_fops = {
 };
 
 /* A PE in a file of its own, which isn't anybody's yet. In an SRCU read section. */
-static struct file *pe_file_create(struct angara_domain *dom, u64 window_size)
+static struct file *pe_file_create(struct angara_domain *dom, u64 window_size, u64 job_value)
 {
 	struct angara_pe *pe;
 	struct file *file;
@@ -146,7 +148,12 @@ static struct file *pe_file_create(struct angara_domain *dom, u64 window_size)
 	ret = angara_device_check(dom->adev);
 	if (ret)
 		return ERR_PTR(ret);
-	pe = angara_pe_create(dom, window_size);
+	ret = angara_grant_get(dom, job_value);
+	if (ret)
+		return ERR_PTR(ret);
+	pe = angara_pe_create(dom, window_size,
+			      job_value ? angara_job_key_granted(job_value) : dom->job_key);
+	angara_grant_put(dom, job_value);
 	if (IS_ERR(pe))
 		return ERR_CAST(pe);
 	file = anon_inode_getfile("[angara_pe]", &angara_pe_fops, pe, O_RDWR);
@@ -171,14 +178,16 @@ int angara_pe_create_ioctl(struct angara_call *call)
 	struct file *file;
 	int fd, ret, idx;
 
-	if (arg->reserved || !arg->window_size || !PAGE_ALIGNED(arg->window_size) ||
-	    arg->window_size > dom->adev->window_max)
+	if (arg->fd || arg->index || arg->generation || arg->reserved)
+		return -EINVAL;
+	if (!arg->window_size || !PAGE_ALIGNED(arg->window_size) ||
+	    arg->window_size > dom->adev->window_max || arg->job_key >= ANGARA_JOB_VALUES)
 		return -EINVAL;
 	fd = get_unused_fd_flags(O_CLOEXEC);
 	if (fd < 0)
 		return fd;
 	idx = srcu_read_lock(&dom->adev->srcu);
-	file = pe_file_create(dom, arg->window_size);
+	file = pe_file_create(dom, arg->window_size, arg->job_key);
 	srcu_read_unlock(&dom->adev->srcu, idx);
 	if (IS_ERR(file)) {
 		ret = PTR_ERR(file);

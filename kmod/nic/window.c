@@ -2,6 +2,10 @@
 /*
  * Put window of a PE: host memory that its peers' puts land in, given page by page on request. A
  * page once committed stays until the PE ends, so faults look pages up without a lock.
+ *
+ * Pages, and the words that tell the device of them, are kept in leaves, which come with the first
+ * page that is committed in their range: what isn't committed costs a word and a pointer for
+ * each ANGARA_HW_WINDOW_FANOUT pages.
  */
 #include <linux/mm.h>
 #include <linux/overflow.h>
@@ -11,80 +15,172 @@
 #include "nic.h"
 #include "trace.h"
 
+#define FANOUT		ANGARA_HW_WINDOW_FANOUT
+#define LEAF_BYTES	((u64)FANOUT << ANGARA_HW_PAGE_SHIFT)
+
+static_assert(FANOUT * sizeof(__le64) == ANGARA_HW_PAGE);
+
+/* ---- leaves ---------------------------------------------------------------------------------- */
+
+static void leaf_free(struct angara_device *adev, struct angara_window_leaf *leaf)
+{
+	angara_buf_free(adev, &leaf->table);
+	kfree(leaf->pages);
+	kfree(leaf);
+}
+
+static struct angara_window_leaf *leaf_alloc(struct angara_device *adev)
+{
+	struct angara_window_leaf *leaf;
+
+	leaf = kzalloc(sizeof(*leaf), ANGARA_GFP_USER);
+	if (!leaf)
+		return NULL;
+	leaf->pages = kcalloc(FANOUT, sizeof(*leaf->pages), ANGARA_GFP_USER);
+	if (!leaf->pages || angara_buf_alloc(adev, &leaf->table, ANGARA_HW_PAGE)) {
+		leaf_free(adev, leaf);
+		return NULL;
+	}
+	return leaf;
+}
+
+static int page_alloc(struct angara_device *adev, struct angara_window_page *page)
+{
+	struct angara_buf buf;
+	int ret = angara_buf_alloc(adev, &buf, ANGARA_HW_PAGE);
+
+	if (ret)
+		return ret;
+	page->page = buf.page;
+	page->dma = buf.dma;
+	return 0;
+}
+
+/* If it is there. */
+static void page_free(struct angara_device *adev, const struct angara_window_page *page)
+{
+	struct angara_buf buf = { page->page, page->dma, ANGARA_HW_PAGE };
+
+	angara_buf_free(adev, &buf);
+}
+
+struct page *angara_window_page(const struct angara_window *window, unsigned long index)
+{
+	const struct angara_window_leaf *leaf;
+
+	/* Pairs with the release of the leaf in window_publish(). */
+	leaf = smp_load_acquire(&window->leaves[index / FANOUT]);
+	if (!leaf)
+		return NULL;
+	/* Pairs with the release of the page there. */
+	return smp_load_acquire(&leaf->pages[index % FANOUT].page);
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+static u32 leaves_count(u64 window_size)
+{
+	return DIV_ROUND_UP_ULL(window_size, LEAF_BYTES);
+}
+
+size_t angara_window_table_size(u64 window_size)
+{
+	return leaves_count(window_size) * sizeof(__le64);
+}
+
+/* The table is there. */
 int angara_window_init(struct angara_pe *pe, u64 size)
 {
 	struct angara_window *window = &pe->window;
-	struct device *dev = &pe->adev->pdev->dev;
 
 	window->size = size;
-	window->npages = size >> ANGARA_HW_PAGE_SHIFT;
-	window->bufs = kvcalloc(window->npages, sizeof(*window->bufs), GFP_KERNEL_ACCOUNT);
-	if (!window->bufs)
-		return -ENOMEM;
-	window->table = dma_alloc_coherent(dev, window->npages * sizeof(__le64),
-					   &window->table_dma, GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
-	return window->table ? 0 : -ENOMEM;
+	window->nleaves = leaves_count(size);
+	window->leaves = kcalloc(window->nleaves, sizeof(*window->leaves), ANGARA_GFP_USER);
+	return window->leaves ? 0 : -ENOMEM;
 }
 
 void angara_window_cleanup(struct angara_pe *pe)
 {
 	struct angara_window *window = &pe->window;
 	struct angara_device *adev = pe->adev;
-	u32 i;
+	struct angara_window_leaf *leaf;
+	u32 i, n;
 
-	if (!window->bufs)
-		return;
-	if (window->table)
-		dma_free_coherent(&adev->pdev->dev, window->npages * sizeof(__le64), window->table,
-				  window->table_dma);
-	for (i = 0; i < window->npages && window->committed; i++) {
-		angara_buf_free(adev, &window->bufs[i]);
+	angara_buf_free(adev, &window->table);
+	for (n = 0; window->leaves && n < window->nleaves; n++) {
+		leaf = window->leaves[n];
+		if (!leaf)
+			continue;
+		for (i = 0; i < FANOUT; i++)
+			page_free(adev, &leaf->pages[i]);
+		leaf_free(adev, leaf);
 		cond_resched();
 	}
-	kvfree(window->bufs);
-	window->bufs = NULL;
+	kfree(window->leaves);
+	window->leaves = NULL;
 	angara_count(adev, window_pages, -(s64)window->committed);
-	angara_pinned_uncharge(angara_owned_mm(&pe->dom->owned), window->committed);
 	window->committed = 0;
 }
 
-/* Pages of [first, last) that aren't there. */
-static u32 window_missing(const struct angara_window *window, u32 first, u32 last)
-{
-	u32 i, missing = 0;
+/* ---- commit ---------------------------------------------------------------------------------- */
 
-	for (i = first; i < last; i++)
-		missing += !window->bufs[i].page;
-	return missing;
-}
+/* What a commit adds: until all of it is there, nobody sees any. */
+struct window_more {
+	struct angara_window_page *pages;
+	struct angara_window_leaf **leaves;
+	u32 npages;
+	u32 nleaves;
+};
 
-/*
- * Get the missing pages of [first, last), in an array of their own: until all are there, nobody
- * sees any.
- */
-static struct angara_buf *window_alloc(struct angara_pe *pe, u32 missing)
+/* What of [first, last) isn't there. */
+static void more_count(const struct angara_window *window, u32 first, u32 last,
+		       struct window_more *more)
 {
-	struct angara_buf *bufs;
-	int ret = -ENOMEM;
 	u32 i;
 
-	bufs = kvcalloc(missing, sizeof(*bufs), GFP_KERNEL);
-	if (!bufs)
-		return ERR_PTR(-ENOMEM);
-	for (i = 0; i < missing; i++) {
-		ret = fatal_signal_pending(current) ? -EINTR :
-		      angara_buf_alloc(pe->adev, &bufs[i], ANGARA_HW_PAGE);
-		if (ret)
-			goto free_bufs;
+	for (i = first; i < last; i++) {
+		more->npages += !angara_window_page(window, i);
+		if (!window->leaves[i / FANOUT] && (i == first || !(i % FANOUT)))
+			more->nleaves++;
+	}
+}
+
+/* What wasn't reached is NULL. */
+static void more_free(struct angara_device *adev, struct window_more *more)
+{
+	u32 i;
+
+	for (i = 0; more->pages && i < more->npages; i++) {
+		page_free(adev, &more->pages[i]);
 		cond_resched();
 	}
-	return bufs;
+	for (i = 0; more->leaves && i < more->nleaves && more->leaves[i]; i++)
+		leaf_free(adev, more->leaves[i]);
+	kvfree(more->pages);
+	kfree(more->leaves);
+}
 
-free_bufs:
-	while (i--)
-		angara_buf_free(pe->adev, &bufs[i]);
-	kvfree(bufs);
-	return ERR_PTR(ret);
+static int more_alloc(struct angara_device *adev, struct window_more *more)
+{
+	int ret = 0;
+	u32 i;
+
+	more->pages = kvcalloc(more->npages, sizeof(*more->pages), ANGARA_GFP_USER);
+	more->leaves = kcalloc(more->nleaves, sizeof(struct angara_window_leaf *), ANGARA_GFP_USER);
+	if (!more->pages || !more->leaves)
+		ret = -ENOMEM;
+	for (i = 0; i < more->nleaves && !ret; i++) {
+		more->leaves[i] = leaf_alloc(adev);
+		if (!more->leaves[i])
+			ret = -ENOMEM;
+	}
+	for (i = 0; i < more->npages && !ret; i++) {
+		ret = fatal_signal_pending(current) ? -EINTR : page_alloc(adev, &more->pages[i]);
+		cond_resched();
+	}
+	if (ret)
+		more_free(adev, more);
+	return ret;
 }
 
 static int window_sync(struct angara_pe *pe)
@@ -100,49 +196,61 @@ static int window_sync(struct angara_pe *pe)
 	return ret && ret != -ENODEV ? -EIO : ret;
 }
 
-static void window_publish(struct angara_pe *pe, u32 first, u32 last, const struct angara_buf *bufs)
+/* The device may read a word before it is told: what it points at is zero by then. */
+static void window_publish(struct angara_pe *pe, u32 first, u32 last,
+			   const struct window_more *more)
 {
+	const struct angara_window_page *page = more->pages;
+	struct angara_window_leaf *leaf, **next = more->leaves;
 	struct angara_window *window = &pe->window;
+	__le64 *table = page_address(window->table.page);
+	struct angara_window_page *entry;
 	u32 i;
 
-	/* The device may read an entry before it is told: the pages are zero by then. */
 	dma_wmb();
 	for (i = first; i < last; i++) {
-		if (window->bufs[i].page)
+		leaf = window->leaves[i / FANOUT];
+		if (!leaf) {
+			leaf = *next++;
+			WRITE_ONCE(table[i / FANOUT], cpu_to_le64(leaf->table.dma | 1));
+			/* Pairs with the acquire in angara_window_page(). */
+			smp_store_release(&window->leaves[i / FANOUT], leaf);
+		}
+		entry = &leaf->pages[i % FANOUT];
+		if (entry->page)
 			continue;
-		window->bufs[i].dma = bufs->dma;
-		window->bufs[i].size = bufs->size;
-		WRITE_ONCE(window->table[i], cpu_to_le64(bufs->dma | 1));
-		/* Pairs with the acquire in mmap.c. */
-		smp_store_release(&window->bufs[i].page, bufs->page);
-		bufs++;
+		entry->dma = page->dma;
+		WRITE_ONCE(((__le64 *)page_address(leaf->table.page))[i % FANOUT],
+			   cpu_to_le64(page->dma | 1));
+		/* Pairs with the acquire in angara_window_page(). */
+		smp_store_release(&entry->page, page->page);
+		page++;
 	}
 }
 
 static int window_commit(struct angara_pe *pe, u32 first, u32 last)
 {
-	struct mm_struct *mm = angara_owned_mm(&pe->dom->owned);
-	struct angara_buf *bufs;
-	u32 missing;
+	struct window_more more = { };
 	int ret;
 
 	lockdep_assert_held(&pe->dom->lock);
-	missing = window_missing(&pe->window, first, last);
-	if (!missing)
+	more_count(&pe->window, first, last, &more);
+	if (!more.npages)
 		return 0;
-	ret = angara_pinned_charge(mm, missing);
+	ret = angara_pe_charge(pe, more.npages + more.nleaves);
 	if (ret)
 		return ret;
-	bufs = window_alloc(pe, missing);
-	if (IS_ERR(bufs)) {
-		angara_pinned_uncharge(mm, missing);
-		return PTR_ERR(bufs);
+	ret = more_alloc(pe->adev, &more);
+	if (ret) {
+		angara_pe_uncharge(pe, more.npages + more.nleaves);
+		return ret;
 	}
-	window_publish(pe, first, last, bufs);
-	pe->window.committed += missing;
-	angara_count(pe->adev, window_pages, missing);
-	kvfree(bufs);
-	trace_angara_window_commit(pe, missing);
+	window_publish(pe, first, last, &more);
+	kvfree(more.pages);
+	kfree(more.leaves);
+	pe->window.committed += more.npages;
+	angara_count(pe->adev, window_pages, more.npages);
+	trace_angara_window_commit(pe, more.npages);
 	return window_sync(pe);
 }
 
@@ -161,6 +269,9 @@ int angara_window_commit_ioctl(struct angara_call *call)
 	idx = srcu_read_lock(&pe->adev->srcu);
 	mutex_lock(&pe->dom->lock);
 	ret = angara_device_check(pe->adev);
+	/* Its job key was revoked: the device doesn't know it. */
+	if (!ret && !test_bit(ANGARA_PE_BIT_RUNNING, &pe->flags))
+		ret = -ENODEV;
 	if (!ret)
 		ret = window_commit(pe, arg->offset >> ANGARA_HW_PAGE_SHIFT,
 				    DIV_ROUND_UP_ULL(end, ANGARA_HW_PAGE));

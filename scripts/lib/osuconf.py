@@ -55,6 +55,7 @@ class Run:
         self.compare = values["COMPARE"]
         self.goal = values["GOAL"]
         self.each = values["EACH"]
+        self.quartiles = False  # beyond a limit only if the better quartiles are, too
         self.timeout = values["TIMEOUT"]
 
     @property
@@ -238,6 +239,7 @@ def against_runs(runs, build, older, limit):
             pair.compare = "ratio"
             pair.goal = limit if run.better == "lower" else 1 / limit
             pair.each = None
+            pair.quartiles = True
             if contender is not run.subject:
                 pair.name += "-" + contender.name
                 pair.title += ": " + contender.title

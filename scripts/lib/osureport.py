@@ -46,6 +46,14 @@ class Measurement:
         values = self.samples[name].get(size)
         return statistics.median(values) if values else None
 
+    def quartile(self, name, size):
+        """What the better quarter of the samples reaches: a quantile of 25 % of times, 75 % of rates."""
+        values = self.samples[name].get(size)
+        if not values or len(values) == 1:
+            return values[0] if values else None
+        quantiles = statistics.quantiles(values, n=4, method="inclusive")
+        return quantiles[0 if self.run.better == "lower" else 2]
+
     def sizes(self):
         found = set()
         for by_size in self.samples.values():
@@ -54,23 +62,36 @@ class Measurement:
 
     # --- comparing --------------------------------------------------------------------------------
 
-    def ratio(self, size, names):
-        """Subject over the best of names at this size; None where one is missing."""
-        subject = self.median(self.run.subject.name, size)
-        others = [self.median(name, size) for name in names]
+    def ratio(self, size, names, statistic=None):
+        """Subject over the best of names at this size, by median; None where one is missing."""
+        statistic = statistic or self.median
+        subject = statistic(self.run.subject.name, size)
+        others = [statistic(name, size) for name in names]
         others = [value for value in others if value]
         if subject is None or not others:
             return None
         best = min(others) if self.run.better == "lower" else max(others)
         return subject - best if self.run.compare == "difference" else subject / best
 
-    def ratios(self, names):
-        pairs = [(size, self.ratio(size, names)) for size in self.sizes()]
+    def ratios(self, names, statistic=None):
+        pairs = [(size, self.ratio(size, names, statistic)) for size in self.sizes()]
         return {size: value for size, value in pairs if value is not None}
 
-    def combined(self, names):
+    def judged(self):
+        """What each size is judged by: the ratio of medians; with run.quartiles that of the better
+        quartiles where it is milder."""
+        ratios = self.ratios(self.run.against)
+        if not self.run.quartiles:
+            return ratios
+        quartiles = self.ratios(self.run.against, self.quartile)
+        return {size: self.milder(value, quartiles[size]) for size, value in ratios.items()}
+
+    def milder(self, *values):
+        return min(values) if self.run.better == "lower" else max(values)
+
+    def combined(self, names, statistic=None):
         """One number over all sizes: geometric mean of ratios, mean of differences."""
-        values = list(self.ratios(names).values())
+        values = list(self.ratios(names, statistic).values())
         if not values:
             return None
         if self.run.compare == "difference":
@@ -79,7 +100,7 @@ class Measurement:
 
     def worst(self):
         """(size, ratio) where the subject does worst."""
-        ratios = self.ratios(self.run.against)
+        ratios = self.judged()
         if not ratios:
             return None
         pick = max if self.run.better == "lower" else min
@@ -98,6 +119,8 @@ class Measurement:
         value = self.combined(run.against)
         if value is None:
             return "failed"
+        if run.quartiles:
+            value = self.milder(value, self.combined(run.against, self.quartile))
         good = run.goal is None or self.meets(value, run.goal)
         if run.each is not None:
             good = good and self.meets(self.worst()[1], run.each)
@@ -191,10 +214,11 @@ def summary_rows(items):
 def against_rows(items):
     """One line per run against an older build: new over old, where it is worst, the limit."""
     words = {"reached": "within", "not reached": "BEYOND", "failed": "failed"}
-    rows = [["run", "new/old", "worst", "limit", "result"]]
+    rows = [["run", "median", "quartile", "worst", "limit", "result"]]
     for item in items:
         worst = item.worst()
         rows.append([item.run.title, item.compared_text(item.combined(item.run.against)),
+                     item.compared_text(item.combined(item.run.against, item.quartile)),
                      "%.2fx at %s" % (worst[1], size_text(worst[0])) if worst else "-",
                      item.goal_text(), words[item.verdict()]])
     return rows
@@ -207,7 +231,7 @@ def against_notes(items, limit):
                                               "; ".join(beyond))]
     for item in items:
         sizes = ["%s %.2fx" % (size_text(size), value)
-                 for size, value in item.ratios(item.run.against).items()
+                 for size, value in item.judged().items()
                  if not item.meets(value, item.run.goal)]
         if sizes and len(item.sizes()) > 1:
             lines.append("%s: beyond it at %s" % (item.run.title, ", ".join(sizes)))
@@ -225,7 +249,7 @@ def notes(items):
         run = item.run
         if run.each is not None and item.verdict() == "not reached":
             sizes = ["%s %.2fx" % (size_text(size), value)
-                     for size, value in item.ratios(run.against).items()
+                     for size, value in item.judged().items()
                      if not item.meets(value, run.each)]
             if sizes:
                 lines.append("%s: short of the limit at %s" % (run.title, ", ".join(sizes)))
@@ -302,7 +326,9 @@ def write_json(path, items, machine, repeats):
             "compare": run.compare, "against": run.against, "goal": run.goal, "each": run.each,
             "commands": item.commands, "samples": item.samples, "errors": item.errors,
             "counters": item.counters, "compared": item.combined(run.against),
-            "compared_by_size": item.ratios(run.against), "verdict": item.verdict(),
+            "compared_by_size": item.ratios(run.against),
+            "quartiles_by_size": item.ratios(run.against, item.quartile),
+            "verdict": item.verdict(),
         })
     with open(path, "w", encoding="utf-8") as file:
         json.dump({"machine": machine, "repeats": repeats, "runs": runs}, file, indent=1)

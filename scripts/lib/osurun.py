@@ -12,6 +12,8 @@ import tempfile
 import threading
 import time
 
+from patience import slow
+
 # Settings of the caller's shell that would change what is compared.
 FOREIGN = re.compile(r"^(UCX_|OMPI_MCA_|ANGARA_(?!BENCH_)|LD_PRELOAD$)")
 
@@ -126,7 +128,7 @@ class Launcher:
             env["B"] = build
             done = subprocess.run(command + (["--preload"] if preload else []), env=env,
                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                  stderr=subprocess.PIPE, timeout=60, check=False)
+                                  stderr=subprocess.PIPE, timeout=slow(60), check=False)
             if done.returncode != 0:
                 raise RunError(last_line(done.stderr.decode(errors="replace"))
                                or "scripts/angara_env failed")
@@ -162,7 +164,7 @@ class Launcher:
         transport = contender.perftest[contender.perftest.index("-x") + 1]
         if (contender.build, transport) not in self._devices:
             done = subprocess.run(["ucx_info", "-d"], env=env, stdin=subprocess.DEVNULL,
-                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=slow(60),
                                   check=False)
             text = done.stdout.decode(errors="replace")
             match = re.search(r"Transport: %s\s*\n#\s+Device: (\S+)" % re.escape(transport), text)
@@ -280,14 +282,15 @@ class Launcher:
             return execute(client, env, run.timeout, self.cpus[:1], None)
         finally:
             try:
-                server.communicate(timeout=2)
+                server.communicate(timeout=slow(2))
             except subprocess.TimeoutExpired:
                 end_session(server)
                 server.communicate()
 
 
 def execute(command, env, timeout, cpus=None, progress=None):
-    """Exit status, stdout and stderr; the whole session is ended after timeout seconds."""
+    """Exit status, stdout and stderr; the whole session is ended after timeout seconds,
+    or ANGARA_TEST_SLOW times as many."""
     pin = (lambda: os.sched_setaffinity(0, cpus)) if cpus else None
     try:
         process = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL,
@@ -309,15 +312,15 @@ def execute(command, env, timeout, cpus=None, progress=None):
     for reader in readers:
         reader.start()
     try:
-        process.wait(timeout)
+        process.wait(slow(timeout))
     except subprocess.TimeoutExpired as error:
         end_session(process)
-        raise RunError("not ended after %d s" % timeout) from error
+        raise RunError("not ended after %d s" % slow(timeout)) from error
     except BaseException:
         end_session(process)
         raise
     for reader in readers:
-        reader.join(GRACE)
+        reader.join(slow(GRACE))
     return process.returncode, "".join(texts[process.stdout]), "".join(texts[process.stderr])
 
 
@@ -347,7 +350,7 @@ def end_session(process):
         except ProcessLookupError:
             return
         try:
-            process.wait(GRACE)
+            process.wait(slow(GRACE))
         except subprocess.TimeoutExpired:
             pass
 
@@ -361,7 +364,7 @@ def free_port():
 def wait_for_listener(process, port):
     """Until the port is listened on. It is looked up, since connecting would use the server up."""
     want = ":%04X" % port
-    end = time.monotonic() + CONNECT
+    end = time.monotonic() + slow(CONNECT)
     while time.monotonic() < end:
         if process.poll() is not None:
             text = process.stdout.read().decode(errors="replace")

@@ -5,6 +5,8 @@
  * Prints the one-way time: "cacheline_pingpong 8 <value> ns". Touches nothing but that line.
  */
 #define _GNU_SOURCE
+#include "../common/clock.h"
+
 #include <errno.h>
 #include <getopt.h>
 #include <sched.h>
@@ -172,7 +174,7 @@ int main(int argc, char **argv)
     }
     pin(opts.cpus[1]); /* fails here, not in the process that is waited for */
     pin(opts.cpus[0]);
-    alarm(TIME_LIMIT);
+    test_alarm(TIME_LIMIT);
 
     parent = getpid();
     child  = fork();
@@ -181,7 +183,7 @@ int main(int argc, char **argv)
     }
     if (child == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        alarm(TIME_LIMIT);
+        test_alarm(TIME_LIMIT);
         if (getppid() != parent) {
             _exit(EXIT_FAILURE);
         }

@@ -24,7 +24,7 @@ export OMPI_MCA_odls_base_sigkill_timeout=0
 run()
 {
     rc=0
-    timeout -k 5 "$@" >"$out/stdout" 2>"$out/stderr" </dev/null || rc=$?
+    in_time "$@" >"$out/stdout" 2>"$out/stderr" </dev/null || rc=$?
 }
 
 # Conditions.

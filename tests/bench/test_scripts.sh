@@ -186,7 +186,7 @@ test_failures()
     run_file bench-1 "${three[@]}" GOAL=1 TIMEOUT=2
     failing 'status and message' 'exit status 3: ERROR: trouble$' \
         'ENV=FAKE_VALUES=8:1 FAKE_STATUS=3 FAKE_ERROR=trouble'
-    failing 'hangs' 'not ended after 2 s$' 'ENV=FAKE_VALUES=8:1 FAKE_STATUS=hang'
+    failing 'hangs' "not ended after $(slow 2) s$" 'ENV=FAKE_VALUES=8:1 FAKE_STATUS=hang'
     failing 'prints nothing' 'no values in the output' 'ENV=FAKE_VALUES='
     failing 'wrong data' 'wrong data at size 8' 'ENV=FAKE_VALUES=8:1 FAKE_VALIDATION=Fail'
     failing 'no program' 'there is no program osu_missing' PROGRAM=osu_missing
@@ -231,7 +231,7 @@ test_demo()
 }
 
 # Two builds, of which the second is a copy of ours. The program loads the library that it runs with, and
-# tells whose that is.
+# tells whose that is: its n-th execution takes the n-th value of FAKE_NEW or FAKE_OLD.
 test_against()
 {
     local older=$out/older fake=(TITLE=A PROGRAM=osu_against LAUNCH=alone UNIT=us)
@@ -241,8 +241,11 @@ test_against()
     cat >"$out/path/osu_against" <<END
 #!/bin/bash
 angara_info --device soft >/dev/null || exit
-value=5
-[[ \$LD_LIBRARY_PATH != '$older'/* ]] || value=4
+values=\${FAKE_NEW:-5}
+[[ \$LD_LIBRARY_PATH != '$older'/* ]] || values=\${FAKE_OLD:-4}
+values=(\${values//,/ })
+turn=\$((\$(wc -l <'$out/turns') / 2))
+value=\${values[turn % \${#values[@]}]}
 echo "\$value" >>'$out/turns'
 printf '# Size  Latency (us)\n8  4\n16  %s\n' "\$value"
 END
@@ -253,19 +256,33 @@ END
     run_file bench-2 "${fake[@]}" BETTER=lower 'CONTENDERS=two one'
     run_file against-1 "${fake[@]/TITLE=A/TITLE=B}" BETTER=higher OPTIONS=more CONTENDERS=one
     run_file bench-3 "${fake[@]}" BETTER=lower CONTENDERS=two
+    : >"$out/turns"
     bench --against "$older" --repeats 3 bench-1 bench-2
     ok '--against: old and new in turn, nobody else, nothing twice' all_of "rc_is"$'\t'0 \
         turns_are$'\t'5$'\t'4$'\t'5$'\t'4$'\t'5$'\t'4 \
-        "has_line"$'\t'stdout$'\t'"^A +1\.12x +1\.25x at 16 B +<= 1\.05x +BEYOND$" \
+        "has_line"$'\t'stdout$'\t'"^A +1\.12x +1\.12x +1\.25x at 16 B +<= 1\.05x +BEYOND$" \
         "has_line"$'\t'stdout$'\t'"^- beyond 1\.05x: 1 of 1 runs: A$" \
         "has_line"$'\t'stdout$'\t'"^- A: beyond it at 16 B 1\.25x$"
     bench --against "$older" --limit 1.2 --strict
     ok '--against: a limit; higher may be better' all_of "rc_is"$'\t'0 \
         "has_line"$'\t'stdout$'\t'"^A .* <= 1\.20x +within$" \
-        "has_line"$'\t'stdout$'\t'"^B +1\.12x +1\.00x at 8 B +>= 0\.83x +within$" \
+        "has_line"$'\t'stdout$'\t'"^B +1\.12x +1\.12x +1\.00x at 8 B +>= 0\.83x +within$" \
         "has_line"$'\t'stdout$'\t'"^- beyond 1\.2x: 0 of 2 runs$"
     bench --against "$older" --strict bench-1
     ok '--against --strict: exit status' rc_is 1
+
+    two_speeds 2,2,8,8,8 2,2,2,8,8 bench-1
+    ok '--against: two speeds, the median is chance' has_line stdout \
+        '^A +2\.00x +1\.00x +1\.00x at 8 B +<= 1\.05x +within$'
+    two_speeds 9,9,2,2,2 9,9,9,9,2 against-1
+    ok '--against: the same for rates' has_line stdout \
+        '^B +0\.47x +1\.00x +1\.00x at 8 B +>= 0\.95x +within$'
+    two_speeds 3,3,3,9,9 2,2,2,8,8 bench-1
+    ok '--against: slower at both speeds' has_line stdout \
+        '^A +1\.22x +1\.22x +1\.50x at 16 B +<= 1\.05x +BEYOND$'
+    two_speeds 2,9,9,9,9 2,2,2,2,9 bench-1
+    ok '--against: the slow speed is now the usual one' has_line stdout \
+        '^A +2\.12x +2\.12x +4\.50x at 16 B +<= 1\.05x +BEYOND$'
 
     contender one ANGARA=yes "ENV=LD_LIBRARY_PATH=$(realpath -- "$build/lib")"
     bench --against "$older" bench-1
@@ -284,6 +301,15 @@ END
     against_error 'has a contender of ours' "$older" bench-3
     against_error 'must be from 1 to 100' "$older" --limit 0.9
     against_error 'not --against' "$older" --write-doc "$out/doc.md"
+}
+
+# two_speeds NEW OLD RUN: what the five executions of each build print at 16 B
+two_speeds()
+{
+    contender one ANGARA=yes "ENV=FAKE_NEW=$1 FAKE_OLD=$2"
+    : >"$out/turns"
+    bench --against "$older" --repeats 5 "$3"
+    contender one ANGARA=yes
 }
 
 turns_are() { [[ $(xargs <"$out/turns") == "$*" ]]; }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The time and naps, for test programs. */
+/* The time, naps and bounds, for test programs. */
 #ifndef ANGARA_TESTS_CLOCK_H
 #define ANGARA_TESTS_CLOCK_H
 
@@ -44,6 +44,19 @@ static inline int test_slow(void)
         _exit(2);
     }
     return (int)slow;
+}
+
+/** When a wait for others has taken too long: so many seconds from now, ANGARA_TEST_SLOW times as
+ * many. */
+static inline double deadline_in(double seconds)
+{
+    return now_seconds() + seconds * test_slow();
+}
+
+/** SIGALRM for this process in so many seconds, ANGARA_TEST_SLOW times as many. */
+static inline void test_alarm(unsigned seconds)
+{
+    alarm(seconds * (unsigned)test_slow());
 }
 
 #endif

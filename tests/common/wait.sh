@@ -8,8 +8,12 @@
     exit 2
 }
 
-# slow SECONDS: prints how many are to be waited where all takes ANGARA_TEST_SLOW times as long.
+# slow SECONDS: prints how many are to be waited where all takes ANGARA_TEST_SLOW times as long. No script
+# waits for anything that it expects without this, or what is built on it.
 slow() { echo $(($1 * ${ANGARA_TEST_SLOW:-1})); }
+
+# in_time SECONDS COMMAND...: its exit status; 124 or 137 if it had to be ended.
+in_time() { timeout -k 5 "$(slow "$1")" "${@:2}"; }
 
 # wait_until SECONDS CONDITION...
 wait_until()

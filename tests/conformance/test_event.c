@@ -26,6 +26,13 @@ static void record_init(record_t *record, unsigned rank, unsigned n)
     data_fill(record->data, sizeof(record->data), rank * 1000 + n);
 }
 
+/* Is that PE the sender, as the fabric knows it? */
+static int is_from(const angara_event_t *event, const angara_address_t *address)
+{
+    return (event->from.node == address->node) && (event->from.index == address->index) &&
+           (event->from.generation == address->generation);
+}
+
 /* Several senders flood a small ring; every record arrives once, whole, in its sender's order. */
 static void flood(conf_t *t)
 {
@@ -55,6 +62,7 @@ static void flood(conf_t *t)
             CHECK_EQ(event.len, record_length(record.number));
             CHECK_DATA(record.data, event.len - 8, record.rank * 1000 + record.number);
             CHECK(event.peer == t->peer[record.rank]);
+            CHECK(is_from(&event, &t->addr[record.rank]));
             ++next[record.rank];
         }
         CHECK(!conf_event(t, &event, 0.01));
@@ -100,7 +108,8 @@ static void full(conf_t *t)
     conf_close(t);
 }
 
-/* A stranger's record comes with no peer; after connecting to it, with that peer. */
+/* A stranger's record comes with no peer; after connecting to it, with that peer. It says who sent
+ * it in either case, though it holds another's address. */
 static void stranger(conf_t *t)
 {
     angara_address_t mine, all[RANK_MAX];
@@ -121,6 +130,7 @@ static void stranger(conf_t *t)
         CHECK_OK(angara_peer_connect(pe, &all[1], &peer));
         CHECK_STATUS(angara_notify(peer, record, sizeof(record)), ANGARA_ERR_INVALID);
         POST_OK(t, angara_notify(peer, record, 0));
+        memcpy(record, &all[1], sizeof(all[1])); /* in the receiver's own name */
         POST_OK(t, angara_notify(peer, record, ANGARA_NOTIFY_MAX));
         conf_barrier(t);
         conf_barrier(t);
@@ -130,16 +140,20 @@ static void stranger(conf_t *t)
         CHECK_EQ(event.type, ANGARA_EVENT_NOTIFY);
         CHECK_EQ(event.len, 0);
         CHECK(event.peer == NULL);
+        CHECK(is_from(&event, &all[0]));
         CHECK(conf_event(t, &event, RANK_TIMEOUT));
         CHECK_EQ(event.len, ANGARA_NOTIFY_MAX);
+        memcpy(record, &mine, sizeof(mine));
         CHECK(memcmp(event.data, record, ANGARA_NOTIFY_MAX) == 0);
         CHECK(event.peer == NULL);
+        CHECK(is_from(&event, &all[0]));
         conf_barrier(t);
         CHECK_OK(angara_peer_connect(pe, &all[0], &peer));
         conf_barrier(t);
         CHECK(conf_event(t, &event, RANK_TIMEOUT));
         CHECK_EQ(event.len, 1);
         CHECK(event.peer == peer);
+        CHECK(is_from(&event, &all[0]));
     }
     conf_barrier(t);
     angara_peer_disconnect(peer);
@@ -190,6 +204,8 @@ static void index_reuse(conf_t *t)
         CHECK(conf_event(t, &event, RANK_TIMEOUT));
     } while (event.type != ANGARA_EVENT_NOTIFY);
     CHECK(event.peer == NULL);
+    CHECK_EQ(event.from.node, t->addr[1].node);
+    CHECK(!is_from(&event, &t->addr[1]));
     conf_barrier(t);
     conf_close_alone(t);
 }
@@ -305,6 +321,9 @@ static void spin(uint64_t turns)
     }
 }
 
+#define RACE_SECONDS 4 /* then it is enough: with busy CPUs a round takes time slices */
+#define RACE_OVER    ~0ull
+
 /*
  * The race itself: the receiver arms at the very moment in which the sender stores its flag, with a
  * random skew of up to some hundred nanoseconds. Each wake-up is the only one of its round. Nothing
@@ -314,6 +333,7 @@ static void wake_race(conf_t *t)
 {
     struct pollfd pfd    = {.events = POLLIN};
     unsigned      rounds = conf_rounds(rank_chaos() ? 1000 : 60000), n, mask;
+    double        end    = now_seconds() + RACE_SECONDS;
 
     conf_pin(t);
     conf_open(t);
@@ -321,11 +341,18 @@ static void wake_race(conf_t *t)
     for (n = 1; n <= rounds; ++n) {
         mask = (64u << (n % 3)) - 1;
         if (t->rank == 0) {
-            CONF_WAIT(t, window_word(t) == n);
+            CONF_WAIT(t, window_word(t) >= n);
+            if (window_word(t) == RACE_OVER) {
+                break;
+            }
             spin(conf_random(t) & mask);
             POST_OK(t, angara_put_u64(t->peer[1], 0, n));
             angara_wake_if_armed(t->peer[1]);
             continue;
+        }
+        if (n % 64 == 0 && now_seconds() > end) {
+            POST_OK(t, angara_put_u64(t->peer[0], 0, RACE_OVER));
+            break;
         }
         POST_OK(t, angara_put_u64(t->peer[0], 0, n));
         spin(conf_random(t) & mask);

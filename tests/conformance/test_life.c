@@ -76,7 +76,7 @@ static void kill_target(conf_t *t)
         conf_recv(t, 0, &byte, 1); /* stay a target for rank 0 until it is through */
     } else {
         /* Operations with markers, until one fails; the time counts from the kill. */
-        end = now_seconds() + 30;
+        end = deadline_in(30);
         for (n = 0; (status == ANGARA_OK) || (status == ANGARA_ERR_NO_RESOURCE); ++n) {
             if (n == 3) {
                 conf_send(t, 2, "k", 1);

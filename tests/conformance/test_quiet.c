@@ -171,5 +171,6 @@ int main(void)
         cmocka_unit_test(test_events),
     };
 
+    quiet_prepare();
     return cmocka_run_group_tests_name("quiet", tests, NULL, NULL);
 }

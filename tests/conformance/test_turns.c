@@ -339,6 +339,123 @@ static void sleeper(conf_t *t)
     end(t, &r);
 }
 
+/* ---- the own PE, where the caller moves the bytes on a NIC, too -------------------------------
+ */
+
+static int is_own_counted(const conf_t *t)
+{
+    return is_counted(t) || (strcmp(t->attr.provider, "nic") == 0);
+}
+
+/* @return how many turns until the marker arrived. */
+static unsigned own_turns(conf_t *t)
+{
+    uint64_t before;
+    unsigned turns = 0;
+
+    while (!angara_marker_arrived(t->slot, t->value)) {
+        before = moved(t);
+        angara_pe_progress(t->pe);
+        CHECK(!is_own_counted(t) || (moved(t) - before <= TURN));
+        sched_yield();
+        ++turns;
+    }
+    return turns;
+}
+
+/* Pieces, with what is posted behind them in order; traffic to another rank passes. */
+static void own_pieces(conf_t *t)
+{
+    const kind_t *kind  = t->arg;
+    unsigned      other = (t->rank + 1) % t->nranks;
+    uint64_t      before, start, mark = 42;
+    regions_t     r;
+
+    begin(t, &r);
+    data_fill(r.far.addr, LONG, t->rank);
+    data_fill(r.buf.addr, LONG, 99);
+    before = moved(t);
+    CHECK_OK(post(t, t->rank, &r, 0, LONG));
+    CHECK(!is_own_counted(t) || (moved(t) - before <= TURN));
+    POST_OK(t,
+            angara_offload_put_inline(t->peer[t->rank], &mark, r.keys[t->rank], 0, sizeof(mark)));
+    if (is_own_counted(t)) {
+        CHECK_STATUS(angara_pe_event_arm(t->pe), ANGARA_INPROGRESS);
+        angara_pe_event_disarm(t->pe);
+    }
+    start = *t->slot;
+    ++t->value;
+    POST_OK(t, angara_marker(t->peer[t->rank], t->slot, t->value));
+    CHECK(!is_own_counted(t) || (*t->slot == start));
+    CHECK(own_turns(t) >= (is_own_counted(t) ? LONG / TURN : 0));
+    CHECK(memcmp(r.far.addr, &mark, sizeof(mark)) == 0);
+    if (kind->is_get) {
+        CHECK_DATA(r.buf.addr, LONG, t->rank);
+    } else {
+        data_fill(r.buf.addr, LONG, 99);
+        CHECK(memcmp(r.far.addr + sizeof(mark), r.buf.addr + sizeof(mark), LONG - sizeof(mark)) ==
+              0);
+    }
+    conf_barrier(t);
+    CHECK_OK(post(t, t->rank, &r, 0, LONG));
+    POST_OK(t, angara_offload_put_inline(t->peer[other], &mark, r.keys[other], 0, sizeof(mark)));
+    conf_marker(t, other);
+    conf_marker(t, t->rank);
+    end(t, &r);
+}
+
+/* The sources of a long put have been read when a self marker behind it arrives. */
+static void own_self_marker(conf_t *t)
+{
+    regions_t r;
+
+    begin(t, &r);
+    data_fill(r.buf.addr, LONG, 1);
+    CHECK_OK(post(t, t->rank, &r, 0, LONG));
+    ++t->value;
+    POST_OK(t, angara_marker_self(t->pe, t->slot, t->value));
+    own_turns(t);
+    memset(r.buf.addr, 0xee, LONG);
+    conf_marker(t, t->rank);
+    CHECK_DATA(r.far.addr, LONG, 1);
+    end(t, &r);
+}
+
+/* Deregistering the local end, resetting and disconnecting find pieces under way. */
+static void own_ends(conf_t *t)
+{
+    const kind_t *kind = t->arg;
+    uint64_t      before;
+    unsigned      i;
+    regions_t     r;
+
+    begin(t, &r);
+    data_fill(r.far.addr, LONG, 1);
+    data_fill(r.buf.addr, LONG, 1);
+    CHECK_OK(post(t, t->rank, &r, 0, LONG));
+    CHECK_OK(angara_mr_deregister(r.buf.mr)); /* what it does there is done first */
+    CHECK_DATA(r.buf.addr, LONG, 1);
+    conf_marker(t, t->rank); /* a source that has been read may still be on its way */
+    CHECK_DATA(r.far.addr, LONG, 1);
+    CHECK_OK(
+        angara_mr_register(t->dom, r.buf.addr, r.buf.length, ANGARA_ACCESS_LOCAL_WRITE, &r.buf.mr));
+    CHECK_OK(post(t, t->rank, &r, 0, LONG));
+    angara_pe_progress(t->pe);
+    CHECK_OK(angara_peer_reset(t->peer[t->rank]));
+    before = moved(t);
+    for (i = 0; i < 10; ++i) {
+        angara_pe_progress(t->pe);
+    }
+    CHECK(!is_own_counted(t) || (moved(t) == before));
+    data_fill(kind->is_get ? r.far.addr : r.buf.addr, LONG, 2);
+    CHECK_OK(post(t, t->rank, &r, 0, LONG));
+    angara_peer_disconnect(t->peer[t->rank]);
+    CHECK_DATA(kind->is_get ? r.buf.addr : r.far.addr, LONG, 2);
+    CHECK_OK(angara_peer_connect(t->pe, &t->addr[t->rank], &t->peer[t->rank]));
+    conf_marker(t, t->rank);
+    end(t, &r);
+}
+
 #define FOR_KINDS(_ranks, _name)                               \
     static void test_##_name##_get(void **state)               \
     {                                                          \
@@ -367,6 +484,16 @@ FOR_KINDS(2, batches)
 FOR_KINDS(2, gone_between)
 FOR_KINDS(2, reset_between)
 FOR_KINDS(2, sleeper)
+FOR_KINDS(2, own_pieces)
+FOR_KINDS(1, own_ends)
+
+static void test_own_self_marker(void **state)
+{
+    static const kind_t kind = {0};
+
+    (void)state;
+    conf_run(1, own_self_marker, &kind);
+}
 
 static void test_self_marker(void **state)
 {
@@ -383,8 +510,9 @@ static void test_self_marker(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        KINDS(others_pass),   KINDS(batches), KINDS(gone_between),
-        KINDS(reset_between), KINDS(sleeper), cmocka_unit_test(test_self_marker),
+        KINDS(others_pass),   KINDS(batches),  KINDS(gone_between),
+        KINDS(reset_between), KINDS(sleeper),  cmocka_unit_test(test_self_marker),
+        KINDS(own_pieces),    KINDS(own_ends), cmocka_unit_test(test_own_self_marker),
     };
 
     return cmocka_run_group_tests_name("turns", tests, NULL, NULL);

@@ -45,7 +45,7 @@ angara_status_t emu_pair_reach(emu_pair_t *pair, emu_pe_t **target)
         return stalled(pair);
     }
     pair->stall_since = 0;
-    *target           = emu_pe_find(emu, pair->node, pair->target, pair->generation);
+    *target           = emu_pe_find(pair);
     if (*target == NULL || !(*target)->node->dma) {
         return ANGARA_ERR_PEER_DEAD;
     }
@@ -222,16 +222,9 @@ static void backend_marker_land(ang_engine_t *engine, uint64_t slot, uint64_t va
 
 /* ---- windows: checked when the put was taken; a target that has gone since swallows it ------- */
 
-static emu_pe_t *window_target(ang_pair_t *base)
-{
-    emu_pair_t *pair = pair_of(base);
-
-    return emu_pe_find(pair->pe->node->emu, pair->node, pair->target, pair->generation);
-}
-
 static void backend_window_write(ang_pair_t *base, uint64_t offset, const void *src, size_t length)
 {
-    emu_pe_t   *target = window_target(base);
+    emu_pe_t   *target = emu_pe_find(pair_of(base));
     const char *from   = src;
 
     while (target != NULL && length != 0) {
@@ -253,7 +246,7 @@ static void backend_window_word(ang_pair_t *base, uint64_t offset, uint64_t valu
 
 static void backend_window_wake(ang_pair_t *base)
 {
-    emu_pe_t *target = window_target(base);
+    emu_pe_t *target = emu_pe_find(pair_of(base));
 
     if (target != NULL) {
         emu_event_wake(target);

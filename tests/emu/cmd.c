@@ -22,9 +22,15 @@ void emu_pair_check(emu_pair_t *pair, angara_status_t status)
     emu_t *emu = pair->pe->node->emu;
 
     if (pair->down || pair->node >= emu->num_nodes ||
-        !emu_linked(pair->pe->node, &emu->nodes[pair->node]) ||
-        emu_pe_find(emu, pair->node, pair->target, pair->generation) != NULL) {
+        !emu_linked(pair->pe->node, &emu->nodes[pair->node])) {
         return;
+    }
+    if (emu_pe_find(pair) != NULL) {
+        pair->met = 1;
+        return;
+    }
+    if (!pair->met) {
+        emu_pe_slow(pair->pe);
     }
     pair->down = 1;
     ang_engine_pair_reset(&pair->base, ANGARA_ERR_PEER_DEAD);
@@ -77,6 +83,7 @@ static emu_next_t pair_set(emu_pe_t *pe, const struct angara_desc *desc)
     pair->node        = (uint32_t)(desc->operand >> 32);
     pair->target      = (uint32_t)desc->operand;
     pair->generation  = (uint32_t)desc->compare;
+    pair->met         = 0;
     pair->down        = 0;
     pair->stall_since = 0;
     ang_engine_pair_reset(&pair->base, ANGARA_OK);

@@ -31,10 +31,13 @@ const char emu_control_help[] =
     "  stuck NODE reset|dma|all on|off  don't acknowledge; all: do nothing at all\n"
     "  mute NODE MS                 nothing is done so long, the control page reads all ones, and\n"
     "                               what is written there gets lost; 0: no more\n"
+    "  version NODE N               the register file has version N (0x20001: 2.1) until the VM\n"
+    "                               goes: an old device, for drivers that refuse it\n"
     "  remove NODE, replug NODE     surprise removal: BAR 2 reads all ones; and the reverse\n"
     "  map NODE BUS SIZE FILE       bus addresses [BUS, BUS + SIZE) are FILE's memory, until the\n"
     "                               VM goes: another device's BAR\n"
-    "  state NODE                   vm, dma, link, reset_ack, PEs, how long it was mute\n"
+    "  state NODE                   vm, dma, link, reset_ack, PEs, operations that came with\n"
+    "                               another job key than their target's, how long it was mute\n"
     "  counters NODE PE             of a PE: puts off_puts off_gets off_bytes atomics notifies\n"
     "                               refused markers faults events lost irqs\n"
     "  help                         the commands' names\n"
@@ -202,6 +205,17 @@ static const char *do_mute(emu_t *emu, emu_node_t *node, char **words, char *rep
     return emu_node_mute(node, ms * 1000000) == 0 ? NULL : "there is no device";
 }
 
+static const char *do_version(emu_t *emu, emu_node_t *node, char **words, char *reply, size_t size)
+{
+    uint64_t version;
+
+    (void)emu, (void)reply, (void)size;
+    if (!number(words[0], &version) || version > UINT32_MAX) {
+        return "a version: major << 16 | minor";
+    }
+    return emu_node_version(node, (uint32_t)version) == 0 ? NULL : "there is no device";
+}
+
 static const char *do_remove(emu_t *emu, emu_node_t *node, char **words, char *reply, size_t size)
 {
     (void)emu, (void)words, (void)reply, (void)size;
@@ -245,9 +259,10 @@ static const char *do_state(emu_t *emu, emu_node_t *node, char **words, char *re
         }
     }
     snprintf(reply, size,
-             "vm=%d dma=%d link=%d reset_ack=%u pes=%u failed=%u pending=%u muted_ms=%u",
+             "vm=%d dma=%d link=%d reset_ack=%u pes=%u failed=%u pending=%u "
+             "key_mismatches=%u muted_ms=%u",
              node->ram != NULL, node->dma, node->link, node->reset_ack, used, failed, pending,
-             node->muted_ms);
+             node->key_mismatches, node->muted_ms);
     return NULL;
 }
 
@@ -291,6 +306,7 @@ static const struct {
     {"remove", do_remove, 1, 0},   {"replug", do_replug, 1, 0},   {"map", do_map, 1, 3},
     {"state", do_state, 1, 0},     {"quit", do_quit, 0, 0},       {"counters", do_counters, 1, 1},
     {"help", do_help, 0, 0},       {"timeout", do_timeout, 0, 1}, {"mute", do_mute, 1, 1},
+    {"version", do_version, 1, 1},
 };
 
 static const char *do_help(emu_t *emu, emu_node_t *node, char **words, char *reply, size_t size)

@@ -79,6 +79,7 @@ typedef struct emu_pair {
     emu_pe_t  *pe;
     uint32_t   index;
     uint32_t   node, target, generation; /* the far end */
+    uint8_t    met;                      /* the far end has been seen */
     uint8_t    down;                     /* PEER_DOWN has been raised */
     uint64_t   stall_since;              /* ns; 0: it isn't waiting for a link */
 } emu_pair_t;
@@ -90,7 +91,7 @@ struct emu_pe {
     struct angara_hw_pe hw; /* validated copy */
     ang_engine_t        engine;
     emu_pair_t        **pairs; /* [ANGARA_PAIRS_MAX], NULL until set */
-    uint64_t *window_cache;    /* [hw.window_pages]: 0 unknown, 1 absent, else the table's word */
+    uint64_t *window_cache;    /* [hw.window_pages]: 0 unknown, 1 absent, else the page's word */
     uint8_t  *put;             /* [EMU_PUT_MAX]: the put being looked at: head, data */
 
     uint32_t cmd_cons;
@@ -150,7 +151,7 @@ struct emu_node {
     struct angara_hw_control *control;
     uint64_t                  doorbell_offset, pio_offset;
     int                       dma, link;
-    uint32_t                  reset_ack, dma_ack, alive;
+    uint32_t                  reset_ack, dma_ack, alive, key_mismatches;
     uint64_t                  alive_at, muted_at;
     uint32_t                  muted_ms; /* how long it was, rounded up; 0 until it ends */
     struct angara_hw_control  unmuted;  /* what the guest is to see again */
@@ -227,6 +228,8 @@ void emu_node_link(emu_node_t *node, int up);
  * gets lost; 0 ends that. @return 0, or -1: there is no device
  */
 int emu_node_mute(emu_node_t *node, uint64_t ns);
+/* Show another version of the register file. @return 0, or -1: there is no device */
+int emu_node_version(emu_node_t *node, uint32_t version);
 /* Surprise removal: the BAR reads all ones. And the reverse. */
 void emu_node_remove(emu_node_t *node);
 void emu_node_replug(emu_node_t *node);
@@ -250,8 +253,11 @@ void     emu_pe_fail(emu_pe_t *pe, const char *why);
 unsigned emu_pe_turn(emu_pe_t *pe);
 /* Leave the engine the bytes that this turn hasn't moved yet. */
 void emu_pe_budget(emu_pe_t *pe);
-/* A live PE of that name, or NULL. */
-emu_pe_t               *emu_pe_find(emu_t *emu, uint32_t node, uint32_t index, uint32_t generation);
+/*
+ * The live PE that a pair names, with the job key of the pair's own, or NULL: nothing is done to a
+ * PE but by who has found it here.
+ */
+emu_pe_t               *emu_pe_find(const emu_pair_t *pair);
 struct angara_doorbell *emu_pe_doorbell(emu_pe_t *pe);
 /* Show the owner what has changed. */
 void emu_pe_status(emu_pe_t *pe);
@@ -294,6 +300,8 @@ angara_status_t emu_event_notify(emu_pe_t *to, const emu_pe_t *from, const void 
 int emu_event_consume(emu_pe_t *pe);
 /* Interrupt if armed. */
 void emu_event_wake(emu_pe_t *pe);
+/* A key or a PE that isn't there costs the PE time: there is no guessing. */
+void emu_pe_slow(emu_pe_t *pe);
 /* A fault towards a pair's far end: count, throttle guesses, tell. Doesn't touch the pair's error.
  */
 void emu_event_fault(emu_pair_t *pair, uint64_t key, angara_status_t status);
@@ -342,7 +350,7 @@ extern const char emu_control_help[];
  *     C     descriptor: state   U  put: granules left in the ring
  *     L     link                Y, T, Z  control's badkey, timeout, map
  *   what it read in guest memory on the way
- *     M     MR entry: index     P  word of a page list: bus address    W  of a window table: page
+ *     M     MR entry: index     P, W  words of a page list, of a window table: bus address
  *   what it decided
  *     F     fault: pair, status X  PE failed: why
  */

@@ -111,13 +111,12 @@ angara_status_t emu_event_notify(emu_pe_t *to, const emu_pe_t *from, const void 
 
 void emu_event_fault(emu_pair_t *pair, uint64_t key, angara_status_t status)
 {
-    emu_pe_t *pe  = pair->pe;
-    uint64_t  now = pe->node->emu->now;
+    emu_pe_t *pe = pair->pe;
 
     pe->counters[ANGARA_CNT_FAULTS]++;
     pe->dirty = 1;
     if (status == ANGARA_ERR_KEY) {
-        pe->guess_until = (pe->guess_until > now ? pe->guess_until : now) + EMU_GUESS_NS;
+        emu_pe_slow(pe);
     }
     emu_log(pe->node, 'F', (int)pe->index, NULL, 0, "%u %d", pair->index, status);
     emu_event_raise(pe, ANGARA_EV_FAULT, pair, status, key);

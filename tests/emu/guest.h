@@ -30,6 +30,7 @@
 #define GUEST_SLOTS      32u
 #define GUEST_WINDOW     64u /* pages */
 #define GUEST_VECTORS    8u
+#define GUEST_JOB        0x0100000000001234ull /* job key of all PEs */
 
 /* ---- the emulator ---------------------------------------------------------------------------- */
 
@@ -144,7 +145,8 @@ typedef struct {
     struct angara_event_record *event;
     uint64_t                   *marker;
     char                       *pio;
-    uint64_t                   *window; /* the table */
+    uint64_t                   *leaves; /* upper level of the window table: one word */
+    uint64_t                   *window; /* its lower level: a word for each page */
     uint32_t                    cmd_prod, event_cons, arm, token;
     uint64_t                    pio_prod; /* granules */
     uint64_t                    marked;
@@ -153,6 +155,8 @@ typedef struct {
 /* A context with fresh memory for a PE of that number; not yet created. All window pages committed.
  */
 void pe_prepare(pe_t *pe, guest_t *guest, uint32_t index, uint32_t domain);
+/* A page of the lower level of the PE's window table, in place of word `index` of the upper one. */
+uint64_t *window_leaf(pe_t *pe, unsigned index);
 /* @return ANGARA_HW_* */
 uint32_t pe_create_status(pe_t *pe);
 void     pe_create(pe_t *pe, guest_t *guest, uint32_t index, uint32_t domain);

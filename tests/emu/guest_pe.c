@@ -127,6 +127,14 @@ int region_holds(region_t *region, uint64_t offset, unsigned seed, uint64_t from
 
 /* ---- life of a PE ---------------------------------------------------------------------------- */
 
+uint64_t *window_leaf(pe_t *pe, unsigned index)
+{
+    uint64_t bus = guest_alloc(pe->guest, GUEST_PAGE, GUEST_PAGE);
+
+    pe->leaves[index] = bus | 1;
+    return guest_at(pe->guest, bus);
+}
+
 void pe_prepare(pe_t *pe, guest_t *guest, uint32_t index, uint32_t domain)
 {
     struct angara_hw_control *control = guest->control;
@@ -136,6 +144,7 @@ void pe_prepare(pe_t *pe, guest_t *guest, uint32_t index, uint32_t domain)
     pe->hw.index         = index;
     pe->hw.generation    = guest->next_generation++;
     pe->hw.domain        = domain;
+    pe->hw.job_key       = GUEST_JOB;
     pe->hw.vector        = 1 + index % (control->vectors - 1);
     pe->hw.cmd_entries   = GUEST_CMDS;
     pe->hw.event_entries = GUEST_EVENTS;
@@ -145,12 +154,13 @@ void pe_prepare(pe_t *pe, guest_t *guest, uint32_t index, uint32_t domain)
     pe->hw.event         = guest_alloc(guest, GUEST_EVENTS * sizeof(*pe->event), GUEST_PAGE);
     pe->hw.status        = guest_alloc(guest, GUEST_PAGE, GUEST_PAGE);
     pe->hw.marker        = guest_alloc(guest, GUEST_SLOTS * sizeof(*pe->marker), GUEST_PAGE);
-    pe->hw.window        = guest_alloc(guest, GUEST_WINDOW * sizeof(*pe->window), GUEST_PAGE);
+    pe->hw.window        = guest_alloc(guest, GUEST_PAGE, GUEST_PAGE);
     pe->cmd              = guest_at(guest, pe->hw.cmd);
     pe->event            = guest_at(guest, pe->hw.event);
     pe->status           = guest_at(guest, pe->hw.status);
     pe->marker           = guest_at(guest, pe->hw.marker);
-    pe->window           = guest_at(guest, pe->hw.window);
+    pe->leaves           = guest_at(guest, pe->hw.window);
+    pe->window           = window_leaf(pe, 0);
     pe->doorbell         = (void *)(guest->bar + control->doorbell_offset + index * GUEST_PAGE);
     pe->pio              = guest->bar + control->pio_offset + (size_t)index * control->pio_bytes;
     for (unsigned i = 0; i < GUEST_WINDOW; ++i) {

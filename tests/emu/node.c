@@ -153,10 +153,10 @@ static void device_reset(emu_node_t *node, angara_status_t status)
 
 void emu_node_attach(emu_node_t *node)
 {
-    node->reset_ack = node->dma_ack = 0;
-    node->trouble.removed           = 0;
-    node->trouble.muted_until       = 0;
-    node->muted_ms                  = 0;
+    node->reset_ack = node->dma_ack = node->key_mismatches = 0;
+    node->trouble.removed                                  = 0;
+    node->trouble.muted_until                              = 0;
+    node->muted_ms                                         = 0;
     registers_fill(node);
     emu_log(node, 'B', -1, NULL, 0, "vm");
     emu_say("node %u: a VM has come", node->id);
@@ -167,6 +167,15 @@ void emu_node_detach(emu_node_t *node)
     device_reset(node, ANGARA_ERR_PEER_DEAD);
     emu_memory_unmap(node);
     emu_log(node, 'E', -1, NULL, 0, "vm");
+}
+
+int emu_node_version(emu_node_t *node, uint32_t version)
+{
+    if (node->ram == NULL || node->trouble.removed || node->trouble.muted_until != 0) {
+        return -1;
+    }
+    store(&node->control->version, version);
+    return 0;
 }
 
 unsigned emu_node_handshakes(emu_node_t *node)
@@ -257,6 +266,7 @@ unsigned emu_node_turn(emu_node_t *node)
     }
     if (node->emu->now - node->alive_at >= ALIVE_NS) {
         node->alive_at = node->emu->now;
+        store(&node->control->key_mismatches, node->key_mismatches);
         store(&node->control->alive, ++node->alive);
     }
     work = emu_node_handshakes(node);

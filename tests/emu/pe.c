@@ -27,6 +27,12 @@ static int is_ring(uint32_t entries)
     return entries != 0 && entries <= EMU_RING_MAX && (entries & (entries - 1)) == 0;
 }
 
+/* Words of the upper level of its window table. */
+static uint32_t window_leaves(const struct angara_hw_pe *hw)
+{
+    return (hw->window_pages + ANGARA_HW_WINDOW_FANOUT - 1) / ANGARA_HW_WINDOW_FANOUT;
+}
+
 static uint32_t check(emu_node_t *node, const struct angara_hw_pe *hw)
 {
     const struct {
@@ -36,10 +42,10 @@ static uint32_t check(emu_node_t *node, const struct angara_hw_pe *hw)
         {hw->event, (uint64_t)hw->event_entries * sizeof(struct angara_event_record)},
         {hw->status, sizeof(struct angara_status)},
         {hw->marker, (uint64_t)hw->marker_slots * sizeof(uint64_t)},
-        {hw->window, (uint64_t)hw->window_pages * sizeof(uint64_t)},
+        {hw->window, (uint64_t)window_leaves(hw) * sizeof(uint64_t)},
     };
 
-    if (hw->generation == 0 || hw->vector >= node->emu->config.vectors ||
+    if (hw->generation == 0 || hw->job_key == 0 || hw->vector >= node->emu->config.vectors ||
         !is_ring(hw->cmd_entries) || !is_ring(hw->event_entries) || hw->marker_slots == 0 ||
         hw->marker_slots > node->emu->config.marker_slots || hw->window_pages > EMU_WINDOW_MAX) {
         return ANGARA_HW_EINVAL;
@@ -133,19 +139,30 @@ void emu_pe_fail(emu_pe_t *pe, const char *why)
     }
 }
 
-emu_pe_t *emu_pe_find(emu_t *emu, uint32_t node, uint32_t index, uint32_t generation)
+emu_pe_t *emu_pe_find(const emu_pair_t *pair)
 {
+    emu_t    *emu = pair->pe->node->emu;
     emu_pe_t *pe;
 
-    if (node >= emu->num_nodes || index >= emu->config.pe_max) {
+    if (pair->node >= emu->num_nodes || pair->target >= emu->config.pe_max) {
         return NULL;
     }
-    pe = &emu->nodes[node].pes[index];
-    if ((pe->state != ANGARA_PE_RUNNING && pe->state != ANGARA_PE_FAILED) ||
-        pe->hw.generation != generation) {
+    pe = &emu->nodes[pair->node].pes[pair->target];
+    if (pe->state != ANGARA_PE_RUNNING && pe->state != ANGARA_PE_FAILED) {
         return NULL;
     }
-    return pe;
+    if (pe->hw.job_key != pair->pe->hw.job_key) {
+        pe->node->key_mismatches++; /* told by node.c, later: nobody can see when */
+        return NULL;
+    }
+    return pe->hw.generation == pair->generation ? pe : NULL;
+}
+
+void emu_pe_slow(emu_pe_t *pe)
+{
+    uint64_t now = pe->node->emu->now;
+
+    pe->guess_until = (pe->guess_until > now ? pe->guess_until : now) + EMU_GUESS_NS;
 }
 
 /* ---- one turn -------------------------------------------------------------------------------- */
@@ -296,6 +313,29 @@ void emu_pe_status(emu_pe_t *pe)
 #define WINDOW_ABSENT 1u
 #define WINDOW_VALID  1u /* low bit of the table's words */
 
+/* @return a word of the window table, WINDOW_ABSENT if it isn't valid, 0 if it isn't in memory */
+static uint64_t window_word(emu_pe_t *pe, uint64_t bus)
+{
+    uint64_t word;
+
+    if (!emu_read(pe->node, &word, bus, sizeof(word))) {
+        return 0;
+    }
+    emu_log(pe->node, 'W', (int)pe->index, &word, sizeof(word), "%llu", (unsigned long long)bus);
+    return (word & (EMU_PAGE - 1)) == WINDOW_VALID ? word : WINDOW_ABSENT;
+}
+
+static uint64_t window_lookup(emu_pe_t *pe, uint64_t page)
+{
+    uint64_t leaf = window_word(pe, pe->hw.window + page / ANGARA_HW_WINDOW_FANOUT * sizeof(leaf));
+
+    if (leaf == 0 || leaf == WINDOW_ABSENT) {
+        return leaf;
+    }
+    return window_word(pe, (leaf & ~(uint64_t)(EMU_PAGE - 1)) +
+                               page % ANGARA_HW_WINDOW_FANOUT * sizeof(leaf));
+}
+
 /* A page that wasn't there stays absent until WINDOW_SYNC, one that was there until PE_RESET. */
 void *emu_pe_window(emu_pe_t *pe, uint64_t offset, uint64_t *length)
 {
@@ -307,17 +347,10 @@ void *emu_pe_window(emu_pe_t *pe, uint64_t offset, uint64_t *length)
     }
     word = pe->window_cache[page];
     if (word == 0) {
-        if (!emu_read(pe->node, &word, pe->hw.window + page * sizeof(word), sizeof(word))) {
-            return NULL;
-        }
-        emu_log(pe->node, 'W', (int)pe->index, &word, sizeof(word), "%llu",
-                (unsigned long long)page);
-        if ((word & (EMU_PAGE - 1)) != WINDOW_VALID) {
-            word = WINDOW_ABSENT;
-        }
+        word                   = window_lookup(pe, page);
         pe->window_cache[page] = word;
     }
-    if (word == WINDOW_ABSENT) {
+    if (word == 0 || word == WINDOW_ABSENT) {
         return NULL;
     }
     if (*length > EMU_PAGE - offset % EMU_PAGE) {

@@ -172,8 +172,8 @@ static void fill_memory(emu_node_t *node, const record_t *from)
             place_word(node, node->mr_table + value * sizeof(struct angara_hw_mr), record);
         } else if (record->kind == 'P') {
             place_word(node, value, record);
-        } else if (record->kind == 'W' && record->pe >= 0) {
-            place(node, node->pes[record->pe].hw.window + value * sizeof(uint64_t), record);
+        } else if (record->kind == 'W') {
+            place(node, value, record);
         }
     }
 }

@@ -39,7 +39,8 @@ static void test_ivshmem(void **state)
                     guest.bar_size);
         guest_bind(&guest);
         assert_string_equal(fabric_control(&fabric, "state 1"),
-                            "vm=1 dma=1 link=1 reset_ack=1 pes=0 failed=0 pending=0 muted_ms=0");
+                            "vm=1 dma=1 link=1 reset_ack=1 pes=0 failed=0 pending=0 "
+                            "key_mismatches=0 muted_ms=0");
         guest_disconnect(&guest);
     }
     fabric_stop(&fabric);
@@ -250,7 +251,7 @@ static void test_pe_refused(void **state)
     REFUSED(event, GUEST_RAM, ANGARA_HW_EFAULT);
     REFUSED(status, 1ull << 32, ANGARA_HW_EFAULT);
     REFUSED(marker, 1ull << 63, ANGARA_HW_EFAULT);
-    REFUSED(window, GUEST_RAM - 64, ANGARA_HW_EFAULT);
+    REFUSED(window, GUEST_RAM, ANGARA_HW_EFAULT);
 #undef REFUSED
     assert_int_equal(pe_create_status(&pe), ANGARA_HW_OK);
     guest_disconnect(&guest);

@@ -296,6 +296,43 @@ static void test_commit(void **state)
     net_stop(&net);
 }
 
+/* The table's lower level has pages only where something is committed. */
+static void test_leaves(void **state)
+{
+    enum { FAN = ANGARA_HW_WINDOW_FANOUT, BORDER = FAN * GUEST_PAGE };
+    uint64_t *words, page;
+    net_t     net;
+    pe_t      pe;
+
+    (void)state;
+    net_start(&net, NULL);
+    pe_prepare(&pe, &net.guests[1], 5, DOM);
+    pe.hw.window_pages = 2 * FAN;
+    pe.window[FAN - 1] = guest_alloc(pe.guest, GUEST_PAGE, GUEST_PAGE) | 1;
+    assert_int_equal(pe_create_status(&pe), ANGARA_HW_OK);
+    pe_pair(&net.a, FAR, &pe);
+    pe_put(&net.a, FAR, BORDER - 4, "1234", 4);
+    pe_flush(&net.a, FAR);
+    assert_memory_equal(pe_window(&pe, BORDER - 4), "1234", 4);
+    pe_put(&net.a, FAR, BORDER - 4, "abcdefgh", 8);
+    pe_expect(&net.a, ANGARA_EV_FAULT, FAR, ANGARA_ERR_BOUNDS);
+    assert_memory_equal(pe_window(&pe, BORDER - 4), "1234", 4);
+
+    words    = window_leaf(&pe, 1);
+    page     = guest_alloc(pe.guest, GUEST_PAGE, GUEST_PAGE);
+    words[0] = page | 1;
+    assert_int_equal(guest_admin_args(pe.guest, ANGARA_HW_WINDOW_SYNC, pe.hw.index, 0),
+                     ANGARA_HW_OK);
+    pe_pair(&net.a, FAR, &pe);
+    pe_put(&net.a, FAR, BORDER - 4, "abcdefgh", 8);
+    pe_flush(&net.a, FAR);
+    assert_memory_equal(pe_window(&pe, BORDER - 4), "abcd", 4);
+    assert_memory_equal(guest_at(pe.guest, page), "efgh", 4);
+    pe_put(&net.a, FAR, BORDER + GUEST_PAGE, "x", 1); /* a word that is 0 */
+    pe_expect(&net.a, ANGARA_EV_FAULT, FAR, ANGARA_ERR_BOUNDS);
+    net_stop(&net);
+}
+
 /* A ring operation comes after the puts that it names. */
 static void test_put_order(void **state)
 {
@@ -450,6 +487,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_lookalike), cmocka_unit_test(test_commit),
         cmocka_unit_test(test_put_order), cmocka_unit_test(test_self_marker),
         cmocka_unit_test(test_notify),    cmocka_unit_test(test_interrupts),
+        cmocka_unit_test(test_leaves),
     };
 
     net_options(argc, argv);

@@ -318,6 +318,9 @@ static void fuzz_tables(net_t *net)
         }
         scribble(guest_at(&net->guests[0], local.pages[0] + GUEST_PAGE * 25), GUEST_PAGE * 3);
         scribble(net->a.window, GUEST_WINDOW * 8);
+        if (draw(4) == 0) {
+            scribble(net->a.leaves, sizeof(*net->a.leaves));
+        }
         guest_admin_args(&net->guests[0], ANGARA_HW_MR_INVALIDATE, local.key, 0);
         guest_admin_args(&net->guests[0], ANGARA_HW_WINDOW_SYNC, net->a.hw.index, 0);
         pe_rma(&net->c, draw(2) ? ANGARA_OP_PUT : ANGARA_OP_GET, 0, &local, draw_number(), &local,

@@ -42,7 +42,7 @@ export ASAN_OPTIONS=${ASAN_OPTIONS:-}${ASAN_OPTIONS:+:}detect_leaks=0
 run()
 {
     rc=0
-    timeout -k 2 "$@" >"$out/stdout" 2>"$out/stderr" </dev/null || rc=$?
+    in_time "$@" >"$out/stdout" 2>"$out/stderr" </dev/null || rc=$?
 }
 
 # mpi SECONDS RANKS [mpirun's options] PROGRAM...: a plain job over the transport.
@@ -99,7 +99,7 @@ messages()
 
 # Lines by which this stack speaks: the library's own and the Open MPI component's on stderr, and
 # those of UCX's log that come from our files, on stdout.
-angara_line='^angara(\[[0-9]+\] (error|warning))?: |uct_angara_[a-z]+\.c:[0-9]+|\] angara: '
+angara_line='^angara(\[[0-9]+\] (error|warning))?: |UCX +[A-Z]+ +(angara: |UCX_ANGARA_)|\] angara: '
 
 # only_messages REGEX MIN MAX: as messages, and there are no others.
 only_messages()
@@ -145,7 +145,7 @@ strays()
 no_strays()
 {
     local left tries
-    for tries in {1..40}; do
+    for ((tries = 0; tries < $(slow 40); ++tries)); do
         left=$(strays)
         [[ -n $left ]] || return 0
         sleep 0.05

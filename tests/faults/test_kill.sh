@@ -17,8 +17,8 @@ echo "# FAULT_SEED=${FAULT_SEED:-$((SECONDS + $$))}"
 
 # How long a job may go on after the death, on a machine that does other work too. It is kept from
 # mpirun for longer than that, so a job that ends in time has noticed by itself.
-bound=25
-hidden=40
+bound=$(slow 25)
+hidden=$(slow 40)
 # How long mpirun waits between SIGTERM and SIGKILL.
 export OMPI_MCA_odls_base_sigkill_timeout=0
 death='pid [0-9]+ \(PE [0-9]+ of node [0-9]+\) died'
@@ -86,12 +86,12 @@ fi
 # --- the settings --------------------------------------------------------------------------------
 
 started=$SECONDS
-mpi 60 2 -x UCX_ANGARA_DEAD_PEER=error tests/faults/linger 2 "$program" --seconds 10 --harm kill \
+mpi 60 2 -x UCX_ANGARA_DEAD_PEER=error tests/faults/linger "$(slow 2)" "$program" --seconds 10 --harm kill \
     --after 20000
 ok 'UCX_ANGARA_DEAD_PEER=error says it and goes on' all_of ended_in_time -- rc_is 137 -- \
     only_messages "$death" 1 1 -- nothing_left
 started=$SECONDS
-mpi 60 2 -x UCX_ANGARA_DEAD_PEER=ignore tests/faults/linger 2 "$program" --seconds 10 --harm kill \
+mpi 60 2 -x UCX_ANGARA_DEAD_PEER=ignore tests/faults/linger "$(slow 2)" "$program" --seconds 10 --harm kill \
     --after 20000
 ok 'UCX_ANGARA_DEAD_PEER=ignore is quiet' all_of ended_in_time -- rc_is 137 -- \
     only_messages . 0 0 -- nothing_left

@@ -61,7 +61,7 @@ piped()
     local bytes=$1
     shift
     rc=0
-    { timeout -k 2 20 prlimit --fsize="$bytes" "$@" 2>&3 | cat >"$out/stdout"; } 3>&1 </dev/null |
+    { in_time 20 prlimit --fsize="$bytes" "$@" 2>&3 | cat >"$out/stdout"; } 3>&1 </dev/null |
         cat >"$out/stderr" || rc=$?
 }
 

@@ -23,13 +23,15 @@ elsewhere()
     cat <<'END_OF_LIST'
 all ENODEV tests/vm/guest/kmod_trouble.sh failed.device.is.refused
 PE_CREATE EDQUOT tests/vm/guest/kmod_trouble.sh quota.of.PEs
-PE_CREATE ENOMEM tests/vm/guest/kmod_test_alloc.c ENOMEM
 PE_CREATE EIO tests/vm/guest/kmod_trouble.sh creation.without.answer
+WINDOW_COMMIT EDQUOT tests/vm/guest/kmod_test_limits.c WINDOW_COMMIT.EDQUOT
+WINDOW_COMMIT EINTR tests/vm/guest/kmod_test_limits.c WINDOW_COMMIT.EINTR
 WINDOW_COMMIT EIO tests/vm/guest/kmod_trouble.sh commit.5
 MR_REG EDQUOT tests/vm/guest/kmod_trouble.sh quota_refused
 MR_REG EINTR tests/vm/guest/kmod_test_race.c kill_register
 MR_DEREG EIO tests/vm/guest/kmod_trouble.sh dereg.5
 MR_CHECK EINTR tests/vm/guest/kmod_test_stale.c kill_checker
+JOB_ADD ENOMEM tests/vm/guest/kmod_test_alloc.c call_job
 END_OF_LIST
 }
 

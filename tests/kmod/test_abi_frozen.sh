@@ -52,7 +52,10 @@ written_down()
 # complete FOLDER: whether each name of the headers below FOLDER is written down, and no other
 complete()
 {
-    { defined_in "$1/angara_hw.h" && defined_in "$1/uapi/misc/angara.h"; } | sort >"$work/defined"
+    local header
+    for header in angara_hw.h uapi/misc/angara.h uapi/misc/angara_formats.h; do
+        defined_in "$1/$header"
+    done | sort >"$work/defined"
     rc=0
     diff "$work/defined" <(written_down) >"$output" || rc=$?
     [[ $rc == 0 ]]
@@ -81,9 +84,9 @@ done
 ok 'every name of the headers is written down' complete kmod/include
 
 # That a change is noticed.
-changed uapi/misc/angara.h 's/^(#define ANGARA_OP_GET[ \t]+)3/\14/'
+changed uapi/misc/angara_formats.h 's/^(#define ANGARA_OP_GET[ \t]+)3/\14/'
 ok 'another number of an operation is noticed' not as_frozen "$work/include" gcc
-changed uapi/misc/angara.h '/^struct angara_put \{/,/^\}/s/__u32 token/__u64 token/'
+changed uapi/misc/angara_formats.h '/^struct angara_put \{/,/^\}/s/__le32 token/__le64 token/'
 ok 'a wider field is noticed' not as_frozen "$work/include" gcc
 changed uapi/misc/angara.h '/^struct angara_ioc_mr_reg \{/,/^\}/s/__u32 handle/unsigned long handle/'
 ok 'a field that depends on the caller is noticed' not as_frozen "$work/include" gcc
@@ -91,7 +94,7 @@ changed uapi/misc/angara.h '/^struct angara_ioc_mr_reg \{/,/^\}/s/__u32 reserved
 ok 'a pointer is noticed' not as_frozen "$work/include" gcc
 changed angara_hw.h '/^struct angara_hw_pe \{/,/^\}/s/__le32 vector;/__le16 vector, more;/'
 ok 'a divided field is noticed' not as_frozen "$work/include" gcc
-changed uapi/misc/angara.h 's/^#define ANGARA_OP_PAIR.*/&\n#define ANGARA_OP_NEW 17/'
+changed uapi/misc/angara_formats.h 's/^#define ANGARA_OP_PAIR.*/&\n#define ANGARA_OP_NEW 17/'
 ok 'a number that is not written down is noticed' not complete "$work/include"
 changed angara_hw.h '/^struct angara_hw_resp \{/,/^\}/s/__le32 generation;/&\n\t__le64 more;/'
 ok 'a field that is not written down is noticed' not complete "$work/include"

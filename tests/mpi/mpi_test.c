@@ -2,6 +2,8 @@
 /* The common part of the MPI test programs: see mpi_test.h. */
 #include "mpi_test.h"
 
+#include "../common/clock.h"
+
 #include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -138,7 +140,7 @@ void mt_start(int *argc, char ***argv, int thread_level, const char *description
     mt.seed     = 1;
 
     signal(SIGALRM, mt_watchdog);
-    alarm(mt.timeout);
+    test_alarm(mt.timeout);
     MPI_Init_thread(argc, argv, thread_level, &provided);
     MPI_Comm_rank(MPI_COMM_WORLD, &mt.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &mt.size);
@@ -183,7 +185,7 @@ void mt_start(int *argc, char ***argv, int thread_level, const char *description
 int mt_finish(void)
 {
     mt_current = "MPI_Finalize";
-    alarm(mt.timeout);
+    test_alarm(mt.timeout);
     if (mt.rank == 0) {
         printf("1..%d\n", mt_num_tests);
     }
@@ -205,7 +207,7 @@ void mt_run(const char *name, int min_ranks, mt_func_t func)
 
     mt_current = name;
     mt_errors  = 0;
-    alarm(mt.timeout);
+    test_alarm(mt.timeout);
     func();
     MPI_Allreduce(&mt_errors, &total, 1, MPI_INT, MPI_SUM, mt.control);
 

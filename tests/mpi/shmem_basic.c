@@ -4,6 +4,8 @@
  * fence and signalling by flag, atomics, locks, collectives and the symmetric heap. TAP output
  * from PE 0. Static data is not used as a target: only the symmetric heap.
  */
+#include "../common/clock.h"
+
 #include <shmem.h>
 
 #include <signal.h>
@@ -48,7 +50,7 @@ static void run(const char *name, void (*func)(void))
 {
     current = name;
     errors  = 0;
-    alarm(TIMEOUT);
+    test_alarm(TIMEOUT);
     shmem_barrier_all();
     func();
     shmem_barrier_all();
@@ -310,7 +312,7 @@ int main(void)
     size_t i;
 
     signal(SIGALRM, watchdog);
-    alarm(TIMEOUT);
+    test_alarm(TIMEOUT);
     shmem_init();
     me       = shmem_my_pe();
     npes     = shmem_n_pes();
@@ -347,7 +349,7 @@ int main(void)
     }
 
     current = "shmem_finalize";
-    alarm(TIMEOUT);
+    test_alarm(TIMEOUT);
     shmem_finalize();
     return num_failed ? 1 : 0;
 }

@@ -23,7 +23,7 @@ run()
 {
     rm -f "$work"/stats.*
     rc=0
-    timeout 60 env HOME="$work/home" UCX_ANGARA_STATS="$work/stats.%p" "$@" \
+    in_time 60 env HOME="$work/home" UCX_ANGARA_STATS="$work/stats.%p" "$@" \
         >"$work/out" 2>"$work/err" </dev/null || rc=$?
 }
 

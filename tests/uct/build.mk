@@ -32,4 +32,8 @@ $(B)/tests/uct/ucs_with_stats.so:
 
 $(B)/tests/uct/test_version: | $(B)/tests/uct/ucs_with_stats.so
 
+# What test_mutants.sh runs.
+.PHONY: mutant-tests
+mutant-tests: $(B)/tests/uct/test_complete
+
 .SECONDARY: $(UCT_TEST_OBJS)

@@ -444,7 +444,7 @@ static void hostile(ut_t *t)
     if (is_small && (grant.nslots >= UCT_ANGARA_SLOTS_MIN)) {
         CHECK(strstr(ho_peer(&ho)->reason, "a ring that is too small") != NULL);
     }
-    CHECK_EQ(ho_peer(&ho)->iface->early.used, 0);
+    CHECK_EQ(ho_peer(&ho)->net->port.early.used, 0);
     ho_check_alive(&ho);
     ho_close(&ho);
     ut_md_close(t);

@@ -194,8 +194,8 @@ static void payload_like_headers(ut_t *t)
     CHECK_OK(uct_iface_set_am_handler(t->main.iface, 1, ho_honest_receive, &honest, 0));
     CHECK_OK(uct_iface_set_am_handler(t->main.iface, 31, ho_forged_receive, NULL, 0));
     ut_barrier(t);
-    peer        = ((uct_angara_ep_t *)t->ep[1 - t->rank])->peer;
-    tx          = &peer->tx;
+    peer        = uct_angara_ep_peer(t->ep[1 - t->rank]);
+    tx          = &peer->ch.tx;
     buffer      = calloc(1, t->main.attr.cap.am.max_bcopy);
     pack.buffer = buffer;
     for (number = 0; (t->rank == 0) && (number < count);) {
@@ -248,14 +248,13 @@ static void attacker_process(ut_t *t)
         }
         ut_barrier(t);
         UT_WAIT(t, ho.messages >= HONEST);
-        ut_send_word(t, 1, 0);
-        ut_progress_ms(t, 300);
+        ut_recv_word(t, 1); /* it needs us until then, to take its records */
     } else if (t->rank == 1) {
         ut_barrier(t);
         ho.victim.addr = t->addr[0];
         ho_attacker_open(&ho);
         ho_get_ring(&ho);
-        while (t->fd[0] >= 0) {
+        do {
             if (ut_random(t) % 8 == 0) {
                 ho_notify(&ho, &record, ho_random_record(&ho, &record));
             } else {
@@ -269,11 +268,8 @@ static void attacker_process(ut_t *t)
             }
             ho_turn(&ho);
             sleep_ms(ut_random(t) % 16 == 0);
-            if (ut_random(t) % 500 == 0) {
-                break;
-            }
-        }
-        ut_recv_word(t, 0);
+        } while (ut_random(t) % 500 != 0);
+        ut_send_word(t, 0, 0);
         _exit(0);
     } else {
         ut_barrier(t);

@@ -152,5 +152,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_atomics),
     };
 
+    quiet_prepare();
     return ut_main(argc, argv, "quiet", tests, sizeof(tests) / sizeof(tests[0]));
 }

@@ -10,7 +10,7 @@
 #define _GNU_SOURCE
 #include "ut.h"
 
-#include "uct_angara_md.h"
+#include "verbs/md.h"
 
 #include <dlfcn.h>
 #include <sys/mman.h>

@@ -8,7 +8,7 @@
 
 #include "ut.h"
 
-#include "uct_angara_batch.h"
+#include "channel/batch.h"
 
 #define BT_AM      7
 #define BT_OPS_MAX 3000

@@ -171,7 +171,7 @@ uct_angara_hello_t ho_hello(const ho_t *ho)
 /* What the victim knows of the attacker. */
 uct_angara_peer_t *ho_peer(const ho_t *ho)
 {
-    return ((uct_angara_ep_t *)ho->back)->peer;
+    return uct_angara_ep_peer(ho->back);
 }
 
 /* Ask for a ring as an honest peer would. */

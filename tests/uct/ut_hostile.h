@@ -8,7 +8,7 @@
 
 #include "ut.h"
 
-#include "uct_angara_ep.h"
+#include "verbs/ep.h"
 
 #define HO_WINDOW              ((size_t)1 << 20)
 #define HO_RING                ((uint64_t)64 << 10) /* where the attacker grants its ring */
@@ -76,5 +76,13 @@ void                ho_header(ho_t *ho, unsigned slot, uint64_t header, uint16_t
             ut_relax((_ho)->t, &_timer, __FILE__, __LINE__, #_cond); \
         }                                                            \
     } while (0)
+
+/* A test of one process: ut_run() of the function of that name. */
+#define HO_TEST(_func)                     \
+    static void test_##_func(void **state) \
+    {                                      \
+        (void)state;                       \
+        ut_run(1, _func, NULL);            \
+    }
 
 #endif

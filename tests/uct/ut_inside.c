@@ -5,20 +5,20 @@
  */
 #include "ut_inside.h"
 
-#include "uct_angara_ep.h"
+#include "verbs/ep.h"
 
 void ut_inside(uct_iface_h tl_iface, ut_inside_t *inside)
 {
-    const uct_angara_iface_t *iface = (const uct_angara_iface_t *)tl_iface;
+    const uct_angara_port_t *port = &((const uct_angara_iface_t *)tl_iface)->net.port;
 
-    inside->scans     = iface->stats.scans;
-    inside->markers   = iface->stats.markers;
-    inside->waiting   = iface->batch.count;
-    inside->slow      = iface->slow;
-    inside->hot       = iface->nhot;
-    inside->open      = iface->nopen;
-    inside->slot_size = (size_t)1 << iface->shape.slot_shift;
-    inside->slots     = iface->shape.nslots;
+    inside->scans     = port->stats.scans;
+    inside->markers   = port->stats.markers;
+    inside->waiting   = port->batch.count;
+    inside->slow      = port->slow;
+    inside->hot       = port->poll.nhot;
+    inside->open      = port->poll.nopen;
+    inside->slot_size = (size_t)1 << port->shape.slot_shift;
+    inside->slots     = port->shape.nslots;
 }
 
 #define UT_SLOTS_MAX 65536
@@ -28,14 +28,15 @@ static unsigned              ut_nslots;
 
 void ut_slots_take(uct_ep_h ep)
 {
-    uct_angara_peer_t *peer = uct_angara_ep_peer(ep);
-    angara_pe_h        pe   = peer->iface->pe;
+    uct_angara_peer_t    *peer    = uct_angara_ep_peer(ep);
+    angara_pe_h           pe      = peer->net->port.pe;
+    uct_angara_markers_t *markers = &peer->ch.markers;
 
-    CHECK(uct_angara_channel_idle(&peer->channel));
-    CHECK(ucs_queue_is_empty(&peer->channel.ops));
-    if (peer->channel.slot != NULL) {
-        angara_marker_slot_put(pe, peer->channel.slot); /* as uct_angara_peer_release_slot() */
-        peer->channel.slot = NULL;
+    CHECK(uct_angara_markers_idle(markers));
+    CHECK(ucs_queue_is_empty(&markers->ops));
+    if (markers->slot != NULL) {
+        angara_marker_slot_put(pe, markers->slot); /* as for another channel */
+        markers->slot = NULL;
     }
     while (angara_marker_slot_get(pe, &ut_slots[ut_nslots]) == ANGARA_OK) {
         CHECK(++ut_nslots < UT_SLOTS_MAX);
@@ -49,7 +50,7 @@ void ut_slots_give_one(uct_ep_h ep)
 
     for (i = 0; i < ut_nslots; ++i) {
         if (*ut_slots[i] == 0) {
-            angara_marker_slot_put(uct_angara_ep_peer(ep)->iface->pe, ut_slots[i]);
+            angara_marker_slot_put(uct_angara_ep_peer(ep)->net->port.pe, ut_slots[i]);
             ut_slots[i] = ut_slots[--ut_nslots];
             return;
         }
@@ -59,5 +60,5 @@ void ut_slots_give_one(uct_ep_h ep)
 
 void ut_pe_address(uct_iface_h tl_iface, angara_address_t *address)
 {
-    angara_pe_address(ucs_derived_of(tl_iface, uct_angara_iface_t)->pe, address);
+    angara_pe_address(ucs_derived_of(tl_iface, uct_angara_iface_t)->net.port.pe, address);
 }

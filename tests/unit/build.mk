@@ -12,13 +12,19 @@ UNIT_WRAP_test_failures := malloc calloc realloc free mmap memfd_create ftruncat
 	open fcntl fstat pipe2 epoll_create1 epoll_ctl pthread_create getrandom syscall \
 	process_vm_readv process_vm_writev
 
+UNIT_WRAP_test_engine  := malloc
 UNIT_WRAP_test_stopped := ang_log_print
 UNIT_WRAP_test_request := pthread_create
 
-UNIT_NIC_TESTS := test_nic test_nic_device
+UNIT_WRAP_test_channel := angara_put angara_put_flag
+UNIT_WRAP_test_channel_marker := angara_marker angara_marker_self angara_offload_batch
+UNIT_WRAP_test_channel_flush  := $(UNIT_WRAP_test_channel_marker)
 
-UNIT_WRAP_test_nic        := open access close ioctl geteuid getrlimit clock_gettime ang_log_print
+UNIT_NIC_TESTS := test_nic test_nic_device test_nic_own
+
+UNIT_WRAP_test_nic        := open access close ioctl geteuid getresuid getrlimit clock_gettime ang_log_print
 UNIT_WRAP_test_nic_device := $(UNIT_WRAP_test_nic)
+UNIT_WRAP_test_nic_own    := $(UNIT_WRAP_test_nic)
 
 $(B)/obj/tests/unit/%.o: CFLAGS_EXTRA += -Iuserlib -Iuserlib/provider/soft
 $(UNIT_NIC_TESTS:%=$(B)/obj/tests/unit/%.o) $(B)/obj/tests/unit/nic_fake.o: \
@@ -30,11 +36,22 @@ $(B)/tests/unit/%: $(B)/obj/tests/unit/%.o $(LIBANGARA_OBJS)
 	$(SAY) LD $@
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS_COMMON) $(LDFLAGS_COMMON) $(CFLAGS) $(LDFLAGS) -o $@ $^ \
-		$(UNIT_WRAP_$(*F):%=-Wl,--wrap=%) -lcmocka -lpthread
+		$(UNIT_WRAP_$(*F):%=-Wl,--wrap=%) $(UNIT_LIBS) -lcmocka -lpthread
 
 # No UCX in the states of the transport's connections, nor in its queue of early messages.
 $(B)/obj/tests/unit/test_life.o $(B)/obj/tests/unit/test_early.o: CFLAGS_EXTRA += -Iuct_transport
-$(B)/tests/unit/test_life: $(B)/obj/uct_transport/uct_angara_life.o
-$(B)/tests/unit/test_early: $(B)/obj/uct_transport/uct_angara_early.o
+$(B)/tests/unit/test_life: $(B)/obj/uct_transport/life/states.o
+$(B)/tests/unit/test_early: $(B)/obj/uct_transport/channel/early.o
+
+# Of UCX, channels need the data structures (libucs) and types, nothing else.
+UNIT_CHANNEL_TESTS := test_channel test_channel_poll test_channel_marker test_channel_flush
+
+$(UNIT_CHANNEL_TESTS:%=$(B)/obj/tests/unit/%.o): \
+	CFLAGS_EXTRA += -Iuct_transport $(subst -I,-isystem ,$(UCX_CFLAGS))
+$(UNIT_CHANNEL_TESTS:%=$(B)/obj/tests/unit/%.o): | build/ucx/VERSION
+$(UNIT_CHANNEL_TESTS:%=$(B)/tests/unit/%): \
+	$(patsubst %.c,$(B)/obj/%.o,$(wildcard uct_transport/channel/*.c)) \
+	$(B)/obj/uct_transport/base/status.o
+$(UNIT_CHANNEL_TESTS:%=$(B)/tests/unit/%): UNIT_LIBS := -lucs
 
 .SECONDARY: $(UNIT_TESTS:%=$(B)/obj/tests/unit/%.o)

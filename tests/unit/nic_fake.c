@@ -143,6 +143,8 @@ static void pe_open(struct angara_ioc_pe_create *arg)
 {
     const struct angara_ioc_info *info = &nic_fake.info;
 
+    nic_fake.job_key = arg->job_key;
+
     pe.fd = memfd_create("nic_fake_pe", MFD_CLOEXEC);
     if (pe.fd < 0 || ftruncate(pe.fd, PART(ANGARA_MMAP_WINDOW) + (off_t)arg->window_size) != 0) {
         abort();
@@ -189,6 +191,38 @@ static int memreg_open(void)
     return memreg.fd;
 }
 
+/* A driver of another version tells its own, and nothing else. */
+static void info(struct angara_ioc_info *arg)
+{
+    if (arg->version != nic_fake.info.version) {
+        arg->version                   = nic_fake.info.version;
+        nic_fake.errors[NIC_FAKE_INFO] = EPROTO;
+    } else if (nic_fake.errors[NIC_FAKE_INFO] == 0) {
+        *arg = nic_fake.info;
+    }
+}
+
+static int outs_are_zero(nic_fake_call_t call, const void *arg)
+{
+    const struct angara_ioc_pe_create *create = arg;
+    const struct angara_ioc_mr_reg    *reg    = arg;
+    struct angara_ioc_info             empty  = {.size = 0};
+
+    switch (call) {
+    case NIC_FAKE_INFO:
+        return memcmp((const char *)arg + offsetof(struct angara_ioc_info, caps), &empty.caps,
+                      sizeof(empty) - offsetof(struct angara_ioc_info, caps)) == 0;
+    case NIC_FAKE_PE:
+        return create->fd == 0 && create->index == 0 && create->generation == 0;
+    case NIC_FAKE_REG:
+        return reg->key == 0 && reg->handle == 0 && reg->page_shift == 0;
+    case NIC_FAKE_CHECK:
+        return ((const struct angara_ioc_mr_check *)arg)->stale == 0;
+    default:
+        return 1;
+    }
+}
+
 static int driver(unsigned long request, void *arg)
 {
     static const struct {
@@ -204,19 +238,18 @@ static int driver(unsigned long request, void *arg)
     };
     struct angara_ioc_mr_reg   *reg = arg;
     struct angara_ioc_mr_check *check;
-    uint32_t                    version;
     unsigned                    i = 0;
 
     while (calls[i].request != request) {
         i++;
     }
+    if (!outs_are_zero(calls[i].call, arg)) {
+        errno = EINVAL;
+        return -1;
+    }
     switch (calls[i].call) {
     case NIC_FAKE_INFO:
-        version                                  = nic_fake.info.version;
-        ((struct angara_ioc_info *)arg)->version = version;
-        if (nic_fake.errors[NIC_FAKE_INFO] == 0) {
-            memcpy(arg, &nic_fake.info, sizeof(nic_fake.info));
-        }
+        info(arg);
         break;
     case NIC_FAKE_PE:
         if (nic_fake.errors[NIC_FAKE_PE] == 0) {
@@ -293,6 +326,14 @@ int __wrap_ioctl(int fd, unsigned long request, void *arg)
     return __real_ioctl(fd, request, arg);
 }
 
+int __wrap_getresuid(uid_t *real, uid_t *effective, uid_t *saved);
+int __wrap_getresuid(uid_t *real, uid_t *effective, uid_t *saved)
+{
+    *real = *effective = nic_fake.uid;
+    *saved             = nic_fake.saved_uid;
+    return 0;
+}
+
 uid_t __wrap_geteuid(void);
 uid_t __wrap_geteuid(void)
 {
@@ -352,12 +393,14 @@ void nic_fake_reset(void)
                 .pio_bytes     = 4096,
                 .marker_slots  = 8,
                 .put_max       = 1024,
+                .formats       = ANGARA_FORMATS_VERSION,
                 .window_max    = 1 << 20,
                 .offload_max   = 1 << 20,
                 .name          = "angara0",
             },
-        .uid     = 1000,
-        .memlock = RLIM_INFINITY,
+        .uid       = 1000,
+        .saved_uid = 1000,
+        .memlock   = RLIM_INFINITY,
     };
 }
 

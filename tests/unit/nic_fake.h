@@ -31,7 +31,7 @@ typedef struct {
     /* set by the test */
     struct angara_ioc_info info;                   /* what the driver says */
     int                    errors[NIC_FAKE_CALLS]; /* 0, or the errno of that call */
-    uid_t                  uid;
+    uid_t                  uid, saved_uid;
     uint64_t               memlock;       /* limit of RLIMIT_MEMLOCK */
     uint64_t               jump_ns;       /* the clock goes on by that at each look */
     int                    stuck;         /* the device does nothing any more */
@@ -42,6 +42,7 @@ typedef struct {
     char     log[4096]; /* what was logged */
     unsigned pair_sets; /* ANGARA_OP_PAIR performed */
     unsigned data_ops;  /* puts, gets and atomics fetched */
+    uint64_t job_key;   /* that the PE has asked for */
 } nic_fake_t;
 
 extern nic_fake_t nic_fake;

@@ -33,7 +33,9 @@ static void test_public(void **state)
 {
     (void)state;
     assert_int_equal(ANGARA_NOTIFY_MAX, 64);
-    assert_int_equal(sizeof(angara_event_t), 96);
+    assert_int_equal(sizeof(angara_event_t), 104);
+    assert_int_equal(offsetof(angara_event_t, data), 28);
+    assert_int_equal(offsetof(angara_event_t, from), 92);
     assert_int_equal(ANGARA_ERR_FORKED, -15);
     assert_int_equal(ANGARA_ERR_INVALID, -1);
     assert_int_equal(ANGARA_EVENT_OVERFLOW, 5);
@@ -66,7 +68,7 @@ static void test_descriptor(void **state)
 static void test_soft_layout(void **state)
 {
     (void)state;
-    assert_int_equal(SOFT_LAYOUT, 4);
+    assert_int_equal(SOFT_LAYOUT, 5);
     assert_int_equal(sizeof(soft_mr_entry_t), 64);
     assert_int_equal(sizeof(soft_hazard_t), 128);
     assert_int_equal(sizeof(soft_slot_t), 128);
@@ -124,12 +126,59 @@ static void test_params_growth(void **state)
     assert_int_equal(angara_close(dom), ANGARA_OK);
 }
 
+/* What a program's header doesn't have isn't written; what the library doesn't have is 0. */
+static void test_event_growth(void **state)
+{
+    struct {
+        angara_event_t event;
+        uint64_t       later;
+    } grown, whole;
+    angara_address_t address;
+    angara_domain_h  dom;
+    angara_peer_h    self;
+    angara_pe_h      pe;
+
+    (void)state;
+    assert_int_equal(angara_open("soft", &dom), ANGARA_OK);
+    assert_int_equal(angara_pe_create(dom, NULL, &pe), ANGARA_OK);
+    angara_pe_address(pe, &address);
+    assert_int_equal(angara_peer_connect(pe, &address, &self), ANGARA_OK);
+    for (unsigned i = 0; i < 3; ++i) {
+        assert_int_equal(angara_notify(self, "record", 6), ANGARA_OK);
+    }
+    memset(&grown, 0x5a, sizeof(grown));
+    whole = grown;
+    assert_int_equal(angara_pe_event_poll(pe, &whole.event), ANGARA_OK);
+    assert_int_equal(whole.event.from.node, address.node);
+    assert_int_equal(whole.event.from.index, address.index);
+    assert_int_equal(whole.event.from.generation, address.generation);
+    assert_true(whole.later == 0x5a5a5a5a5a5a5a5aull);
+
+    assert_int_equal(angara_pe_event_poll_sized(pe, &grown.event, offsetof(angara_event_t, from)),
+                     ANGARA_OK);
+    assert_memory_equal(grown.event.data, "record", 6);
+    assert_true(grown.event.peer == self);
+    assert_true(grown.event.from.node == 0x5a5a5a5a && grown.event.from.generation == 0x5a5a5a5a);
+
+    assert_int_equal(angara_pe_event_poll_sized(pe, &grown.event, sizeof(grown)), ANGARA_OK);
+    assert_int_equal(grown.event.from.generation, address.generation);
+    assert_true(grown.later == 0);
+    grown = whole;
+    assert_int_equal(angara_pe_event_poll_sized(pe, &grown.event, sizeof(grown)),
+                     ANGARA_ERR_NO_RESOURCE);
+    assert_memory_equal(&grown, &whole, sizeof(grown));
+    angara_peer_disconnect(self);
+    angara_pe_destroy(pe);
+    assert_int_equal(angara_close(dom), ANGARA_OK);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_address),      cmocka_unit_test(test_public),
         cmocka_unit_test(test_descriptor),   cmocka_unit_test(test_soft_layout),
         cmocka_unit_test(test_fast_version), cmocka_unit_test(test_params_growth),
+        cmocka_unit_test(test_event_growth),
     };
 
     return cmocka_run_group_tests_name("abi", tests, NULL, NULL);

@@ -70,23 +70,30 @@ static void test_addresses(void **state)
     assert_int_equal(ang_address_check(&address, PROVIDER, ANG_LOG_DEBUG), ANGARA_ERR_UNREACHABLE);
 }
 
+static angara_peer_h find(life_t *life, uint32_t node, uint32_t index, uint32_t generation)
+{
+    const angara_pe_id_t id = {node, index, generation};
+
+    return ang_peer_find(&life->pe, &id);
+}
+
 static void test_peers(void **state)
 {
     life_t *life = *state;
 
     for (unsigned i = 0; i < PEERS; ++i) {
-        assert_ptr_equal(ang_peer_find(&life->pe, 5, 100 + i, 9), &life->peers[i]);
+        assert_ptr_equal(find(life, 5, 100 + i, 9), &life->peers[i]);
         assert_int_equal(life->peers[i].refs, 1);
     }
     assert_string_equal(life->peers[1].name, "pid 4711 (PE 101 of node 5)");
-    assert_null(ang_peer_find(&life->pe, 6, 100, 9));
-    assert_null(ang_peer_find(&life->pe, 5, 103, 9));
-    assert_null(ang_peer_find(&life->pe, 5, 100, 8));
+    assert_null(find(life, 6, 100, 9));
+    assert_null(find(life, 5, 103, 9));
+    assert_null(find(life, 5, 100, 8));
     life->peers[2].refs = 0; /* given up: nobody knows it */
-    assert_null(ang_peer_find(&life->pe, 5, 102, 9));
+    assert_null(find(life, 5, 102, 9));
     ang_peer_unlink(&life->peers[1]);
-    assert_null(ang_peer_find(&life->pe, 5, 101, 9));
-    assert_ptr_equal(ang_peer_find(&life->pe, 5, 100, 9), &life->peers[0]);
+    assert_null(find(life, 5, 101, 9));
+    assert_ptr_equal(find(life, 5, 100, 9), &life->peers[0]);
     ang_peer_unlink(&life->peers[2]);
     ang_peer_unlink(&life->peers[0]);
     assert_null(life->pe.peers);

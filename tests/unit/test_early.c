@@ -2,7 +2,7 @@
 /*
  * The queue of early messages: its limits, its order, and the memory that several queues share.
  */
-#include "uct_angara_early.h"
+#include "channel/early.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -362,6 +362,138 @@ static void test_mark(void **state)
     mock_free(mock);
 }
 
+/* ---- no memory ------------------------------------------------------------------------------- */
+
+static int no_memory; /* what the engine asks for isn't there */
+
+void *__real_malloc(size_t size);
+void *__wrap_malloc(size_t size);
+void *__wrap_malloc(size_t size)
+{
+    return __atomic_load_n(&no_memory, __ATOMIC_RELAXED) ? NULL : __real_malloc(size);
+}
+
+static void set_memory(int there)
+{
+    __atomic_store_n(&no_memory, !there, __ATOMIC_RELAXED);
+}
+
+static angara_status_t post_inline(mock_t *mock, unsigned to, uint64_t roffset, const void *data,
+                                   uint64_t length)
+{
+    ang_desc_t desc = {.op = ANG_OP_PUT_INLINE, .rkey = RKEY, .roffset = roffset, .length = length};
+
+    return ang_engine_post(&mock->far[to].pair, &desc, data);
+}
+
+static void assert_untouched(const mock_t *mock, unsigned to, unsigned calls)
+{
+    assert_int_equal(mock->far[to].pair.error, ANGARA_OK);
+    assert_int_equal(mock->far[to].faults, 0);
+    assert_int_equal(mock->far[to].held, 0);
+    assert_null(mock->far[to].pair.head);
+    assert_int_equal(mock->calls, calls);
+}
+
+/*
+ * What begins goes on and ends, though there is no memory at that moment; what can't be queued
+ * doesn't begin, and is taken again once something has ended. No pair is harmed.
+ */
+static void test_no_memory(void **state)
+{
+    mock_t  *mock = mock_new(0);
+    unsigned calls;
+    char     data[64];
+
+    (void)state;
+    for (unsigned i = 0; i < PAIRS; ++i) {
+        mock->far[i].stall = 3;
+    }
+    for (uint64_t round = 1; round <= 3; ++round) {
+        memset(mock->local, (int)round, SIZE);
+        memset(data, (int)(100 + round), sizeof(data));
+        set_memory(0);
+        if (round == 2) {
+            assert_int_equal(post_inline(mock, 0, 0, data, sizeof(data)), ANGARA_OK);
+        } else {
+            assert_int_equal(post_put(mock, 0, 0, 0, sizeof(data)), ANGARA_OK);
+        }
+        memset(data, 0, sizeof(data));
+        calls = mock->calls;
+        assert_int_equal(post_put(mock, 0, 0, 64, 8), ANGARA_ERR_NO_RESOURCE); /* behind it */
+        assert_int_equal(post_put(mock, 1, 0, 0, 8), ANGARA_ERR_NO_RESOURCE);
+        assert_int_equal(post_inline(mock, 1, 0, "data", 4), ANGARA_ERR_NO_RESOURCE);
+        assert_int_equal(post_marker(mock, 1, ANG_OP_MARKER, 1, round), ANGARA_ERR_NO_RESOURCE);
+        assert_int_equal(post_marker(mock, 2, ANG_OP_MARKER_SELF, 2, round),
+                         ANGARA_ERR_NO_RESOURCE);
+        assert_untouched(mock, 1, calls);
+        assert_untouched(mock, 2, calls);
+        while (mock->engine.pending != 0) {
+            ang_engine_progress(&mock->engine);
+        }
+        assert_int_equal(mock->far[0].remote[63], round == 2 ? 100 + round : round);
+        assert_int_equal(mock->far[0].remote[64], 0);
+        assert_int_equal(post_marker(mock, 1, ANG_OP_MARKER, 1, round), ANGARA_OK);
+        assert_int_equal(mock->slots[1], 0 + (round - 1));
+        progress_until(mock, &mock->slots[1], round);
+        set_memory(1);
+        /* With memory, as many as ever. */
+        for (unsigned i = 0; i < LIMIT; ++i) {
+            assert_int_equal(post_marker(mock, i % PAIRS, ANG_OP_MARKER, 3 + i, round), ANGARA_OK);
+        }
+        for (unsigned i = 0; i < LIMIT; ++i) {
+            progress_until(mock, &mock->slots[3 + i], round);
+        }
+    }
+    mock_free(mock);
+}
+
+/* The pair's error is told before that there is no memory; a dropped queue gives it back. */
+static void test_no_memory_dropped(void **state)
+{
+    mock_t *mock = mock_new(0);
+
+    (void)state;
+    mock->far[0].stall = 1000;
+    mock->far[1].stall = 1000;
+    set_memory(0);
+    assert_int_equal(post_put(mock, 0, 0, 0, 8), ANGARA_OK);
+    assert_int_equal(post_put(mock, 1, 0, 0, 8), ANGARA_ERR_NO_RESOURCE);
+    ang_pair_fault(&mock->far[0].pair, RKEY, ANGARA_ERR_KEY);
+    assert_int_equal(post_put(mock, 0, 0, 0, 8), ANGARA_ERR_PAIR);
+    assert_int_equal(post_put(mock, 1, 0, 0, 8), ANGARA_OK);
+    assert_int_equal(post_put(mock, 0, 0, 0, 8), ANGARA_ERR_PAIR);
+    set_memory(1);
+    mock_free(mock);
+}
+
+/* In chaos mode all is queued: the call says so. A source that can't be copied is read later. */
+static void test_no_memory_chaos(void **state)
+{
+    struct timespec pause = {0, 5000000};
+    mock_t         *mock  = mock_new(7);
+    unsigned        posted;
+
+    (void)state;
+    set_memory(0);
+    assert_int_equal(post_put(mock, 0, 0, 0, 8), ANGARA_ERR_NO_MEMORY);
+    set_memory(1);
+    assert_int_equal(mock->engine.pending, 0);
+    memset(mock->local, 5, SIZE);
+    for (posted = 1; posted <= 100; ++posted) {
+        assert_int_equal(post_put(mock, 0, 0, posted, 1), ANGARA_OK);
+    }
+    set_memory(0);
+    nanosleep(&pause, NULL);
+    set_memory(1);
+    assert_int_equal(post_marker(mock, 0, ANG_OP_MARKER, 0, 1), ANGARA_OK);
+    progress_until(mock, &mock->slots[0], 1);
+    assert_int_equal(mock->far[0].faults, 0);
+    assert_int_equal(mock->far[0].remote[1], 5);
+    assert_int_equal(mock->far[0].remote[100], 5);
+    mock_free(mock);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -378,6 +510,9 @@ int main(void)
         cmocka_unit_test(test_local_user),
         cmocka_unit_test(test_guest),
         cmocka_unit_test(test_mark),
+        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_no_memory_dropped),
+        cmocka_unit_test(test_no_memory_chaos),
     };
 
     return cmocka_run_group_tests_name("engine", tests, NULL, NULL);

@@ -186,11 +186,11 @@ long __wrap_syscall(long number, ...);
 long __wrap_syscall(long number, ...)
 {
     va_list args;
-    long    a[4];
+    long    a[6]; /* as many as any system call has */
     int     i;
 
     va_start(args, number);
-    for (i = 0; i < 4; ++i) {
+    for (i = 0; i < 6; ++i) {
         a[i] = va_arg(args, long);
     }
     va_end(args);
@@ -198,7 +198,7 @@ long __wrap_syscall(long number, ...)
               (number == SYS_pidfd_open) ? EMFILE : ENOSYS)) {
         return -1;
     }
-    return __real_syscall(number, a[0], a[1], a[2], a[3]);
+    return __real_syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]);
 }
 
 /* ---- the peer: a process of its own -------------------------------------------------------- */
@@ -333,7 +333,7 @@ typedef struct {
 static angara_status_t await(life_t *life, uint64_t value)
 {
     angara_status_t status = angara_marker(life->remote, life->slot, value);
-    double          end    = now_seconds() + 10;
+    double          end    = deadline_in(10);
 
     while ((status == ANGARA_OK) && (*life->slot != value)) {
         angara_pe_progress(life->pe);

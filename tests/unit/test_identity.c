@@ -298,7 +298,7 @@ static void test_claim(void **state)
     uint64_t             ready;
     pid_t                pid;
     int                  length = -1;
-    double               end    = now_seconds() + 10;
+    double               end    = deadline_in(10);
 
     (void)state;
     if (!may_choose()) {

@@ -72,11 +72,17 @@ static void test_version(void **state)
 {
     (void)state;
     nic_fake_reset();
-    nic_fake.info.version          = 4711;
-    nic_fake.errors[NIC_FAKE_INFO] = EPROTO;
-    open_fails(ANGARA_ERR_VERSION,
-               "speaks version 4711 of the interface, libangara 0.1.0 version 1");
+    nic_fake.info.version = 1; /* an older module */
+    open_fails(ANGARA_ERR_VERSION, "speaks version 1 of the interface, libangara 0.1.0 version 2");
     assert_logged("modules and library of one release");
+    nic_fake_reset();
+    nic_fake.info.version = 4711; /* a newer one */
+    open_fails(ANGARA_ERR_VERSION, "speaks version 4711 of the interface");
+    nic_fake_reset();
+    nic_fake.info.formats = 2; /* of a newer device */
+    open_fails(ANGARA_ERR_VERSION, "has rings of version 2, libangara 0.1.0 knows version 1");
+    assert_logged("modules and library of one release");
+    nic_fake_reset();
     nic_fake.errors[NIC_FAKE_INFO] = ENOTTY;
     open_fails(ANGARA_ERR_VERSION, "modules and library of one release");
     nic_fake.errors[NIC_FAKE_INFO] = ENODEV;
@@ -115,6 +121,7 @@ static void test_files(void **state)
         {ENOENT, ANGARA_ERR_NO_DEVICE, "load the module"},
         {ENXIO, ANGARA_ERR_NO_DEVICE, "load the module"},
         {EACCES, ANGARA_ERR_SYSTEM, "add the user to the group angara"},
+        {EPERM, ANGARA_ERR_SYSTEM, "in a container, also pass the device"},
         {EMFILE, ANGARA_ERR_LIMIT, "ulimit -n"},
     };
 
@@ -128,6 +135,10 @@ static void test_files(void **state)
         open_fails(cases[i].status, cases[i].text);
         assert_logged("/dev/angara_memreg");
     }
+    nic_fake_reset();
+    nic_fake.errors[NIC_FAKE_OPEN] = EPERM;
+    nic_fake.saved_uid             = 0;
+    open_fails(ANGARA_ERR_SYSTEM, "Don't run it set-user-ID");
 }
 
 /* ---- refusals of the driver ------------------------------------------------------------------ */
@@ -145,6 +156,7 @@ static const refusal_t refusals[] = {
     {NIC_FAKE_PE, ENOMEM, ANGARA_ERR_NO_MEMORY, "out of memory"},
     {NIC_FAKE_PE, EMFILE, ANGARA_ERR_LIMIT, "ulimit -n"},
     {NIC_FAKE_PE, EIO, ANGARA_ERR_SYSTEM, "Input/output error"},
+    {NIC_FAKE_PE, EACCES, ANGARA_ERR_SYSTEM, "ANGARA_JOB_KEY=0 isn't granted to this user"},
     {NIC_FAKE_PE, ENODEV, ANGARA_ERR_NO_DEVICE, "has gone or failed"},
     {NIC_FAKE_COMMIT, ENOMEM, ANGARA_ERR_NO_MEMORY, "put window: out of memory"},
     {NIC_FAKE_COMMIT, EIO, ANGARA_ERR_SYSTEM, "put window: Input/output error"},
@@ -188,6 +200,28 @@ static void test_refusals(void **state)
         nic_fake.info.window_max = 1 << 30;
         check_refusal(&refusals[i]);
     }
+}
+
+/* PEs ask for the key that the environment says. */
+static void test_job_key(void **state)
+{
+    uint64_t        keys[] = {0, 4711};
+    angara_domain_h dom;
+    angara_pe_h     pe;
+
+    (void)state;
+    for (unsigned i = 0; i < 2; ++i) {
+        nic_fake_reset();
+        nic_fake.info.window_max = 1 << 30;
+        nic_fake.job_key         = 99;
+        assert_int_equal(angara_open("angara0", &dom), ANGARA_OK);
+        ang_config.job_key = keys[i];
+        assert_int_equal(angara_pe_create(dom, NULL, &pe), ANGARA_OK);
+        assert_true(nic_fake.job_key == keys[i]);
+        angara_pe_destroy(pe);
+        assert_int_equal(angara_close(dom), ANGARA_OK);
+    }
+    ang_config.job_key = 0;
 }
 
 /* The limit is what is named, where it can be the cause. */
@@ -287,6 +321,7 @@ int main(void)
         cmocka_unit_test(test_sizes),
         cmocka_unit_test(test_files),
         cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_job_key),
         cmocka_unit_test(test_memlock),
         cmocka_unit_test(test_deregister),
         cmocka_unit_test(test_stale),

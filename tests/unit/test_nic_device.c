@@ -291,6 +291,31 @@ static void test_odd_events(void **state)
     life_end(&life);
 }
 
+/* The device says who sent a record, of a stranger too, whatever the record says. */
+static void test_sender(void **state)
+{
+    struct angara_event_record record = about(2, ANGARA_EV_NOTIFY, 0);
+    angara_event_t             event;
+    life_t                     life;
+
+    (void)state;
+    life_begin(&life);
+    nic_fake_event(&record);
+    record.generation = 10; /* a later PE of that number: a stranger */
+    nic_fake_event(&record);
+    assert_int_equal(poll_event(&life, &event), ANGARA_OK);
+    assert_ptr_equal(event.peer, life.peer[2]);
+    assert_int_equal(event.from.node, 102);
+    assert_int_equal(event.from.index, 3);
+    assert_int_equal(event.from.generation, 9);
+    assert_int_equal(poll_event(&life, &event), ANGARA_OK);
+    assert_null(event.peer);
+    assert_int_equal(event.from.node, 102);
+    assert_int_equal(event.from.index, 3);
+    assert_int_equal(event.from.generation, 10);
+    life_end(&life);
+}
+
 /* Nobody knows whose events were lost: all pairs are in error, and it is told once. */
 static void test_lost_events(void **state)
 {
@@ -363,6 +388,7 @@ int main(void)
         cmocka_unit_test(test_notify),
         cmocka_unit_test(test_fault),
         cmocka_unit_test(test_odd_events),
+        cmocka_unit_test(test_sender),
         cmocka_unit_test(test_lost_events),
         cmocka_unit_test(test_limits),
     };

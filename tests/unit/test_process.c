@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -123,12 +124,46 @@ static void test_owner(void **state)
     assert_int_equal(status, 0);
 }
 
+/* The process goes on, by exec, as another program: what named it before names it no more. */
+static void test_owner_exec(void **state)
+{
+    uint64_t owner = 0;
+    int      told[2];
+    char     byte;
+    pid_t    pid;
+
+    (void)state;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, told), 0);
+    pid = fork();
+    if (pid == 0) {
+        owner = soft_owner();
+        close(told[0]);
+        if (write(told[1], &owner, sizeof(owner)) == (ssize_t)sizeof(owner) &&
+            read(told[1], &byte, 1) == 1) {
+            execlp("sleep", "sleep", "60", (char *)NULL);
+        }
+        _exit(1);
+    }
+    close(told[1]);
+    assert_int_equal(read(told[0], &owner, sizeof(owner)), sizeof(owner));
+    assert_int_equal(soft_owner_pid(owner), pid);
+    assert_true(soft_owner_alive(owner));
+    assert_int_equal(write(told[0], "", 1), 1);
+    assert_int_equal(read(told[0], &byte, 1), 0); /* exec has closed it */
+    assert_false(soft_owner_alive(owner));
+    assert_false(soft_owner_part_alive(owner & ((1ull << 46) - 1), 46));
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    close(told[0]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_main_thread_ended),
         cmocka_unit_test(test_zombie),
         cmocka_unit_test(test_owner),
+        cmocka_unit_test(test_owner_exec),
     };
 
     return cmocka_run_group_tests_name("process", tests, NULL, NULL);

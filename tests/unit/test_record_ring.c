@@ -249,24 +249,100 @@ static void test_zombie_claim(void **state)
     dead_claim(*state, 0);
 }
 
-/* A claim of a living process is waited for, however long it takes. */
-static void test_slow_claim(void **state)
+/* Who went over to another program between claim and ready lives, but won't finish. */
+static void test_exec_claim(void **state)
 {
-    fixture_t *f = *state;
-    unsigned   i;
+    fixture_t *f      = *state;
+    uint64_t   before = soft_owner() ^ 1ull << 22; /* the mark of another program */
+    int        length = -1;
+    uint8_t    record[SOFT_RECORD_MAX];
+
+    leave_claim(f, before, 0);
+    assert_int_equal(push(f, 2), ANGARA_OK);
+    for (unsigned tries = 0; (tries < 500) && (length < 0); ++tries) {
+        length = soft_record_pop(&f->reader, record);
+        sleep_ms(1);
+    }
+    assert_int_equal(length, sizeof(uint64_t));
+    assert_int_equal(record[0], 2);
+}
+
+static void finish_claim(fixture_t *f, uint64_t value)
+{
+    f->ring->slots[0].length = sizeof(value);
+    memcpy(f->ring->slots[0].data, &value, sizeof(value));
+    f->ring->slots[0].state ^= 1 | 2; /* ready */
+}
+
+/*
+ * A producer that was stopped between claim and ready: others' records pass it, in order, as many
+ * as the ring has places. Its own comes when it goes on, however late.
+ */
+static void test_stopped_claim(void **state)
+{
+    fixture_t *f     = *state;
+    uint64_t   value = 0;
 
     leave_claim(f, soft_owner(), 0);
-    assert_int_equal(push(f, 2), ANGARA_OK);
-    for (i = 0; i < 10; ++i) {
-        pop_nothing(f);
-        sleep_ms(2);
+    assert_false(soft_record_ready(&f->reader)); /* the consumer may sleep */
+    for (unsigned i = 1; i < COUNT; ++i) {
+        assert_int_equal(push(f, i), ANGARA_OK);
+        if (i % 3 == 0) {
+            sleep_ms(3); /* it is looked at whether he lives */
+        }
+        if (i % 2 == 0) {
+            assert_true(soft_record_ready(&f->reader));
+            pop_expect(f, ++value);
+            pop_expect(f, ++value);
+            pop_nothing(f);
+            assert_false(soft_record_ready(&f->reader));
+        }
     }
-    f->ring->slots[0].length = 8;
-    memset(f->ring->slots[0].data, 0, 8);
-    f->ring->slots[0].data[0] = 1;
-    f->ring->slots[0].state ^= 1 | 2; /* ready */
+    pop_expect(f, ++value);
+    pop_nothing(f);
+    assert_int_equal(push(f, 99), ANGARA_ERR_NO_RESOURCE);
+    finish_claim(f, 100);
+    assert_true(soft_record_ready(&f->reader));
+    pop_expect(f, 100);
+    pop_nothing(f);
+    for (unsigned i = 0; i < COUNT; ++i) {
+        assert_int_equal(push(f, i), ANGARA_OK);
+    }
+    assert_int_equal(push(f, 99), ANGARA_ERR_NO_RESOURCE);
+    for (unsigned i = 0; i < COUNT; ++i) {
+        pop_expect(f, i);
+    }
+    pop_nothing(f);
+}
+
+/* The same with two of them, of which one dies. */
+static void test_two_claims(void **state)
+{
+    fixture_t *f      = *state;
+    int        length = -1;
+    uint8_t    record[SOFT_RECORD_MAX];
+
+    leave_claim(f, soft_owner(), 0);
+    assert_int_equal(push(f, 1), ANGARA_OK);
+    leave_claim(f, soft_owner() ^ 1ull << 22, 2);
+    assert_int_equal(push(f, 3), ANGARA_OK);
     pop_expect(f, 1);
-    pop_expect(f, 2);
+    pop_expect(f, 3);
+    pop_nothing(f);
+    finish_claim(f, 100);
+    pop_expect(f, 100);
+    assert_int_equal(push(f, 4), ANGARA_OK);
+    for (unsigned tries = 0; (tries < 500) && (length < 0); ++tries) {
+        length = soft_record_pop(&f->reader, record);
+    }
+    assert_int_equal(length, sizeof(uint64_t));
+    assert_int_equal(record[0], 4);
+    while (f->reader.head != 5) { /* the dead one's is freed after a while */
+        pop_nothing(f);
+        sleep_ms(1);
+    }
+    assert_int_equal(push(f, 5), ANGARA_OK);
+    pop_expect(f, 5);
 }
 
 typedef struct {
@@ -326,7 +402,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(test_order),        TEST(test_full),       TEST(test_lengths),
         TEST(test_stale_hint),   TEST(test_garbage),    TEST(test_dead_claim),
-        TEST(test_zombie_claim), TEST(test_slow_claim), TEST(test_producers),
+        TEST(test_zombie_claim), TEST(test_exec_claim), TEST(test_stopped_claim),
+        TEST(test_two_claims),   TEST(test_producers),
     };
 
     return cmocka_run_group_tests_name("record_ring", tests, NULL, NULL);

@@ -59,6 +59,7 @@ typedef struct {
 typedef struct {
     unsigned count;
     uint64_t keys[2];
+    int      exec; /* and then to go over to another program, within the access */
 } hold_t;
 
 static void hold(soft_hazard_t *hazard, const hold_t *order)
@@ -91,6 +92,9 @@ static void be_stranger(int fd)
     }
     while (read(fd, &order, sizeof(order)) == (ssize_t)sizeof(order)) {
         hold(soft_peer(peer)->remote.hazard, &order);
+        if (order.exec) {
+            execlp("sleep", "sleep", "60", (char *)NULL); /* closes fd */
+        }
         if (write(fd, "d", 1) != 1) {
             _exit(1);
         }
@@ -209,7 +213,7 @@ static angara_status_t key_status(uint64_t key)
 static void deregister_at_last(angara_mr_h mr, angara_status_t (*call)(angara_mr_h))
 {
     angara_status_t status;
-    double          limit = now_seconds() + 30;
+    double          limit = deadline_in(30);
 
     while ((status = call(mr)) == ANGARA_ERR_BUSY && now_seconds() < limit) {
         sleep_ms(5);
@@ -268,6 +272,25 @@ static void test_killed(void **state)
     assert_int_equal(angara_mr_deregister(f.mr[1]), ANGARA_OK);
 }
 
+/*
+ * He goes over to another program within the access, from another thread or a signal handler: his
+ * access has ended with the program, though the process lives.
+ */
+static void test_exec(void **state)
+{
+    hold_t what = holds(1);
+    char   byte;
+
+    (void)state;
+    what.exec = 1;
+    assert_int_equal(write(f.stranger.fd, &what, sizeof(what)), sizeof(what));
+    assert_int_equal(read(f.stranger.fd, &byte, 1), 0);
+    assert_int_equal(kill(f.stranger.pid, 0), 0);
+    assert_int_equal(angara_mr_deregister(f.mr[0]), ANGARA_OK);
+    assert_int_equal(angara_mr_deregister(f.mr[1]), ANGARA_OK);
+    assert_int_equal(said, 0);
+}
+
 /* Two regions of one batch: both are owed, and one wait is enough. */
 static void test_batch(void **state)
 {
@@ -310,7 +333,7 @@ static void test_mem_free(void **state)
     size_t      length = SIZE;
     angara_mr_h mr;
     void       *addr;
-    hold_t      what = {1, {0, 0}};
+    hold_t      what = {1, {0, 0}, 0};
     int         status;
     pid_t       pid;
 
@@ -357,8 +380,8 @@ static void test_close(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_not_in_the_way), TEST(test_busy),     TEST(test_killed), TEST(test_batch),
-        TEST(test_entry_stays),    TEST(test_mem_free), TEST(test_close),
+        TEST(test_not_in_the_way), TEST(test_busy),        TEST(test_killed),   TEST(test_exec),
+        TEST(test_batch),          TEST(test_entry_stays), TEST(test_mem_free), TEST(test_close),
     };
 
     setenv("ANGARA_PEER_WAIT", "600", 1);

@@ -6,101 +6,19 @@
 #define _GNU_SOURCE
 #include "../common/clock.h"
 #include "soft.h"
+#include "soft_server.h"
 
 #include "src/config.h"
 
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
-#define SIZE 4096u
-#define PES  20u
-
-/* ---- a process with many PEs --------------------------------------------------------------------
- */
-
-typedef struct {
-    uint64_t         key;
-    angara_address_t address[PES];
-} offer_t;
-
-typedef struct {
-    pid_t         pid;
-    int           fd;
-    offer_t       offer;
-    angara_peer_h peer[PES];
-} server_t;
-
-static void be_server(int fd)
-{
-    angara_pe_params_t params = {.size = sizeof(params), .window_size = SIZE};
-    static uint64_t    memory[SIZE / 8];
-    angara_domain_h    dom;
-    angara_pe_h        pe;
-    angara_mr_h        mr;
-    offer_t            offer;
-    char               byte;
-
-    if (angara_open("soft", &dom) != ANGARA_OK ||
-        angara_mr_register(dom, memory, SIZE, ANGARA_ACCESS_ALL, &mr) != ANGARA_OK) {
-        _exit(1);
-    }
-    offer.key = angara_mr_key(mr);
-    for (unsigned i = 0; i < PES; ++i) {
-        if (angara_pe_create(dom, &params, &pe) != ANGARA_OK) {
-            _exit(1);
-        }
-        angara_pe_address(pe, &offer.address[i]);
-    }
-    if (write(fd, &offer, sizeof(offer)) != (ssize_t)sizeof(offer)) {
-        _exit(1);
-    }
-    _exit(read(fd, &byte, 1) != 0);
-}
-
-static void server_start(server_t *server)
-{
-    int fds[2];
-
-    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
-    server->pid = fork();
-    if (server->pid == 0) {
-        close(fds[0]);
-        be_server(fds[1]);
-    }
-    close(fds[1]);
-    server->fd = fds[0];
-    assert_int_equal(read(server->fd, &server->offer, sizeof(server->offer)),
-                     sizeof(server->offer));
-}
-
-static void server_stop(const server_t *server)
-{
-    int status;
-
-    assert_int_equal(kill(server->pid, SIGSTOP), 0);
-    assert_int_equal(waitpid(server->pid, &status, WUNTRACED), server->pid);
-    assert_true(WIFSTOPPED(status));
-}
-
-static void server_end(server_t *server)
-{
-    kill(server->pid, SIGKILL);
-    waitpid(server->pid, NULL, 0);
-    close(server->fd);
-}
-
-/* ---- the test's own side -----------------------------------------------------------------------
- */
+#define SIZE SERVER_SIZE
+#define PES  SERVER_PES
 
 static struct {
     angara_domain_h       dom;
@@ -116,8 +34,8 @@ static int setup(void **state)
 
     (void)state;
     memset(&f, 0, sizeof(f));
-    server_start(&f.stopped);
-    server_start(&f.alive);
+    server_start(&f.stopped, PES);
+    server_start(&f.alive, PES);
     assert_int_equal(angara_open("soft", &f.dom), ANGARA_OK);
     assert_int_equal(angara_pe_create(f.dom, &params, &f.pe), ANGARA_OK);
     assert_int_equal(angara_marker_slot_get(f.pe, &f.slot), ANGARA_OK);
@@ -151,7 +69,7 @@ static angara_status_t add(const server_t *server, unsigned i)
 static void assert_add_done(const server_t *server, unsigned i)
 {
     uint64_t value = ++f.value;
-    double   limit = now_seconds() + 50;
+    double   limit = deadline_in(50);
 
     assert_int_equal(add(server, i), ANGARA_OK);
     assert_int_equal(angara_marker(server->peer[i], f.slot, value), ANGARA_OK);

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# angara_info and angara_perf as a user meets them: options, output, JSON, errors, man pages.
+# angara_info, angara_perf and angara_jobkey as a user meets them: options, output, JSON, errors, man pages.
 # Functions are called through `check`.
 # shellcheck disable=SC2317
 set -euo pipefail
@@ -12,6 +12,7 @@ cd "$root"
 source tests/unit/tap.sh
 
 bin=${B:-build}/bin
+jobkey=${B:-build}/sbin/angara_jobkey
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -77,15 +78,15 @@ perf_sizes() {
 
 # Options of --help and of the man page are the same.
 man_has_options() {
-    local tool=$1 option page missing=0
+    local tool=$1 file=$2 option page missing=0
 
-    page=$(sed 's/\\-/-/g; s/\\f.//g; s/ "/ /g; s/" / /g' "userlib/man/$tool.1")
+    page=$(sed 's/\\-/-/g; s/\\f.//g; s/ "/ /g; s/" / /g' "$file")
     while read -r option; do
         if ! grep -qE -- "$option\b" <<<"$page"; then
-            echo "userlib/man/$tool.1 lacks $option"
+            echo "$file lacks $option"
             missing=1
         fi
-    done < <("$bin/$tool" --help | grep -oE -- '--[a-z][a-z-]+' | sort -u)
+    done < <("$tool" --help | grep -oE -- '--[a-z][a-z-]+' | sort -u)
     return "$missing"
 }
 
@@ -103,7 +104,7 @@ man_has_tests() {
 
 man_is_clean() {
     local warnings
-    warnings=$(groff -man -ww -z "userlib/man/$1.1" 2>&1)
+    warnings=$(groff -man -ww -z "$1" 2>&1)
     echo "$warnings"
     [[ -z $warnings ]]
 }
@@ -158,12 +159,27 @@ check 'angara_perf refuses wrong memory' exits 2 'shared or private' "$bin/angar
 check 'angara_perf refuses a CPU that is not there' exits 1 'CPU' "$bin/angara_perf" --cpu=0,1023 put_lat
 check 'angara_perf refuses a wrong device' exits 1 'no such device' "$bin/angara_perf" -d bogus put_lat
 check 'angara_perf ends when its partner is killed' perf_killed
-for tool in angara_info angara_perf; do
-    check "the man page of $tool has all options" man_has_options "$tool"
+check 'angara_jobkey refuses unknown options' exits 2 '--help' "$jobkey" --bogus
+check 'angara_jobkey refuses unknown commands' exits 2 'no such command: grant' "$jobkey" grant root 1
+check 'angara_jobkey wants a command' exits 2 'add, del or list' "$jobkey"
+check 'angara_jobkey wants a user and a value' exits 2 'number of arguments' "$jobkey" add root
+check 'angara_jobkey refuses unknown users' exits 2 'no such user: who?' "$jobkey" add 'who?' 1
+check 'angara_jobkey refuses value 0' exits 2 'no value' "$jobkey" add root 0
+check 'angara_jobkey refuses values that are too large' exits 2 'no value' "$jobkey" add root 0x100000000000000
+check 'angara_jobkey refuses words as values' exits 2 'no value' "$jobkey" del 0 1x
+check 'angara_jobkey refuses other devices' exits 2 'no name of a NIC' "$jobkey" -d soft0 list
+if [[ -e /dev/angara_jobkey ]]; then
+    skip 'angara_jobkey without the module' 'the module is loaded'
+else
+    check 'angara_jobkey without the module' exits 1 'load the module angara_nic' "$jobkey" list
+fi
+for tool in "$bin/angara_info" "$bin/angara_perf" "$jobkey"; do
+    page=$(compgen -G "userlib/man/${tool##*/}.[18]")
+    check "$page has all options" man_has_options "$tool" "$page"
     if command -v groff >/dev/null; then
-        check "the man page of $tool has no mistakes" man_is_clean "$tool"
+        check "$page has no mistakes" man_is_clean "$page"
     else
-        skip "the man page of $tool has no mistakes" 'groff is not installed'
+        skip "$page has no mistakes" 'groff is not installed'
     fi
 done
 check 'the man page of angara_perf has all tests' man_has_tests

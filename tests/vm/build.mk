@@ -3,7 +3,7 @@
 # Programs that run in the VMs: users of the kernel modules without a library, two ranks of libangara
 # in two VMs, and a program of UCP.
 
-VM_KMOD  := kmod_test kmod_op kmod_errno kmod_fuzz kmod_regperf
+VM_KMOD  := kmod_test kmod_op kmod_errno kmod_fuzz kmod_regperf kmod_users
 VM_GUEST := $(VM_KMOD) nic_pair ucp_gone
 
 TEST_PROGRAMS += $(VM_GUEST:%=$(B)/tests/vm/%)
@@ -17,10 +17,12 @@ $(VM_KMOD:%=$(B)/tests/vm/%): $(B)/tests/vm/%: $(B)/obj/tests/vm/guest/%.o \
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS_COMMON) $(LDFLAGS_COMMON) $(CFLAGS) $(LDFLAGS) -o $@ $^
 
-$(B)/tests/vm/kmod_test: $(patsubst %,$(B)/obj/tests/vm/guest/kmod_test_%.o,access alloc life race \
-	region secret stale)
+$(B)/tests/vm/kmod_test: $(patsubst %,$(B)/obj/tests/vm/guest/kmod_test_%.o,access alloc job life limits \
+	race region secret stale)
 
 $(B)/tests/vm/kmod_fuzz: $(patsubst %,$(B)/obj/tests/vm/guest/kmod_fuzz_%.o,calls rings)
+
+$(B)/tests/vm/kmod_users: $(B)/obj/tests/vm/guest/kmod_agent.o
 
 $(B)/tests/vm/kmod_regperf: $(B)/obj/tests/vm/guest/regperf.o
 
@@ -45,7 +47,7 @@ KMOD_USER32_FLAGS := -std=gnu11 -m32 -O2 -g -Wall -Wextra -Wno-missing-field-ini
 	-ffreestanding -fno-pic -fno-stack-protector -nostdlib -static -Ikmod/include/uapi \
 	-isystem /usr/include/$(shell $(CC) -print-multiarch 2>/dev/null)
 
-$(B)/tests/vm/kmod_user32: tests/vm/guest/kmod_user32.c kmod/include/uapi/misc/angara.h $(B)/.flags
+$(B)/tests/vm/kmod_user32: tests/vm/guest/kmod_user32.c $(wildcard kmod/include/uapi/misc/*.h) $(B)/.flags
 	$(SAY) LD $@
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(KMOD_USER32_FLAGS) -o $@ $<

@@ -54,7 +54,7 @@ at_work_or_gone() { contains "$output" 'at work' || not kill -0 "$running" 2>/de
 # Starts a harness in the background whose guest is at work when this returns.
 start_running()
 {
-    "$here/vm_run" --timeout 100 'echo at work; sleep 1000' >"$output" 2>"$errors" </dev/null &
+    "$here/vm_run" --timeout "$(slow 100)" 'echo at work; sleep 1000' >"$output" 2>"$errors" </dev/null &
     running=$!
     wait_until 90 at_work_or_gone || true
 }
@@ -67,7 +67,7 @@ end_running()
     { wait "$running" || rc=$?; } 2>/dev/null
 }
 
-run --timeout 100 --output "$work/kept" 'echo printed; echo kept >/run/vm/file; exit 7'
+run --timeout "$(slow 100)" --output "$work/kept" 'echo printed; echo kept >/run/vm/file; exit 7'
 if [[ $rc == 77 ]]; then
     echo "1..0 # SKIP $(sed -n 's/^vm: skipped: //p' "$errors")"
     exit 0
@@ -77,14 +77,14 @@ ok 'so is the output' [ "$(<"$output")" == printed ]
 ok 'the console of a guest that fails is shown' contains "$errors" '^vm0\| .*reboot: Power down'
 ok 'results are kept where asked' [ "$(cat "$work/kept/vm0/file" 2>/dev/null)" == kept ]
 
-run --timeout 100 'echo c >/proc/sysrq-trigger'
+run --timeout "$(slow 100)" 'echo c >/proc/sysrq-trigger'
 ok 'a panic is a failure of its own' [ "$rc" == 125 ]
 ok 'and said to be one' contains "$errors" '^vm: the kernel of vm0 panicked: '
 ok 'with the console' contains "$errors" '^vm0\| .*sysrq_handle_crash'
 
-run --timeout 15 'sleep 1000'
+run --timeout "$(slow 15)" 'sleep 1000'
 ok 'a guest that hangs is ended' [ "$rc" == 124 ]
-ok 'and said to be late' contains "$errors" '^vm: not ended after 15 s'
+ok 'and said to be late' contains "$errors" '^vm: not ended after '"$(slow 15) s"
 ok 'with what its processor does' contains "$errors" '^vm0\| .*(RIP=|Show backtrace)'
 
 start_running
@@ -101,7 +101,7 @@ process=$running
 end_running KILL
 running=
 ok 'SIGKILL ends its VMs too' [ -z "$(nothing_left "$process" || qemus)" ]
-run --timeout 100 --qemu=-no-such-option true
+run --timeout "$(slow 100)" --qemu=-no-such-option true
 ok 'a QEMU that does not start is an error' [ "$rc" == 125 ]
 ok 'with its message' contains "$errors" 'no-such-option'
 ok 'the next run removes what the killed one has left' nothing_left "$process"

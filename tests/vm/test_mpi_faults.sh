@@ -13,7 +13,7 @@ shown=("$output")
 job= # mpirun's process
 trap 'job_kill; rm -f "$output"' EXIT
 
-readonly patience=60 # seconds in which a job with a dead peer has ended: see DEAD_PEER
+readonly patience=60 # seconds, by ANGARA_TEST_SLOW more, for a job with a dead peer to end: see DEAD_PEER
 readonly death='^angara: .*pid [0-9]+ \(PE [0-9]+ of node 1\) died'
 export OMPI_MCA_odls_base_sigkill_timeout=0
 
@@ -39,12 +39,8 @@ alive() { kill -0 "$job" 2>/dev/null; }
 # Ends when the job has, or after SECONDS; $rc is 124 then.
 job_wait()
 {
-    local end=$((SECONDS + $1))
-    while alive && ((SECONDS < end)); do
-        sleep 0.1
-    done
     rc=124
-    ! alive || return 0
+    wait_until "$1" not alive || return 0
     rc=0
     wait "$job" || rc=$?
     job=
@@ -61,17 +57,10 @@ puts_done()
     echo "$sum"
 }
 
+under_way_or_gone() { (($(puts_done) >= $1)) || not alive; }
+
 # Until the job's traffic is under way: COUNT puts.
-traffic_wait()
-{
-    local end=$((SECONDS + patience))
-    while ((SECONDS < end)); do
-        (($(puts_done) < $1)) || return 0
-        alive || return 1
-        sleep 0.1
-    done
-    return 1
-}
+traffic_wait() { wait_until "$patience" under_way_or_gone "$1" && alive; }
 
 has() { grep -Eq -- "$1" "$output"; }
 has_not() { ! has "$1"; }
@@ -115,7 +104,7 @@ killed()
 {
     local name=$1
     shift
-    job_start tests/faults/linger $((2 * patience)) "$B/tests/faults/fault_mpi" --seconds 1000 \
+    job_start tests/faults/linger "$(slow $((2 * patience)))" "$B/tests/faults/fault_mpi" --seconds 1000 \
         --harm kill "$@"
     job_wait $((patience + 20))
     ok "$name: the job ends when a rank is killed" ended_with_error
@@ -133,15 +122,7 @@ job_start "$B/tests/faults/fault_mpi" --seconds 1000 --mode msg --size 100000 --
 ok 'messages are exchanged' traffic_wait 500
 vm_host kill 1
 # mpirun would wait for its daemon: what counts is the rank.
-for ((end = SECONDS + patience; SECONDS < end; )); do
-    ! has "$death" || break
-    sleep 0.2
-done
-ok 'when a machine loses its power the other rank says who died' has "$death"
-for ((end = SECONDS + patience; SECONDS < end; )); do
-    [[ -n $(pgrep -x fault_mpi) ]] || break
-    sleep 0.2
-done
-ok 'and ends' [ -z "$(pgrep -x fault_mpi)" ]
+ok 'when a machine loses its power the other rank says who died' wait_until "$patience" has "$death"
+ok 'and ends' wait_until "$patience" not pgrep -x fault_mpi
 ok 'no wrong data' has_not 'wrong data|sum of'
 finish

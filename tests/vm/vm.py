@@ -18,13 +18,13 @@ import tty
 
 from vm_base import (BROKEN, GRACE, HERE, ROOT, SKIPPED, TIMED_OUT, VmError, VmSkip, main_run,
                      process_end, process_start, run_folder_make, run_folders_sweep, say,
-                     signals_ignore)
+                     signals_ignore, slow)
 from vm_parts import (Emulator, Kernel, Vm, build_folder, emulator_program, guest_environment,
                       machine_check)
 
 __all__ = ["BROKEN", "GRACE", "HERE", "ROOT", "SKIPPED", "TIMED_OUT", "Cluster", "VmError", "VmSkip",
            "build_folder", "emulator_program", "main_run", "options_add", "options_parse",
-           "process_end", "process_start", "say"]
+           "process_end", "process_start", "say", "slow"]
 
 STOP_SECONDS = 20  # for the other VMs to end after the first
 ESCAPE = b"\x1d"  # Ctrl-]
@@ -80,7 +80,6 @@ class Cluster:
         self.printed = 0
         self.selector = None
         self.began = self.deadline = 0.0
-        self.stop_seconds = STOP_SECONDS
         self.build = build_folder()
         pid = os.getpid()
         # A multicast group of its own for each run: nobody else has this process's number.
@@ -233,7 +232,7 @@ class Cluster:
             self.output_pass()
         for vm in self.vms[1:]:
             vm.tell("stop")
-        self.deadline = time.monotonic() + (0 if self.timed_out else self.stop_seconds)
+        self.deadline = time.monotonic() + (0 if self.timed_out else slow(STOP_SECONDS))
         for vm in self.vms[1:]:
             self.wait_vm(vm)
         if self.timed_out:

@@ -16,6 +16,10 @@ import tempfile
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
+sys.path.insert(0, os.path.join(ROOT, "scripts", "lib"))
+
+from patience import slow  # noqa: E402
+
 SHM = "/dev/shm"
 PREFIX = "vm-run."
 
@@ -102,7 +106,7 @@ def process_end(process, number=signal.SIGTERM):
     if process.poll() is None:
         process.send_signal(number)
         try:
-            process.wait(GRACE)
+            process.wait(slow(GRACE))
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -113,7 +117,7 @@ class Qmp:
 
     def __init__(self, path):
         self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.settimeout(10)
+        self.socket.settimeout(slow(10))
         self.socket.connect(path)
         self.file = self.socket.makefile("rw", encoding="utf-8")
         self.file.readline()

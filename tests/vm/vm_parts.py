@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 
-from vm_base import HERE, ROOT, SHM, Qmp, VmError, VmSkip, process_end, process_start
+from vm_base import HERE, ROOT, SHM, Qmp, VmError, VmSkip, process_end, process_start, slow
 
 QEMU = "qemu-system-x86_64"
 
@@ -242,7 +242,7 @@ class Vm:
 
     def socket_connect(self, name):
         """Connects to a socket that QEMU makes while it starts."""
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + slow(20)
         connection = socket.socket(socket.AF_UNIX)
         while True:
             try:
@@ -355,7 +355,7 @@ class Emulator:
             self.process.kill()
             return "ok"
         with socket.socket(socket.AF_UNIX) as connection:
-            connection.settimeout(10)
+            connection.settimeout(slow(10))
             connection.connect(self.control)
             connection.sendall(text.encode() + b"\n")
             with connection.makefile(encoding="utf-8", errors="replace") as file:

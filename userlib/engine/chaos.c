@@ -90,6 +90,7 @@ static ang_entry_t *entry_copy(const ang_entry_t *model, const void *bytes, size
     entry->data      = entry->buffer;
     entry->pieces    = 0;
     entry->delivered = 0;
+    entry->is_spare  = 0;
     return entry;
 }
 
@@ -126,7 +127,7 @@ angara_status_t ang_chaos_post(ang_pair_t *pair, const ang_entry_t *model, const
     } else if (engine->pending >= engine->limit) {
         status = ANGARA_ERR_NO_RESOURCE;
     } else if ((entry = entry_copy(model, bytes, length)) == NULL) {
-        status = ANGARA_ERR_NO_MEMORY;
+        status = engine->pending != 0 ? ANGARA_ERR_NO_RESOURCE : ANGARA_ERR_NO_MEMORY;
     } else {
         enqueue(chaos, pair, entry);
     }
@@ -149,7 +150,7 @@ static int sources_read(const ang_entry_t *marker)
 
 /*
  * Copy the next stretch of a put's source. A fault is found here, as on a NIC that reads first, and
- * told in order. ANGARA_INPROGRESS: there is more.
+ * told in order. ANGARA_INPROGRESS: there is more. ANGARA_ERR_NO_RESOURCE: no memory to copy it to.
  */
 static angara_status_t read_source(ang_entry_t *entry)
 {
@@ -167,7 +168,7 @@ static angara_status_t read_source(ang_entry_t *entry)
     if (entry->buffer == NULL) {
         entry->buffer = malloc(entry->desc.length + 1);
         if (entry->buffer == NULL) {
-            return ANGARA_ERR_NO_MEMORY;
+            return ANGARA_ERR_NO_RESOURCE;
         }
     }
     buffer = (ang_ref_t){ANG_REF_HOST, (uintptr_t)entry->buffer, 0, 0};
@@ -206,6 +207,11 @@ static unsigned sources_progress(ang_chaos_t *chaos, ang_pair_t *pair)
         if (entry->failed == ANGARA_INPROGRESS) {
             entry->failed = ANGARA_OK;
             return 1;
+        }
+        if (entry->failed == ANGARA_ERR_NO_RESOURCE) { /* perhaps later */
+            entry->failed = ANGARA_OK;
+            entry->due    = now_ns() + chaos->delay_ns;
+            return 0;
         }
     } else if (entry->desc.op == ANG_OP_MARKER_SELF && entry->failed == ANGARA_OK) {
         if (!sources_read(entry)) {

@@ -49,4 +49,10 @@ static_assert(sizeof(ang_desc_t) == 128, "the descriptor is 128 bytes");
 static_assert(offsetof(ang_desc_t, operand) == 48, "fixed offsets");
 static_assert(offsetof(ang_desc_t, data) == 88, "fixed offsets");
 
+/* Does the descriptor move `length` bytes? (What the field says elsewhere means nothing.) */
+static inline int ang_desc_moves(const ang_desc_t *desc)
+{
+    return desc->op <= ANG_OP_GET;
+}
+
 #endif

@@ -187,12 +187,29 @@ angara_status_t ang_entry_advance(ang_entry_t *entry)
     return status;
 }
 
+/* One with room for so many bytes of an inline put behind it. */
+static ang_entry_t *entry_alloc(size_t bytes)
+{
+    ang_entry_t *entry = malloc(sizeof(*entry) + bytes);
+
+    if (entry != NULL) {
+        entry->is_spare = bytes == ANG_INLINE_MAX;
+    }
+    return entry;
+}
+
 static void entry_free(ang_entry_t *entry)
 {
+    ang_engine_t *engine = entry->pair->engine;
+
     ang_entry_end(entry);
-    entry->pair->engine->pending--;
     free(entry->buffer);
-    free(entry);
+    if (entry->is_spare && engine->spare == NULL) {
+        engine->spare = entry;
+    } else {
+        free(entry);
+    }
+    __atomic_store_n(&engine->pending, engine->pending - 1, __ATOMIC_RELEASE);
 }
 
 void ang_pair_drop(ang_pair_t *pair)
@@ -221,26 +238,18 @@ static int must_queue(const ang_pair_t *pair, const ang_desc_t *desc)
     return pair->head != NULL || (desc->op == ANG_OP_MARKER_SELF && pair->engine->pending != 0);
 }
 
-static angara_status_t post_queued(ang_pair_t *pair, const ang_entry_t *model, const void *data)
+/* Queue what `model` describes as `entry`. */
+static void enqueue(ang_entry_t *entry, const ang_entry_t *model, const void *data)
 {
-    size_t       bytes = model->desc.op == ANG_OP_PUT_INLINE ? model->desc.length : 0;
-    ang_entry_t *entry;
+    ang_pair_t *pair     = model->pair;
+    uint8_t     is_spare = entry->is_spare;
 
-    entry = malloc(sizeof(*entry));
-    if (entry == NULL) {
-        return ANGARA_ERR_NO_MEMORY;
-    }
-    *entry = *model;
-    if (bytes != 0) {
-        entry->buffer = malloc(bytes);
-        if (entry->buffer == NULL) {
-            free(entry);
-            return ANGARA_ERR_NO_MEMORY;
-        }
-        memcpy(entry->buffer, data, bytes);
-        entry->data = entry->buffer;
+    *entry          = *model;
+    entry->is_spare = is_spare;
+    if (entry->desc.op == ANG_OP_PUT_INLINE && entry->desc.length != 0) {
+        entry->data = memcpy(entry + 1, data, entry->desc.length);
         if (entry->begun) {
-            entry->local.addr = (uintptr_t)entry->buffer;
+            entry->local.addr = (uintptr_t)entry->data;
         }
     }
     entry->sequence = pair->engine->sequence++;
@@ -248,7 +257,36 @@ static angara_status_t post_queued(ang_pair_t *pair, const ang_entry_t *model, c
     pair->tail      = &entry->next;
     /* From here on the queue is shared. */
     __atomic_store_n(&pair->engine->pending, pair->engine->pending + 1, __ATOMIC_RELEASE);
+}
+
+/* Nothing of it has begun. @return ANGARA_ERR_NO_RESOURCE for a full ring, or lack of memory. */
+static angara_status_t post_behind(const ang_entry_t *model, const void *data)
+{
+    size_t        bytes  = model->desc.op == ANG_OP_PUT_INLINE ? model->desc.length : 0;
+    ang_engine_t *engine = model->pair->engine;
+    ang_entry_t  *entry  = engine->pending < engine->limit ? entry_alloc(bytes) : NULL;
+
+    if (entry == NULL) {
+        return ANGARA_ERR_NO_RESOURCE;
+    }
+    enqueue(entry, model, data);
     return ANGARA_OK;
+}
+
+/* What was posted didn't end at once: it goes on with the queue. */
+static void post_begun(const ang_entry_t *model, const void *data)
+{
+    ang_entry_t *entry = model->pair->engine->spare;
+
+    model->pair->engine->spare = NULL;
+    enqueue(entry, model, data);
+}
+
+/* There is no spare entry: the one that there was is queued. */
+static int make_spare(ang_engine_t *engine)
+{
+    engine->spare = entry_alloc(ANG_INLINE_MAX);
+    return engine->spare != NULL;
 }
 
 static void entry_init(ang_entry_t *entry, ang_pair_t *pair, const ang_desc_t *desc,
@@ -295,17 +333,20 @@ static inline angara_status_t post_within(ang_pair_t *pair, const ang_desc_t *de
 
     entry_init(&entry, pair, desc, data);
     entry.failed = ang_desc_check(desc);
-    if (__builtin_expect(engine->chaos != NULL, 0)) {
-        return ang_chaos_post(pair, &entry, data, desc->op == ANG_OP_PUT_INLINE ? desc->length : 0);
+    if (__builtin_expect(engine->spare == NULL, 0)) {
+        if (engine->chaos != NULL) {
+            return ang_chaos_post(pair, &entry, data,
+                                  desc->op == ANG_OP_PUT_INLINE ? desc->length : 0);
+        }
+        if (pair->error == ANGARA_OK && !make_spare(engine)) {
+            return ANGARA_ERR_NO_RESOURCE; /* an operation that ends gives it back */
+        }
     }
     if (__builtin_expect(pair->error != ANGARA_OK, 0)) {
         return pair->error;
     }
     if (__builtin_expect(must_queue(pair, desc), 0)) {
-        if (engine->pending >= engine->limit) {
-            return ANGARA_ERR_NO_RESOURCE;
-        }
-        return post_queued(pair, &entry, data);
+        return post_behind(&entry, data);
     }
     status = desc->length <= budget ? ang_entry_advance(&entry) : check_long(&entry);
     engine->stats.bytes += entry.done;
@@ -314,12 +355,8 @@ static inline angara_status_t post_within(ang_pair_t *pair, const ang_desc_t *de
         return ANGARA_OK;
     }
     if (status == ANGARA_INPROGRESS) {
-        status = post_queued(pair, &entry, data);
-        if (status == ANGARA_OK) {
-            return ANGARA_OK;
-        }
-        /* What the far end was asked to do can't be taken back, nor waited for: a fault. */
-        ang_entry_end(&entry);
+        post_begun(&entry, data);
+        return ANGARA_OK;
     }
     ang_pair_fault(pair, desc->rkey, status);
     return status;
@@ -328,6 +365,19 @@ static inline angara_status_t post_within(ang_pair_t *pair, const ang_desc_t *de
 angara_status_t ang_engine_post(ang_pair_t *pair, const ang_desc_t *desc, const void *data)
 {
     return post_within(pair, desc, data, pair->engine->turn_bytes);
+}
+
+int ang_engine_try_marker(ang_pair_t *pair, uint64_t slot, uint64_t value)
+{
+    ang_engine_t *engine = pair->engine;
+
+    if (engine->chaos != NULL || pair->error != ANGARA_OK || pair->head != NULL ||
+        engine->backend->read_back(pair) != ANGARA_OK) {
+        return 0;
+    }
+    engine->backend->marker_land(engine, slot, value);
+    engine->stats.markers++;
+    return 1;
 }
 
 /* Hand the first of the run to the backend, at most *budget bytes. @return how many it performed.
@@ -492,7 +542,10 @@ angara_status_t ang_engine_init(ang_engine_t *engine, const ang_backend_t *backe
     engine->limit      = limit;
     engine->turn_bytes = turn_bytes;
     pthread_mutex_init(&engine->lock, NULL);
-    return chaos_seed != 0 ? ang_chaos_start(engine, chaos_seed, delay_us) : ANGARA_OK;
+    if (chaos_seed != 0) {
+        return ang_chaos_start(engine, chaos_seed, delay_us);
+    }
+    return make_spare(engine) ? ANGARA_OK : ANGARA_ERR_NO_MEMORY;
 }
 
 void ang_engine_cleanup(ang_engine_t *engine)
@@ -500,121 +553,6 @@ void ang_engine_cleanup(ang_engine_t *engine)
     if (engine->chaos != NULL) {
         ang_chaos_stop(engine);
     }
+    free(engine->spare);
     pthread_mutex_destroy(&engine->lock);
-}
-
-void ang_engine_pair_add(ang_engine_t *engine, ang_pair_t *pair)
-{
-    memset(pair, 0, sizeof(*pair));
-    pair->engine      = engine;
-    pair->tail        = &pair->head;
-    pair->window_tail = &pair->window;
-    ang_engine_lock(engine);
-    pair->next    = engine->pairs;
-    engine->pairs = pair;
-    ang_engine_unlock(engine);
-}
-
-void ang_engine_pair_remove(ang_pair_t *pair)
-{
-    ang_engine_t *engine = pair->engine;
-    ang_pair_t  **link;
-
-    ang_engine_lock(engine);
-    ang_pair_drop(pair);
-    ang_chaos_drop_windows(pair);
-    for (link = &engine->pairs; *link != pair; link = &(*link)->next) {
-    }
-    *link = pair->next;
-    if (engine->turn == pair) {
-        engine->turn = pair->next;
-    }
-    ang_engine_unlock(engine);
-}
-
-void ang_engine_pair_reset(ang_pair_t *pair, angara_status_t error)
-{
-    ang_engine_lock(pair->engine);
-    ang_pair_drop(pair);
-    pair->error = error;
-    ang_engine_unlock(pair->engine);
-}
-
-int ang_engine_guest_enter(ang_engine_t *engine)
-{
-    if (__atomic_load_n(&engine->pending, __ATOMIC_ACQUIRE) == 0) {
-        return 0;
-    }
-    ang_engine_lock(engine);
-    if (engine->chaos == NULL) {
-        if (__atomic_load_n(&engine->pending, __ATOMIC_ACQUIRE) == 0) {
-            ang_engine_unlock(engine); /* the queues are the caller's by now */
-            return 0;
-        }
-        __atomic_store_n(&engine->guest, 1, __ATOMIC_RELAXED);
-        __atomic_thread_fence(__ATOMIC_RELEASE); /* before the queues are seen to be empty */
-    }
-    return 1;
-}
-
-void ang_engine_guest_leave(ang_engine_t *engine)
-{
-    __atomic_store_n(&engine->guest, 0, __ATOMIC_RELEASE);
-    ang_engine_unlock(engine);
-}
-
-unsigned ang_engine_guest_progress(ang_engine_t *engine)
-{
-    return engine->chaos == NULL ? ang_engine_progress(engine) : 0;
-}
-
-uint64_t ang_pair_mark(const ang_pair_t *pair)
-{
-    const ang_entry_t *head = pair->head;
-
-    /* An odd factor: no two operations that follow each other soon give the same number. */
-    return head != NULL ? (head->sequence + 1) * 0x9e3779b97f4a7c15ull + head->done : 0;
-}
-
-static int uses_local(const ang_entry_t *entry, uint64_t key)
-{
-    switch (entry->desc.op) {
-    case ANG_OP_PUT:
-        return entry->desc.lkey == key && !entry->source_read;
-    case ANG_OP_GET:
-    case ANG_OP_ATOMIC:
-        return entry->desc.lkey == key;
-    default:
-        return 0;
-    }
-}
-
-static int pair_uses_local(const ang_pair_t *pair, uint64_t key)
-{
-    for (const ang_entry_t *entry = pair->head; entry != NULL; entry = entry->next) {
-        if (uses_local(entry, key)) {
-            return 1;
-        }
-    }
-    return 0;
-}
-
-ang_pair_t *ang_engine_local_user(const ang_engine_t *engine, const ang_pair_t *after, uint64_t key)
-{
-    ang_pair_t *pair = after != NULL ? after->next : engine->pairs;
-
-    while (pair != NULL && !pair_uses_local(pair, key)) {
-        pair = pair->next;
-    }
-    return pair;
-}
-
-int ang_engine_pair_idle(ang_pair_t *pair)
-{
-    int idle;
-
-    ang_engine_lock(pair->engine);
-    idle = pair->head == NULL && pair->window == NULL;
-    ang_engine_unlock(pair->engine);
-    return idle;
 }

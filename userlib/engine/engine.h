@@ -16,6 +16,8 @@
  *   - An operation faults at its turn, after all that was posted to the pair before it. After a
  *     fault nothing posted to the pair is performed until ang_engine_pair_reset(): so no marker
  *     behind a faulted operation arrives.
+ *   - What begins can be queued: an entry for it is there before. A post that finds no memory for
+ *     one says so, and nothing has begun.
  *   - A descriptor is checked before anything is touched; what is checked is the engine's own copy.
  * Without chaos everything else is performed within the post, unless the backend answers
  * ANGARA_INPROGRESS. What is posted to a pair that has something queued queues up behind it.
@@ -116,6 +118,11 @@ struct ang_engine {
     uint64_t             turn_bytes; /* may be changed between calls */
     uint64_t             sequence;   /* entries ever queued */
     ang_pair_t          *turn;       /* where the next turn begins; NULL: with the first */
+    /*
+     * What an operation that doesn't end at once is queued with. NULL in chaos mode, and else only
+     * while one is queued with it: then another is made, or that one comes back.
+     */
+    ang_entry_t *spare;
 };
 
 /* chaos_seed 0: off. delay_us: longest usual delay of an entry in chaos mode. */
@@ -150,11 +157,21 @@ uint64_t ang_pair_mark(const ang_pair_t *pair);
 /* Report a fault and set the pair in error; drops everything queued to it. */
 void ang_pair_fault(ang_pair_t *pair, uint64_t key, angara_status_t status);
 
+#define ANG_INLINE_MAX 4096 /* bytes of a PUT_INLINE at most */
+
 /*
  * Post a ring operation. @a data: bytes of PUT_INLINE. @return ANGARA_OK if performed or queued,
- * the fault if it faulted at once, ANGARA_ERR_NO_RESOURCE if the ring is full, or the pair's error.
+ * the fault if it faulted at once, ANGARA_ERR_NO_RESOURCE if the ring is full or there is no memory
+ * until one that is queued has ended, ANGARA_ERR_NO_MEMORY if nothing is queued, or the pair's
+ * error.
  */
 angara_status_t ang_engine_post(ang_pair_t *pair, const ang_desc_t *desc, const void *data);
+
+/*
+ * Perform a marker of a pair that has nothing queued: what ang_engine_post() would do with it, but
+ * without an entry, since each flush waits for one. @return 0 if it must be posted.
+ */
+int ang_engine_try_marker(ang_pair_t *pair, uint64_t slot, uint64_t value);
 
 /*
  * Post a run of puts or a run of gets, as ang_engine_post() one after the other. *posted_p: how

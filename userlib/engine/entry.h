@@ -19,6 +19,8 @@ struct ang_entry {
     uint8_t      begun;
     uint8_t      fetched;
 
+    uint8_t is_spare; /* has room behind it for ANG_INLINE_MAX bytes; see ang_engine.spare */
+
     angara_status_t failed;   /* what was found wrong before its turn: told when that comes */
     uint64_t        sequence; /* order of queueing, across pairs */
 
@@ -39,12 +41,6 @@ angara_status_t ang_desc_check(const ang_desc_t *desc);
 
 #define ANG_WORD_BYTES \
     8 /* an aligned word of at most so many bytes is moved at once (nic-model.md) */
-
-/* Does the descriptor move `length` bytes? (What the field says elsewhere means nothing.) */
-static inline int ang_desc_moves(const ang_desc_t *desc)
-{
-    return desc->op <= ANG_OP_GET;
-}
 
 /* Resolve both ends. On failure nothing is held. */
 angara_status_t ang_entry_begin(ang_entry_t *entry);

@@ -25,6 +25,11 @@ int ang_address_is_own(angara_pe_h pe, const angara_address_t *address)
     return memcmp(&pe->address, address, sizeof(*address)) == 0;
 }
 
+angara_pe_id_t ang_address_id(const angara_address_t *address)
+{
+    return (angara_pe_id_t){address->node, address->index, address->generation};
+}
+
 angara_status_t ang_address_check(const angara_address_t *address, unsigned provider,
                                   ang_log_level_t level)
 {
@@ -87,12 +92,12 @@ void ang_peer_unlink(angara_peer_h peer)
     ang_fork_remove(&peer->fork);
 }
 
-angara_peer_h ang_peer_find(angara_pe_h pe, uint32_t node, uint32_t index, uint32_t generation)
+angara_peer_h ang_peer_find(angara_pe_h pe, const angara_pe_id_t *id)
 {
     angara_peer_h peer = pe->peers;
 
-    while (peer != NULL && (peer->refs == 0 || peer->address.generation != generation ||
-                            peer->address.index != index || peer->address.node != node)) {
+    while (peer != NULL && (peer->refs == 0 || peer->address.generation != id->generation ||
+                            peer->address.index != id->index || peer->address.node != id->node)) {
         peer = peer->next;
     }
     return peer;

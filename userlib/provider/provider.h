@@ -157,7 +157,9 @@ void ang_peer_init(angara_peer_h peer, angara_pe_h pe, const angara_address_t *a
 void ang_peer_link(angara_peer_h peer);
 void ang_peer_unlink(angara_peer_h peer);
 /* The pair of the own PE with that one that somebody has connected; NULL: a stranger. */
-angara_peer_h ang_peer_find(angara_pe_h pe, uint32_t node, uint32_t index, uint32_t generation);
+angara_peer_h ang_peer_find(angara_pe_h pe, const angara_pe_id_t *id);
+/* Name of the PE of that address. */
+angara_pe_id_t ang_address_id(const angara_address_t *address);
 /* A word for `fast.armed`: nobody sleeps, or waking isn't the sender's business. */
 extern const uint32_t ang_awake;
 /* Fill in pe->address but for the locator. */

@@ -334,11 +334,19 @@ unsigned angara_pe_progress(angara_pe_h pe)
     return check_pe(pe) == ANGARA_OK ? pe->ops->pe_progress(pe) : 0;
 }
 
-angara_status_t angara_pe_event_poll(angara_pe_h pe, angara_event_t *event)
+angara_status_t angara_pe_event_poll_sized(angara_pe_h pe, angara_event_t *event, size_t size)
 {
+    angara_event_t news;
+
     CHECK(check_pe(pe));
     CHECK_ARG(event != NULL);
-    return pe->ops->pe_event_poll(pe, event);
+    if (size == sizeof(*event)) {
+        return pe->ops->pe_event_poll(pe, event);
+    }
+    CHECK(pe->ops->pe_event_poll(pe, &news)); /* a program of another version's header */
+    memset(event, 0, size);
+    memcpy(event, &news, size < sizeof(news) ? size : sizeof(news));
+    return ANGARA_OK;
 }
 
 angara_status_t angara_pe_event_fd(angara_pe_h pe, int *fd_p)

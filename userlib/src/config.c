@@ -41,6 +41,10 @@ static const ang_var_t ang_vars[] = {
     {"ANGARA_DEVICE", "auto", ANG_VAR_TEXT, FIELD(device), 0, 0, NULL,
      "Device to open where the program names none: soft, soft0, nic, angara0, or auto (the NIC "
      "if there is one, else the soft fabric)."},
+    {"ANGARA_JOB_KEY", "0", ANG_VAR_NUMBER, FIELD(job_key), 0, (1ull << 56) - 1, NULL,
+     "Job key that the PEs of a NIC ask for, 1 to 72057594037927935: the administrator must have "
+     "granted it to the user (angara_jobkey). They reach PEs of the same key only. 0: the user's "
+     "own. The soft fabric has no job keys."},
     {"ANGARA_LOG_LEVEL", "warn", ANG_VAR_ENUM, FIELD(log_level), 0, 0, "error|warn|info|debug",
      "What the library writes to stderr: error, warn, info or debug."},
     {"ANGARA_SOFT_NODE", "0", ANG_VAR_NUMBER, FIELD(node), 0, 0xfffffffe, NULL,
@@ -67,8 +71,7 @@ static const ang_var_t ang_vars[] = {
     {"ANGARA_TURN_BYTES", "1M", ANG_VAR_SIZE, FIELD(turn_bytes), 4096, 1ull << 40, NULL,
      "A post, or a turn of progress, copies at most so many bytes of offload operations, 4K to 1T. "
      "Longer ones go on piece by piece with later turns, and others between the pieces. A NIC "
-     "has turns of its own.",
-     1},
+     "has turns of its own: there it counts for operations on the own PE."},
     {"ANGARA_WINDOW_SIZE", "64M", ANG_VAR_SIZE, FIELD(window_size), 4096, 1ull << 40, NULL,
      "Put window of a PE where the program asks for none, bytes, 4K to 1T. Address space only: "
      "memory is taken when a part is committed."},

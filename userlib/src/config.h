@@ -21,6 +21,7 @@ typedef struct {
     uint64_t events;         /* default event ring, records */
     uint64_t mr_max;         /* regions of a domain */
     uint64_t peer_check_ms;  /* how often dead peers are looked for */
+    uint64_t job_key;        /* granted value that a NIC's PEs ask for, 0: the user's own */
     uint64_t peer_wait_ms;   /* longest wait for a peer that doesn't go on */
 } ang_config_t;
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# angara_info and angara_perf. Included by userlib/build.mk.
+# angara_info, angara_perf and angara_jobkey. Included by userlib/build.mk.
 
 TOOLS_JANSSON := $(shell $(PKG_CONFIG) --libs jansson 2>/dev/null || echo -ljansson)
 
@@ -19,3 +19,13 @@ $(B)/bin/angara_info $(B)/bin/angara_perf: $(B)/lib/libangara.so.0
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS_COMMON) $(LDFLAGS_COMMON) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) -L$(B)/lib \
 		-langara $(TOOLS_JANSSON) -Wl,-rpath,'$$ORIGIN/../lib'
+
+# For the administrator. It needs no library.
+ALL_TARGETS += $(B)/sbin/angara_jobkey
+
+$(B)/obj/userlib/tools/angara_jobkey.o: CFLAGS_EXTRA += -Ikmod/include/uapi
+
+$(B)/sbin/angara_jobkey: $(B)/obj/userlib/tools/angara_jobkey.o
+	$(SAY) LD $@
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS_COMMON) $(LDFLAGS_COMMON) $(CFLAGS) $(LDFLAGS) -o $@ $^

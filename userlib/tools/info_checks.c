@@ -420,7 +420,7 @@ unsigned info_checks(info_check_t *checks)
     check_limit(&checks[n++], "address space (ulimit -v)", RLIMIT_AS, RLIM_INFINITY,
                 "each peer's window takes address space", "ulimit -v unlimited");
     check_limit(&checks[n++], "locked memory (ulimit -l)", RLIMIT_MEMLOCK, 64ul << 20,
-                "enough for the soft fabric, little for memory pinned for a NIC",
+                "enough for the soft fabric; on a NIC rings, windows and registered memory count",
                 "only with a NIC: ulimit -l unlimited, or memlock in limits.conf");
     if (library_folder(folder, sizeof(folder)) == 0) {
         check_ucx(&checks[n++], folder);

@@ -21,6 +21,7 @@
 #define RW       (PROT_READ | PROT_WRITE)
 #define PES_MAX  1024
 #define MRS_MAX  64
+#define JOBS_MAX 64
 #define COUNTERS "/sys/kernel/debug/angara/angara0/counters"
 
 /* ---- refusals -------------------------------------------------------------------------------- */
@@ -48,7 +49,8 @@ static state_t state_take(void)
 {
     return (state_t){
         .refused = value_read(COUNTERS, "calls_refused") + value_read(COUNTERS, "quota_refused") +
-                   value_read("/sys/kernel/debug/angara_memreg/counters", "calls_refused"),
+                   value_read("/sys/kernel/debug/angara_memreg/counters", "calls_refused") +
+                   value_read("/sys/kernel/debug/angara/jobkey_calls_refused", NULL),
         .left = pinned_pages() + SYSFS("pe_used") + SYSFS("mr_used") +
                 value_read(COUNTERS, "window_pages") + mappings_count(),
     };
@@ -87,7 +89,7 @@ typedef struct {
     uint8_t  rest[4096];
 } call_t;
 
-/* In a child: the result of the call of another process, errno as the exit status. */
+/* In a child, which isn't root: the result of the call of another process, errno as the status. */
 static int call_as_child(int fd, unsigned long number, void *argument)
 {
     int   status;
@@ -95,6 +97,7 @@ static int call_as_child(int fd, unsigned long number, void *argument)
 
     MUST(child >= 0);
     if (child == 0) {
+        MUST(setuid(NOBODY) == 0);
         _exit(ioctl(fd, number, argument) == -1 ? errno : 0);
     }
     MUST(waitpid(child, &status, 0) == child && WIFEXITED(status));
@@ -163,6 +166,19 @@ static void test_info(int domain)
     REFUSED(INFO, EPROTO, "another version", ioctl(domain, ANGARA_IOC_INFO, &old));
 }
 
+/* As a user whose memory is limited: the result of an expression. */
+#define AS_USER(expression)         \
+    ({                              \
+        int result__, error__;      \
+                                    \
+        MUST(seteuid(NOBODY) == 0); \
+        result__ = (expression);    \
+        error__  = errno;           \
+        MUST(seteuid(0) == 0);      \
+        errno = error__;            \
+        result__;                   \
+    })
+
 static void test_pe_create(int domain)
 {
     struct angara_ioc_pe_create create = {.size = sizeof(create), .window_size = WINDOW};
@@ -179,6 +195,13 @@ static void test_pe_create(int domain)
     REFUSED(PE_CREATE, EINVAL, "no window", pe_ioctl(domain, 0, &bad));
     REFUSED(PE_CREATE, EINVAL, "a half page", pe_ioctl(domain, PAGE / 2, &bad));
     REFUSED(PE_CREATE, EINVAL, "too large", pe_ioctl(domain, info.window_max + PAGE, &bad));
+    bad         = create;
+    bad.job_key = ANGARA_JOB_VALUES;
+    REFUSED(PE_CREATE, EINVAL, "a job key that can't be",
+            ioctl(domain, ANGARA_IOC_PE_CREATE, &bad));
+    bad.job_key = 12345;
+    REFUSED(PE_CREATE, EACCES, "a job key that isn't granted",
+            ioctl(domain, ANGARA_IOC_PE_CREATE, &bad));
 
     MUST(getrlimit(RLIMIT_NOFILE, &limit) == 0);
     none = limit;
@@ -195,6 +218,24 @@ static void test_pe_create(int domain)
         refusal_check("PE_CREATE EMFILE: no descriptor", EMFILE, result, error, before);
     }
 
+    /* The system's limit on files; root is exempt. */
+    {
+        long long files  = value_read("/proc/sys/fs/file-max", NULL);
+        state_t   before = state_take();
+        int       result, error;
+
+        file_write("/proc/sys/fs/file-max", "1");
+        result = AS_USER(pe_ioctl(domain, PAGE, &bad));
+        error  = errno;
+        MUST(run("echo %lld >/proc/sys/fs/file-max", files));
+        refusal_check("PE_CREATE ENFILE: no file", ENFILE, result, error, before);
+    }
+    MUST(getrlimit(RLIMIT_MEMLOCK, &limit) == 0);
+    none = (struct rlimit){PAGE, limit.rlim_max};
+    MUST(setrlimit(RLIMIT_MEMLOCK, &none) == 0);
+    REFUSED(PE_CREATE, ENOMEM, "over RLIMIT_MEMLOCK", AS_USER(pe_ioctl(domain, PAGE, &bad)));
+    MUST(setrlimit(RLIMIT_MEMLOCK, &limit) == 0);
+
     for (count = 0; count < info.pe_max && pe_ioctl(domain, PAGE, &create) == 0; ++count) {
         fds[count] = create.fd;
     }
@@ -204,19 +245,6 @@ static void test_pe_create(int domain)
         close(fds[i]);
     }
 }
-
-/* As a user whose memory is limited: the result of an expression. */
-#define AS_USER(expression)         \
-    ({                              \
-        int result__, error__;      \
-                                    \
-        MUST(seteuid(NOBODY) == 0); \
-        result__ = (expression);    \
-        error__  = errno;           \
-        MUST(seteuid(0) == 0);      \
-        errno = error__;            \
-        result__;                   \
-    })
 
 static void test_window_commit(int pe)
 {
@@ -329,12 +357,74 @@ static void test_mr_full(int domain, int memreg)
     }
 }
 
+/* Grants until the list is full, where the module was loaded with a short one. */
+static void test_jobs_full(int jobkey)
+{
+    struct angara_ioc_job job = {.size = sizeof(job), .uid = NOBODY};
+    unsigned              count;
+
+    for (job.value = 1; job.value <= JOBS_MAX && ioctl(jobkey, ANGARA_IOC_JOB_ADD, &job) == 0;
+         ++job.value) {
+    }
+    count = (unsigned)job.value - 1;
+    if (count == JOBS_MAX) {
+        tap_skip("JOB_ADD ENOSPC: all are granted", "load with job_keys=8");
+    } else {
+        REFUSED(JOB_ADD, ENOSPC, "all are granted", ioctl(jobkey, ANGARA_IOC_JOB_ADD, &job));
+    }
+    for (job.value = 1; job.value <= count; ++job.value) {
+        MUST(ioctl(jobkey, ANGARA_IOC_JOB_DEL, &job) == 0);
+    }
+}
+
+static void test_jobs(void)
+{
+    int                   jobkey = open("/dev/angara_jobkey", O_RDWR | O_CLOEXEC);
+    struct angara_ioc_job job    = {.size = sizeof(job), .uid = NOBODY, .value = 7}, bad, next;
+
+    MUST(jobkey >= 0);
+    next       = job;
+    next.value = 0;
+    bad        = job;
+    common_refused("JOB_ADD", jobkey, ANGARA_IOC_JOB_ADD, &job, sizeof(job));
+    common_refused("JOB_DEL", jobkey, ANGARA_IOC_JOB_DEL, &job, sizeof(job));
+    common_refused("JOB_NEXT", jobkey, ANGARA_IOC_JOB_NEXT, &next, sizeof(next));
+
+    bad.value = 0;
+    REFUSED(JOB_ADD, EINVAL, "value 0", ioctl(jobkey, ANGARA_IOC_JOB_ADD, &bad));
+    bad.value = ANGARA_JOB_VALUES;
+    REFUSED(JOB_ADD, EINVAL, "too large a value", ioctl(jobkey, ANGARA_IOC_JOB_ADD, &bad));
+    REFUSED(JOB_DEL, EINVAL, "too large a value", ioctl(jobkey, ANGARA_IOC_JOB_DEL, &bad));
+    REFUSED(JOB_NEXT, EINVAL, "too large a value", ioctl(jobkey, ANGARA_IOC_JOB_NEXT, &bad));
+    bad     = job;
+    bad.uid = ~0u;
+    REFUSED(JOB_ADD, EINVAL, "no user", ioctl(jobkey, ANGARA_IOC_JOB_ADD, &bad));
+    bad          = job;
+    bad.reserved = 1;
+    REFUSED(JOB_ADD, EINVAL, "a reserved field", ioctl(jobkey, ANGARA_IOC_JOB_ADD, &bad));
+    REFUSED(JOB_NEXT, EINVAL, "a reserved field", ioctl(jobkey, ANGARA_IOC_JOB_NEXT, &bad));
+    bad        = job;
+    bad.device = 77;
+    REFUSED(JOB_ADD, ENXIO, "no such device", ioctl(jobkey, ANGARA_IOC_JOB_ADD, &bad));
+    REFUSED(JOB_DEL, ENXIO, "no such device", ioctl(jobkey, ANGARA_IOC_JOB_DEL, &bad));
+    REFUSED(JOB_NEXT, ENXIO, "no such device", ioctl(jobkey, ANGARA_IOC_JOB_NEXT, &bad));
+    REFUSED(JOB_DEL, ENOENT, "not granted", ioctl(jobkey, ANGARA_IOC_JOB_DEL, &job));
+    REFUSED(JOB_NEXT, ENOENT, "none is granted", ioctl(jobkey, ANGARA_IOC_JOB_NEXT, &next));
+    MUST(ioctl(jobkey, ANGARA_IOC_JOB_ADD, &job) == 0);
+    REFUSED(JOB_ADD, EEXIST, "twice", ioctl(jobkey, ANGARA_IOC_JOB_ADD, &job));
+    MUST(ioctl(jobkey, ANGARA_IOC_JOB_NEXT, &next) == 0 && next.value == 7 && next.uid == NOBODY);
+    REFUSED(JOB_NEXT, ENOENT, "no other", ioctl(jobkey, ANGARA_IOC_JOB_NEXT, &next));
+    MUST(ioctl(jobkey, ANGARA_IOC_JOB_DEL, &job) == 0);
+    test_jobs_full(jobkey);
+    close(jobkey);
+}
+
 int main(void)
 {
     int                         domain = domain_open();
     int                         memreg = open("/dev/angara_memreg", O_RDWR | O_CLOEXEC);
     struct angara_ioc_pe_create pe;
-    struct rlimit               limit = {64 << 10, 64 << 10};
+    struct rlimit               limit = {256 << 10, 256 << 10};
 
     MUST(memreg >= 0 && setrlimit(RLIMIT_MEMLOCK, &limit) == 0);
     test_info(domain);
@@ -345,5 +435,6 @@ int main(void)
     test_mr_dereg(domain, memreg);
     test_mr_check(domain, memreg);
     test_mr_full(domain, memreg);
+    test_jobs();
     return tap_finish();
 }

@@ -29,12 +29,12 @@ static const struct {
      DOMAIN,
      sizeof(struct angara_ioc_pe_create),
      "PE_CREATE",
-     {ENOSPC, EDQUOT, ENOMEM, EMFILE}},
+     {ENOSPC, EDQUOT, ENOMEM, EMFILE, ENFILE, EACCES}},
     {ANGARA_IOC_WINDOW_COMMIT,
      PE_FILE,
      sizeof(struct angara_ioc_window_commit),
      "WINDOW_COMMIT",
-     {ERANGE, ENOMEM}},
+     {ERANGE, ENOMEM, EDQUOT, ENODEV}}, /* the PE's job key was revoked */
     {ANGARA_IOC_MR_REG,
      MEMREG,
      sizeof(struct angara_ioc_mr_reg),
@@ -160,6 +160,7 @@ static void args_good(rng_t *rng, unsigned call, args_t *args)
         break;
     case ANGARA_IOC_PE_CREATE:
         args->create.window_size = (1u + below(rng, 512)) * PAGE;
+        args->create.job_key     = below(rng, 8) == 0 ? below(rng, 4) : 0;
         break;
     case ANGARA_IOC_WINDOW_COMMIT:
         args->commit.offset = below(rng, 200) * PAGE;
@@ -353,6 +354,43 @@ static void calls_child(unsigned count, outcome_t *outcome)
     fflush(stdout);
 }
 
+/* The administrator: grants and revokes keys that the user asks for, and says nonsense, too. */
+static void jobs_fuzz(int jobkey, rng_t *rng, outcome_t *outcome)
+{
+    static const unsigned calls[] = {ANGARA_IOC_JOB_ADD, ANGARA_IOC_JOB_DEL, ANGARA_IOC_JOB_NEXT};
+    static const int      documented[] = {EINVAL, EEXIST, ENOENT, ENOSPC, ENXIO, E2BIG};
+    struct angara_ioc_job job = {.size = sizeof(job), .uid = NOBODY, .value = 1 + below(rng, 3)};
+    uint64_t              words[sizeof(job) / 8];
+    int                   known = 0;
+
+    memcpy(words, &job, sizeof(job));
+    if (below(rng, 4) == 0) {
+        words[1 + below(rng, sizeof(words) / 8 - 1)] = nasty(rng);
+    }
+    if (ioctl(jobkey, calls[below(rng, 3)], words) != 0) {
+        for (size_t i = 0; i < sizeof(documented) / sizeof(documented[0]); ++i) {
+            known |= errno == documented[i];
+        }
+        if (!known) {
+            printf("# a job key: errno %d (%s)\n", errno, strerror(errno));
+            outcome->undocumented++;
+        }
+    }
+}
+
+/* Revokes what is left. @return did the module know it? */
+static int jobs_end(int jobkey)
+{
+    struct angara_ioc_job job = {.size = sizeof(job)};
+
+    while (ioctl(jobkey, ANGARA_IOC_JOB_NEXT, &job) == 0) {
+        if (ioctl(jobkey, ANGARA_IOC_JOB_DEL, &job) != 0) {
+            return 0;
+        }
+    }
+    return errno == ENOENT;
+}
+
 void fuzz_calls(unsigned count, uint64_t seed)
 {
     static const char *const nodes[]   = {"/dev/angara0", "/dev/angara_memreg"};
@@ -360,9 +398,11 @@ void fuzz_calls(unsigned count, uint64_t seed)
     long long                pinned    = pinned_pages();
     long long                before    = value_read(refused, "calls_refused");
     outcome_t               *outcome;
-    int                      status;
+    int                      status, jobkey = open("/dev/angara_jobkey", O_RDWR | O_CLOEXEC);
+    rng_t                    rng = rng_make(seed, 3);
     pid_t                    pid;
 
+    MUST(jobkey >= 0);
     field.seed = seed;
     outcome    = mmap(NULL, sizeof(*outcome), RW, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     MUST(outcome != MAP_FAILED);
@@ -375,7 +415,12 @@ void fuzz_calls(unsigned count, uint64_t seed)
         calls_child(count, outcome);
         _exit(0);
     }
-    MUST(waitpid(pid, &status, 0) == pid);
+    while (waitpid(pid, &status, WNOHANG) == 0) {
+        jobs_fuzz(jobkey, &rng, outcome);
+        usleep(1000);
+    }
+    OK_SAY(jobs_end(jobkey), "granted keys can be revoked");
+    close(jobkey);
     for (unsigned i = 0; i < 2; ++i) {
         MUST(chmod(nodes[i], 0600) == 0);
     }

@@ -73,6 +73,11 @@ void *check_run(void *checker);
 /* kmod_test_access.c */
 void test_access(void);
 void test_window_access(void);
+/* kmod_test_job.c */
+void test_versions(void);
+void test_generations(void);
+void test_old_device(void);
+void test_revoked(void);
 /* kmod_test_race.c */
 void test_kill_register(void);
 void test_kill_transfer(void);
@@ -89,7 +94,12 @@ void test_unload(void);
 void test_fork(void);
 void test_hold(void);
 void test_order(void);
-void test_limits(void);
 void test_remove(void);
+/* kmod_test_limits.c */
+void test_limits(void);
+void test_quotas(void);
+void test_memory(void);
+void test_kill_commit(void);
+void test_tables(void);
 
 #endif

@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -20,7 +21,7 @@
 #define COUNTERS "/sys/kernel/debug/angara"
 
 typedef struct {
-    int                         domain, memreg;
+    int                         domain, memreg, jobkey;
     struct angara_ioc_pe_create create;
     char                       *pages, *scattered;
     uint32_t                    handle; /* of a region to be deregistered */
@@ -109,6 +110,15 @@ static int call_reg_untouched(ground_t *ground)
 static int call_dereg(ground_t *ground)
 {
     return mr_dereg(ground->memreg, ground->handle);
+}
+
+static int call_job(ground_t *ground)
+{
+    struct angara_ioc_job job = {.size = sizeof(job), .uid = NOBODY, .value = 9};
+
+    return ioctl(ground->jobkey, ANGARA_IOC_JOB_ADD, &job) != 0 ?
+               -1 :
+               ioctl(ground->jobkey, ANGARA_IOC_JOB_DEL, &job);
 }
 
 /* ---- what is left ---------------------------------------------------------------------------- */
@@ -310,6 +320,10 @@ void test_alloc(void)
     alloc_case(&ground, fail, "MR_REG of scattered pages", call_reg_scattered, NULL, 9);
     alloc_case(&ground, fail, "MR_REG of untouched pages", call_reg_untouched, NULL, 4);
     alloc_case(&ground, fail, "MR_DEREG", call_dereg, region_prepare, 0);
+    ground.jobkey = open("/dev/angara_jobkey", O_RDWR | O_CLOEXEC);
+    MUST(ground.jobkey >= 0);
+    alloc_case(&ground, fail, "JOB_ADD", call_job, NULL, 1);
+    close(ground.jobkey);
     memory_case(&ground, fail, "PE_CREATE", call_pe_create, NULL, 9, 200);
     memory_case(&ground, fail, "WINDOW_COMMIT", call_commit_much, commit_prepare, 900, 40);
     close(fail);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Groups of kmod_test: whose files and regions are, when they end, limits, removal of the device.
- */
+/* Groups of kmod_test: whose files and regions are, when they end, removal of the device. */
 #include "kmod_test.h"
 
 #include <errno.h>
@@ -199,41 +198,6 @@ void test_order(void)
     close(domain);
     close(memreg);
     OK(SYSFS("mr_used") == 0 && pinned_pages() == pinned);
-}
-
-/* ---- limits ---------------------------------------------------------------------------------- */
-
-static int limits_child(void)
-{
-    struct rlimit            limit  = {16 * PAGE, 16 * PAGE};
-    int                      domain = domain_open(), memreg = memreg_open(), bad = 0;
-    char                    *pages = pages_map(64);
-    struct angara_ioc_mr_reg reg, other;
-    pe_t                     pe;
-
-    MUST(setrlimit(RLIMIT_MEMLOCK, &limit) == 0);
-    MUST(setuid(NOBODY) == 0);
-    pe_open(domain, 1 << 20, &pe);
-    bad |= !(mr_reg(memreg, domain, pages, 17 * PAGE, ALL, &reg) == -1 && errno == ENOMEM) << 0;
-    bad |= !(mr_reg(memreg, domain, pages, 10 * PAGE, ALL, &reg) == 0) << 1;
-    bad |= !(window_commit(pe.fd, 0, 7 * PAGE) == -1 && errno == ENOMEM) << 2;
-    bad |= !(window_commit(pe.fd, 0, 6 * PAGE) == 0) << 3;
-    bad |= !(mr_reg(memreg, domain, pages + 20 * PAGE, 1, ALL, &other) == -1 && errno == ENOMEM)
-           << 4;
-    bad |= !(mr_dereg(memreg, reg.handle) == 0) << 5;
-    bad |= !(mr_reg(memreg, domain, pages + 20 * PAGE, 10 * PAGE, ALL, &other) == 0) << 6;
-    return bad;
-}
-
-void test_limits(void)
-{
-    pid_t pid = fork();
-
-    if (pid == 0) {
-        _exit(limits_child());
-    }
-    OK(child_result(pid) == 0);
-    OK(SYSFS("mr_used") == 0 && SYSFS("pe_used") == 0);
 }
 
 /* ---- removal --------------------------------------------------------------------------------- */

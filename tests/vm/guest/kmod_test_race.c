@@ -115,7 +115,7 @@ void test_kill_register(void)
                                         "angara_mr_destroy",    "mmu_interval_notifier_remove"};
     char                     name[60];
 
-    kill_rounds(30, "at any time");
+    kill_rounds(15, "at any time");
     hooks_load();
     for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); ++i) {
         long long delayed = value_read(HOOKS "delay", NULL);
@@ -264,7 +264,7 @@ static void kill_mover(unsigned rounds, const char *name)
 
 void test_kill_transfer(void)
 {
-    kill_mover(12, "at any time");
+    kill_mover(8, "at any time");
     MUST(run("vm_host emu admin 0 any 40"));
     kill_mover(2, "the device answers late");
     MUST(run("vm_host emu admin 0 any 0"));

@@ -111,6 +111,32 @@ static void huge_case(sides_t *s, size_t skew, size_t length)
     munmap(base, size);
 }
 
+/* Private and only to be read: as it is; what is written later is there, or the region is stale. */
+static void huge_read_only_case(sides_t *s, int touched)
+{
+    static const char        none[7];
+    struct angara_ioc_mr_reg reg;
+    char *base = mmap(NULL, 2 * MB, RW, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
+    int   result;
+
+    MUST(base != MAP_FAILED);
+    if (touched) {
+        memcpy(base + MB, "before", 7);
+    }
+    MUST(mprotect(base, 2 * MB, PROT_READ) == 0);
+    OK_ERRNO(far_reg(s, base, 2 * MB, ALL, &reg), EFAULT);
+    result = far_reg(s, base, 2 * MB, ANGARA_MR_REMOTE_READ, &reg);
+    OK_SAY(result == 0, "huge pages that are only read%s", touched ? "" : ", never touched");
+    if (result == 0) {
+        OK(far_reads(s, reg.key, MB, touched ? "before" : none, 7));
+        MUST(mprotect(base, 2 * MB, RW) == 0);
+        memcpy(base + MB, "later!", 7);
+        OK(far_reads(s, reg.key, MB, "later!", 7) || mr_check(s->memreg, reg.handle, 0, 2 * MB));
+        OK(mr_dereg(s->memreg, reg.handle) == 0);
+    }
+    munmap(base, 2 * MB);
+}
+
 void test_huge(void)
 {
     sides_t s;
@@ -120,6 +146,8 @@ void test_huge(void)
     sides_open(&s);
     huge_case(&s, 0, 8 * MB);
     huge_case(&s, 4097, 6 * MB + 11);
+    huge_read_only_case(&s, 1);
+    huge_read_only_case(&s, 0);
     sides_close(&s);
     file_write("/proc/sys/vm/nr_hugepages", "0");
 }

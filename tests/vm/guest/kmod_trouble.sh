@@ -63,7 +63,7 @@ slot=$(basename "$(readlink /sys/class/angara/angara0/device)")
 
 vm_kmod unload
 for parameter in cmd_entries=100 cmd_entries=8 event_entries=8192 window_mb=0 window_mb=2048 \
-    mr_entries=1 pes_per_user=0 mrs_per_user=0 admin_timeout_ms=1; do
+    mr_entries=1 pes_per_user=65537 mrs_per_user=1048577 mem_mb_per_user=16777217 admin_timeout_ms=1; do
     /sbin/insmod "${vm_modules:?}/angara_nic.ko" "$parameter" >"$output" 2>&1 || true
     dmesg | tail -n 3 >>"$output"
     ok "$parameter is refused, with a message" says "angara_nic: $parameter: must be"
@@ -75,6 +75,9 @@ ok 'loading and unloading, three times' sysfs_is state working
 reload pes_per_user=3
 run_op quota
 ok 'a quota of PEs: EDQUOT' says 'pes 3 errno 122'
+reload mem_mb_per_user=1
+run_op quota
+ok 'one of their memory' says 'pes [1-9] errno 122'
 reload mrs_per_user=1
 "$op" churn >/dev/null 2>&1 &
 churn=$!
@@ -121,7 +124,7 @@ vm_host emu admin 0 pe_create 0
 rebind
 vm_host emu admin 0 window_sync never
 run_op pe
-ok 'so is window memory, which stays until the PE ends' says 'create 0 commit 5 pinned 4 closed 0'
+ok 'so is window memory, which stays until the PE ends' says 'create 0 commit 5 pinned 116 closed 0'
 ok 'and no longer' [ "$(counter window_pages) $(counter leaked_pages)" == '0 0' ]
 vm_host emu admin 0 window_sync 0
 rebind

@@ -82,14 +82,17 @@ static void *part_map(int fd, unsigned part, uint64_t length, int prot)
     return base;
 }
 
-void pe_open(int domain, uint64_t window_size, pe_t *pe)
+int pe_open_key(int domain, uint64_t window_size, uint64_t job_key, pe_t *pe)
 {
-    struct angara_ioc_pe_create create;
-    int                         rw = PROT_READ | PROT_WRITE;
+    struct angara_ioc_pe_create create = {
+        .size = sizeof(create), .window_size = window_size, .job_key = job_key};
+    int rw = PROT_READ | PROT_WRITE;
 
     memset(pe, 0, sizeof(*pe));
     MUST(info_get(domain, &pe->info) == 0);
-    MUST(pe_ioctl(domain, window_size, &create) == 0);
+    if (ioctl(domain, ANGARA_IOC_PE_CREATE, &create) != 0) {
+        return -1;
+    }
     pe->fd          = create.fd;
     pe->index       = create.index;
     pe->generation  = create.generation;
@@ -103,6 +106,12 @@ void pe_open(int domain, uint64_t window_size, pe_t *pe)
                           (pe->info.marker_slots * 8 + PAGE - 1) / PAGE * PAGE, PROT_READ);
     pe->pio    = part_map(pe->fd, ANGARA_MMAP_PIO, pe->info.pio_bytes, rw);
     pe->window = part_map(pe->fd, ANGARA_MMAP_WINDOW, window_size, rw);
+    return 0;
+}
+
+void pe_open(int domain, uint64_t window_size, pe_t *pe)
+{
+    MUST(pe_open_key(domain, window_size, 0, pe) == 0);
 }
 
 void pe_close(pe_t *pe)
@@ -242,26 +251,42 @@ int transfer(pe_t *pe, uint8_t op, uint32_t pair, uint64_t lkey, uint64_t loffse
     return op_perform(pe, &desc, NULL);
 }
 
+static void put_write(pe_t *pe, struct angara_put *head, const void *data)
+{
+    uint32_t           slots = pe->info.pio_bytes / ANGARA_PIO_GRANULE;
+    struct angara_put *slot  = (struct angara_put *)pe->pio + pe->pio_prod % slots;
+
+    memcpy(head->data, data, head->length);
+    memcpy((char *)slot + 4, (char *)head + 4, sizeof(*head) - 4);
+    __atomic_store_n(&slot->valid, ++pe->pio_prod, __ATOMIC_RELEASE);
+    MUST(word32_wait(&pe->status->pio_cons, pe->pio_prod));
+}
+
 void put(pe_t *pe, uint32_t pair, uint64_t offset, const void *data, unsigned length,
          uint64_t flag_offset, uint64_t flag)
 {
-    uint32_t          slots = pe->info.pio_bytes / ANGARA_PIO_GRANULE;
-    struct angara_put head  = {
-         .op     = flag_offset == ~0ull ? ANGARA_PIO_PUT : ANGARA_PIO_PUT_FLAG,
-         .length = (uint16_t)length,
-         .pair   = pair,
-         .offset = offset,
+    struct angara_put head = {
+        .op     = flag_offset == ~0ull ? ANGARA_PIO_PUT : ANGARA_PIO_PUT_FLAG,
+        .length = (uint16_t)length,
+        .pair   = pair,
+        .offset = offset,
     };
-    struct angara_put *slot = (struct angara_put *)pe->pio + pe->pio_prod % slots;
 
     if (flag_offset != ~0ull) {
         head.flag_offset = flag_offset;
         head.flag        = flag;
     }
-    memcpy(head.data, data, length);
-    memcpy((char *)slot + 4, (char *)&head + 4, sizeof(head) - 4);
-    __atomic_store_n(&slot->valid, ++pe->pio_prod, __ATOMIC_RELEASE);
-    MUST(word32_wait(&pe->status->pio_cons, pe->pio_prod));
+    put_write(pe, &head, data);
+}
+
+int32_t notify(pe_t *pe, uint32_t pair, const void *data, unsigned length)
+{
+    struct angara_put head = {
+        .op = ANGARA_PIO_NOTIFY, .length = (uint16_t)length, .pair = pair, .token = ++pe->token};
+
+    put_write(pe, &head, data);
+    MUST(word32_wait(&pe->status->notify_token, pe->token));
+    return pe->status->notify_status;
 }
 
 long long value_read(const char *path, const char *name)

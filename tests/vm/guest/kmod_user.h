@@ -49,7 +49,7 @@ typedef struct {
     char                            *pio;
     char                            *window;
     uint64_t                         window_size;
-    uint32_t                         cmd_prod, pio_prod, event_cons;
+    uint32_t                         cmd_prod, pio_prod, event_cons, token;
     uint64_t                         marker_value; /* of the last marker posted to slot 0 */
 } pe_t;
 
@@ -57,6 +57,8 @@ int  domain_open(void);
 int  info_get(int domain, struct angara_ioc_info *info);
 int  pe_ioctl(int domain, uint64_t window_size, struct angara_ioc_pe_create *out);
 void pe_open(int domain, uint64_t window_size, pe_t *pe);
+/* With a granted job key. @return 0, or -1: errno says why there is none */
+int  pe_open_key(int domain, uint64_t window_size, uint64_t job_key, pe_t *pe);
 void pe_close(pe_t *pe);
 int  window_commit(int fd, uint64_t offset, uint64_t length);
 int  mr_reg(int memreg, int domain, const void *addr, uint64_t length, uint32_t access,
@@ -72,6 +74,8 @@ void pair_set(pe_t *pe, uint32_t pair, uint32_t node, const pe_t *to);
 /* Put at most 16 bytes into the pair's window, then a flag if flag_offset isn't ~0. */
 void put(pe_t *pe, uint32_t pair, uint64_t offset, const void *data, unsigned length,
          uint64_t flag_offset, uint64_t flag);
+/* Notify put of at most 16 bytes. @return its outcome */
+int32_t notify(pe_t *pe, uint32_t pair, const void *data, unsigned length);
 /* Take the next event, if there is one by now. */
 int event_take(pe_t *pe, struct angara_event_record *event);
 /*

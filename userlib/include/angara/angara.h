@@ -119,9 +119,16 @@ typedef struct angara_address {
 #define ANGARA_ADDRESS_MAGIC 0xa46a
 #define ANGARA_WIRE_VERSION  1
 
+/** Name of a PE: what its address has under the same names. No two PEs have the same. */
+typedef struct {
+    uint32_t node;
+    uint32_t index;
+    uint32_t generation;
+} angara_pe_id_t;
+
 /** Kinds of events in a PE's event ring. */
 typedef enum {
-    ANGARA_EVENT_NOTIFY    = 1, /**< a peer's notify put: data[0..len) */
+    ANGARA_EVENT_NOTIFY    = 1, /**< a peer's notify put, `from` that PE: data[0..len) */
     ANGARA_EVENT_FAULT     = 2, /**< an operation of this PE faulted: status, peer, key */
     ANGARA_EVENT_PEER_DOWN = 3, /**< the peer's process died, or its PE was closed */
     ANGARA_EVENT_LINK      = 4, /**< link state changed: status is 1 for up, 0 for down */
@@ -135,6 +142,12 @@ typedef struct {
     uint64_t            key;    /**< FAULT: the remote key used */
     uint32_t            len;    /**< NOTIFY: bytes in data */
     uint8_t             data[ANGARA_NOTIFY_MAX];
+    /**
+     * NOTIFY: the PE that sent it, a stranger too, as the fabric knows it: compare it with any
+     * address that the record itself holds. How far it can be trusted is in docs/nic-model.md,
+     * "Who sent it". Of other events: 0.
+     */
+    angara_pe_id_t from;
 } angara_event_t;
 
 /** Atomic operations. All are performed on naturally aligned 32- or 64-bit words. */
@@ -354,8 +367,17 @@ ANGARA_API angara_status_t angara_pe_window_commit(angara_pe_h pe, size_t offset
  */
 ANGARA_API unsigned angara_pe_progress(angara_pe_h pe);
 
-/** Take the next event. @return ANGARA_OK, or ANGARA_ERR_NO_RESOURCE if there is none. */
-ANGARA_API angara_status_t angara_pe_event_poll(angara_pe_h pe, angara_event_t *event);
+/**
+ * Take the next event. @a size: of the caller's struct. @return ANGARA_OK, or
+ * ANGARA_ERR_NO_RESOURCE if there is none.
+ */
+ANGARA_API angara_status_t angara_pe_event_poll_sized(angara_pe_h pe, angara_event_t *event,
+                                                      size_t size);
+
+static inline angara_status_t angara_pe_event_poll(angara_pe_h pe, angara_event_t *event)
+{
+    return angara_pe_event_poll_sized(pe, event, sizeof(*event));
+}
 
 /**
  * Descriptor that becomes readable on an event or a wake-up after angara_pe_event_arm(), and when

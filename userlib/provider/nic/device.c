@@ -82,6 +82,14 @@ int nic_match(const char *device)
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
+/* The driver wouldn't know which user's job key the PEs shall have. */
+static int ids_differ(void)
+{
+    uid_t real, effective, saved;
+
+    return getresuid(&real, &effective, &saved) == 0 && (real != effective || saved != effective);
+}
+
 static angara_status_t open_failed(const char *path, const char *module)
 {
     switch (errno) {
@@ -92,8 +100,14 @@ static angara_status_t open_failed(const char *path, const char *module)
                   "none, or set ANGARA_DEVICE=soft for the soft fabric",
                   path, module);
         return ANGARA_ERR_NO_DEVICE;
-    case EACCES:
     case EPERM:
+        if (ids_differ()) {
+            ang_error("%s can't be opened by a program whose real, effective and saved user ids "
+                      "differ: PEs belong to one user. Don't run it set-user-ID",
+                      path);
+            return ANGARA_ERR_SYSTEM;
+        } /* fall through */
+    case EACCES:
         ang_error("%s may not be opened: add the user to the group angara and log in again (in a "
                   "container, also pass the device)",
                   path);
@@ -154,6 +168,11 @@ angara_status_t nic_device_open(const char *device, int *fd_p, struct angara_ioc
         status = ANGARA_ERR_VERSION;
     } else if (error != 0) {
         status = nic_error(error, path);
+    } else if (info->formats != ANGARA_FORMATS_VERSION) {
+        ang_error("%s has rings of version %u, libangara %s knows version %u: install modules and "
+                  "library of one release",
+                  path, info->formats, angara_version(), ANGARA_FORMATS_VERSION);
+        status = ANGARA_ERR_VERSION;
     } else if (!is_sound(info)) {
         ang_error("%s tells sizes that make no sense: a fault of its driver's", path);
         status = ANGARA_ERR_VERSION;

@@ -49,6 +49,7 @@ static void domain_free(nic_domain_t *dom)
         munmap((void *)(uintptr_t)dom->stale, STALE_SIZE);
     }
     close_descriptors(dom);
+    pthread_mutex_destroy(&dom->pes_lock);
     pthread_rwlock_destroy(&dom->lock);
     free(dom);
 }
@@ -81,6 +82,7 @@ angara_status_t nic_domain_open(const char *device, angara_domain_h *dom_p)
     dom->base.epoch = ang_fork_epoch;
     dom->fd = dom->memreg_fd = -1;
     pthread_rwlock_init(&dom->lock, NULL);
+    pthread_mutex_init(&dom->pes_lock, NULL);
     ang_fork_add(&dom->fork, domain_in_child);
     status = nic_device_open(device, &dom->fd, &dom->info);
     if (status == ANGARA_OK) {
@@ -242,6 +244,7 @@ angara_status_t nic_mr_deregister(angara_mr_h base)
     angara_status_t            status = ANGARA_OK;
     int                        error;
 
+    nic_own_end_local(dom, base->key);
     table_remove(dom, mr);
     error = nic_ioctl(dom->memreg_fd, ANGARA_IOC_MR_DEREG, &arg);
     /* A device that has gone has taken its regions along: nothing can reach the memory. */

@@ -43,6 +43,9 @@ static void set_error(nic_peer_t *peer, angara_status_t error)
     if (peer->error != ANGARA_ERR_PEER_DEAD) {
         peer->error = error;
     }
+    if (peer->is_self) {
+        nic_own_drop(nic_peer_pe(peer), 0);
+    }
 }
 
 /* The NIC says so: markers of the pair have landed by now, or never will. */
@@ -118,7 +121,7 @@ unsigned nic_pe_progress(angara_pe_h base)
         nic_pe_die(pe);
         return 0;
     }
-    return nic_events_look(pe);
+    return nic_events_look(pe) + (nic_own_waits(pe) ? nic_own_progress(pe) : 0);
 }
 
 /* A failure that nobody has looked at yet settles the markers of its pair. */
@@ -138,7 +141,8 @@ static int translate(nic_pe_t *pe, uint32_t index, angara_event_t *event)
 
     switch (record->type) {
     case ANGARA_EV_NOTIFY:
-        news.peer = ang_peer_find(&pe->base, record->node, record->pe, record->generation);
+        news.from = (angara_pe_id_t){record->node, record->pe, record->generation};
+        news.peer = ang_peer_find(&pe->base, &news.from);
         news.len  = record->length < ANGARA_NOTIFY_MAX ? record->length : ANGARA_NOTIFY_MAX;
         memcpy(news.data, record->data, news.len);
         break;
@@ -271,7 +275,7 @@ static int have_events(nic_pe_t *pe)
 {
     nic_pe_progress(&pe->base);
     return (pe->event_cons != pe->event_seen && !pe->dead) || pe->lost_told != pe->lost_seen ||
-           find_untold(pe) != NULL;
+           find_untold(pe) != NULL || nic_own_waits(pe);
 }
 
 /*

@@ -23,9 +23,10 @@
  *                  is the end of the peer's operations; then no event about it can come any more.
  *   Markers        slots.h. The words are the NIC's, mapped for reading. A fault of the pair,
  *                  noticed here, means that its markers have landed or never will.
- *   Own PE         operations on it are copies by the CPU, performed within the call. What the CPU
- *                  can't do (a fault, memory that was unmapped) goes to the NIC, and then all that
- *                  follows until a reset, so that the order stays.
+ *   Own PE         operations on it are copies by the CPU: performed within the call, or in pieces
+ *                  (own.c). What the CPU can't do (a fault, memory that was unmapped) goes to the
+ *                  NIC, and then all that follows until a reset, so that the order stays.
+ *   Locks          domain.pes_lock, then pe.own_lock, then domain.lock.
  */
 #ifndef NIC_H
 #define NIC_H
@@ -38,6 +39,9 @@
 #include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
+
+/* What the NIC shares with programs is read and written as it is. */
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the NIC's formats are little endian");
 
 #define NIC_PROVIDER_ID  2
 #define NIC_PAGE         4096u
@@ -85,6 +89,8 @@ typedef struct nic_domain {
     const volatile uint32_t *stale; /* by handle */
     pthread_rwlock_t         lock;  /* the buckets; held for reading by copies of the CPU's */
     nic_mr_t                *buckets[NIC_MR_BUCKETS];
+    pthread_mutex_t          pes_lock;
+    struct nic_pe           *pes; /* for who deregisters */
 } nic_domain_t;
 
 angara_status_t nic_domain_open(const char *device, angara_domain_h *dom_p);
@@ -107,11 +113,13 @@ char *nic_mr_address(nic_domain_t *dom, uint64_t key, uint64_t offset, uint64_t 
 /* ---- PEs and pairs --------------------------------------------------------------------------- */
 
 typedef struct nic_peer nic_peer_t;
+typedef struct nic_own  nic_own_t;
 
 typedef struct nic_pe {
     struct angara_pe base;
     ang_fork_t       fork;
     nic_domain_t    *dom;
+    struct nic_pe   *next; /* of the domain's */
     int              fd;
     int              event_fd; /* epoll around fd, for who sleeps; -1 if nobody has asked for it */
     int              dead;     /* the device has gone, or doesn't want this PE any more */
@@ -138,6 +146,12 @@ typedef struct nic_pe {
     uint32_t arm;
     uint64_t irqs_read;
 
+    /* Operations on the own PE, see own.c: a ring of as many as the command ring has. */
+    int             by_device; /* the NIC performs them */
+    pthread_mutex_t own_lock;
+    nic_own_t      *own;
+    uint32_t        own_head, own_count;
+
     nic_peer_t      **pairs; /* by entry of the pair table */
     uint32_t          pair_hint;
     angara_counters_t counters; /* what the device doesn't count */
@@ -149,7 +163,6 @@ struct nic_peer {
     uint32_t           events_from; /* records of before are about somebody else */
     angara_status_t    error;       /* OK, PAIR or PEER_DEAD */
     int                is_self;
-    int                by_device; /* of the own PE: the NIC performs the operations */
     int                down_told; /* PEER_DOWN was delivered, or nobody is to hear it */
 };
 
@@ -245,7 +258,7 @@ void nic_address_seal(angara_address_t *address, size_t window_size);
 /* Set an entry of the pair table, and wait until it is. */
 angara_status_t nic_pair_set(nic_pe_t *pe, uint32_t pair, const angara_address_t *address);
 
-/* ---- ops.c, self.c --------------------------------------------------------------------------- */
+/* ---- ops.c, self.c, own.c -------------------------------------------------------------------- */
 
 angara_status_t nic_put(angara_peer_h peer, uint64_t offset, const void *src, size_t length);
 angara_status_t nic_put_flag(angara_peer_h peer, uint64_t offset, const void *src, size_t length,
@@ -257,12 +270,54 @@ angara_status_t nic_marker(angara_peer_h peer, uint32_t slot, uint64_t value);
 angara_status_t nic_marker_self(angara_pe_h pe, uint32_t slot, uint64_t value);
 
 /*
- * Perform it on the own PE by the CPU. @return 1 if done, 0 if the NIC has to do it. `desc` is as
- * it would be posted; `data` are the bytes of an inline put.
+ * Perform it on the own PE by the CPU: bytes *done to `end`, or all of an atomic. @return 1 if
+ * done, 0 if the NIC has to do it. `desc` is as it would be posted; `data` are the bytes of an
+ * inline put.
  */
-int nic_self_perform(nic_peer_t *peer, const ang_desc_t *desc, const void *data);
+int nic_self_perform(nic_pe_t *pe, const ang_desc_t *desc, const void *data, uint64_t *done,
+                     uint64_t end);
+/* Could a put or get of regions be performed so just now? */
+int nic_self_is_sound(nic_pe_t *pe, const ang_desc_t *desc);
+/* The operation that is a marker to that entry of the own PE's. */
+uint8_t nic_self_marker_op(const nic_pe_t *pe, uint32_t pair);
 /* A window put; flag NULL: none. */
-int nic_self_put(nic_peer_t *peer, uint64_t offset, const void *src, size_t length,
+int nic_self_put(nic_pe_t *pe, uint64_t offset, const void *src, size_t length,
                  uint64_t flag_offset, const uint64_t *flag);
+
+angara_status_t nic_own_init(nic_pe_t *pe);
+void            nic_own_cleanup(nic_pe_t *pe);
+/*
+ * Post to the own PE, copying at most *budget bytes here. @return ANGARA_OK if performed or queued,
+ * ANGARA_ERR_NO_RESOURCE, or ANGARA_ERR_UNSUPPORTED if the NIC has to do it.
+ */
+angara_status_t nic_own_post(nic_pe_t *pe, const ang_desc_t *desc, const void *data,
+                             uint64_t *budget);
+/* Queue it, because something is queued. @return ANGARA_OK or ANGARA_ERR_NO_RESOURCE. */
+angara_status_t nic_own_append(nic_pe_t *pe, const ang_desc_t *desc, const void *data);
+/* One turn. @return how many steps were made. */
+unsigned nic_own_progress(nic_pe_t *pe);
+/* Drop what is queued to the own pair; `all`: the PE's self markers, too. */
+void nic_own_drop(nic_pe_t *pe, int all);
+/* Let it end. */
+void nic_own_finish(nic_pe_t *pe);
+/* A region is about to go: let end what has it as its local end. Of any thread. */
+void nic_own_end_local(nic_domain_t *dom, uint64_t key);
+
+/* Is the own PE the NIC's: does it perform what is posted to it? */
+static inline int nic_self_is_devices(const nic_pe_t *pe)
+{
+    return __atomic_load_n(&pe->by_device, __ATOMIC_RELAXED);
+}
+
+static inline void nic_self_set_devices(nic_pe_t *pe, int is)
+{
+    __atomic_store_n(&pe->by_device, is, __ATOMIC_RELAXED);
+}
+
+/* Is something queued? */
+static inline int nic_own_waits(const nic_pe_t *pe)
+{
+    return NIC_UNLIKELY(__atomic_load_n(&pe->own_count, __ATOMIC_ACQUIRE) != 0);
+}
 
 #endif

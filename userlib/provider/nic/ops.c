@@ -5,6 +5,8 @@
  */
 #include "nic.h"
 
+#include "src/config.h"
+
 #include <string.h>
 
 /* ---- window puts ----------------------------------------------------------------------------- */
@@ -19,7 +21,7 @@ static angara_status_t window_put(nic_peer_t *peer, const struct angara_put *hea
         return ANGARA_ERR_PEER_DEAD;
     }
     if (NIC_UNLIKELY(peer->is_self) &&
-        nic_self_put(peer, head->offset, src, length, head->flag_offset, flag)) {
+        nic_self_put(pe, head->offset, src, length, head->flag_offset, flag)) {
         pe->counters.window_puts++;
         return ANGARA_OK;
     }
@@ -57,6 +59,15 @@ angara_status_t nic_put(angara_peer_h base, uint64_t offset, const void *src, si
 
 /* ---- ring operations ------------------------------------------------------------------------- */
 
+/* Copy at most *budget bytes of it here. */
+static angara_status_t post_own(nic_pe_t *pe, const ang_desc_t *desc, const void *data,
+                                uint64_t *budget)
+{
+    angara_status_t status = nic_own_post(pe, desc, data, budget);
+
+    return status == ANGARA_ERR_UNSUPPORTED ? nic_cmd_post(pe, desc, data) : status;
+}
+
 angara_status_t nic_post(angara_peer_h base, ang_desc_t *desc, const void *data)
 {
     nic_peer_t *peer = nic_peer(base);
@@ -65,8 +76,10 @@ angara_status_t nic_post(angara_peer_h base, ang_desc_t *desc, const void *data)
         return peer->error;
     }
     desc->pair = peer->pair;
-    if (NIC_UNLIKELY(peer->is_self) && nic_self_perform(peer, desc, data)) {
-        return ANGARA_OK;
+    if (NIC_UNLIKELY(peer->is_self)) {
+        uint64_t budget = ang_config.turn_bytes;
+
+        return post_own(nic_peer_pe(peer), desc, data, &budget);
     }
     return nic_cmd_post(nic_peer_pe(peer), desc, data);
 }
@@ -77,13 +90,14 @@ angara_status_t nic_post_batch(angara_peer_h base, ang_desc_t *descs, unsigned c
 {
     nic_peer_t     *peer   = nic_peer(base);
     nic_pe_t       *pe     = nic_peer_pe(peer);
+    uint64_t        budget = ang_config.turn_bytes;
     angara_status_t status = peer->error;
     unsigned        n      = 0;
 
     while (status == ANGARA_OK && n < count) {
         descs[n].pair = peer->pair;
         if (NIC_UNLIKELY(peer->is_self)) {
-            status = nic_post(base, &descs[n], NULL);
+            status = post_own(pe, &descs[n], NULL, &budget);
         } else if ((status = nic_cmd_room(pe, n + 1)) == ANGARA_OK) {
             nic_cmd_write(pe, n, &descs[n], NULL);
         }
@@ -98,28 +112,32 @@ angara_status_t nic_post_batch(angara_peer_h base, ang_desc_t *descs, unsigned c
 
 /* ---- completion markers ---------------------------------------------------------------------- */
 
-/*
- * Towards the own PE everything has been performed by the CPU, and the NIC only has to store the
- * value: reading back from the own node isn't possible on each NIC.
- */
 angara_status_t nic_marker(angara_peer_h base, uint32_t slot, uint64_t value)
 {
     nic_peer_t *peer = nic_peer(base);
     nic_pe_t   *pe   = nic_peer_pe(peer);
-    int here = peer->is_self && (!peer->by_device || !(pe->dom->info.caps & ANGARA_INFO_LOOPBACK));
-    ang_desc_t desc = {.op      = here ? ANG_OP_MARKER_SELF : ANG_OP_MARKER,
-                       .pair    = peer->pair,
-                       .loffset = slot,
-                       .operand = value};
+    ang_desc_t  desc = {.op = ANG_OP_MARKER, .pair = peer->pair, .loffset = slot, .operand = value};
 
-    return NIC_LIKELY(peer->error == ANGARA_OK) ? nic_cmd_post(pe, &desc, NULL) : peer->error;
+    if (NIC_UNLIKELY(peer->error != ANGARA_OK)) {
+        return peer->error;
+    }
+    if (NIC_UNLIKELY(peer->is_self)) {
+        if (nic_own_waits(pe)) {
+            return nic_own_append(pe, &desc, NULL);
+        }
+        desc.op = nic_self_marker_op(pe, peer->pair);
+    }
+    return nic_cmd_post(pe, &desc, NULL);
 }
 
 angara_status_t nic_marker_self(angara_pe_h base, uint32_t slot, uint64_t value)
 {
+    nic_pe_t  *pe   = nic_pe(base);
     ang_desc_t desc = {
         .op = ANG_OP_MARKER_SELF, .pair = NIC_SELF_PAIR, .loffset = slot, .operand = value};
 
-    return NIC_LIKELY(!nic_pe(base)->dead) ? nic_cmd_post(nic_pe(base), &desc, NULL) :
-                                             ANGARA_ERR_PEER_DEAD;
+    if (NIC_UNLIKELY(pe->dead)) {
+        return ANGARA_ERR_PEER_DEAD;
+    }
+    return nic_own_waits(pe) ? nic_own_append(pe, &desc, NULL) : nic_cmd_post(pe, &desc, NULL);
 }

@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "nic.h"
 
+#include "src/config.h"
 #include "src/log.h"
 
 #include <errno.h>
@@ -80,7 +81,17 @@ static void unmap_all(nic_pe_t *pe)
 
 /* ---- creation -------------------------------------------------------------------------------- */
 
-static angara_status_t create_failed(int error, size_t window_size)
+/* Memory that the PE's rings and tables take, about. */
+static size_t rings_size(const nic_pe_t *pe)
+{
+    size_t sizes[ANGARA_MMAP_WINDOW + 1];
+
+    part_sizes(pe, sizes);
+    return page_up(sizes[ANGARA_MMAP_CMD]) + page_up(sizes[ANGARA_MMAP_EVENT]) +
+           page_up(sizes[ANGARA_MMAP_MARKER]) + 2 * NIC_PAGE;
+}
+
+static angara_status_t create_failed(const nic_pe_t *pe, int error)
 {
     switch (error) {
     case ENOSPC:
@@ -88,7 +99,12 @@ static angara_status_t create_failed(int error, size_t window_size)
                   "pe_used in /sys/class/angara/*");
         return ANGARA_ERR_LIMIT;
     case ENOMEM:
-        return nic_no_memory("creating a PE", window_size);
+        return nic_no_memory("creating a PE", rings_size(pe));
+    case EACCES:
+        ang_error("creating a PE: ANGARA_JOB_KEY=%llu isn't granted to this user here: ask the "
+                  "administrator for angara_jobkey add, on each node, or do without it",
+                  (unsigned long long)ang_config.job_key);
+        return ANGARA_ERR_SYSTEM;
     default:
         return nic_error(error, "creating a PE");
     }
@@ -97,12 +113,13 @@ static angara_status_t create_failed(int error, size_t window_size)
 static angara_status_t create_file(nic_pe_t *pe)
 {
     struct angara_ioc_pe_create arg = {.size        = sizeof(arg),
-                                       .window_size = pe->wake_offset + NIC_PAGE};
+                                       .window_size = pe->wake_offset + NIC_PAGE,
+                                       .job_key     = ang_config.job_key};
     int                         error;
 
     error = nic_ioctl(pe->dom->fd, ANGARA_IOC_PE_CREATE, &arg);
     if (error != 0) {
-        return create_failed(error, pe->base.window_size);
+        return create_failed(pe, error);
     }
     /* Reads of the file take interrupts off it and must not wait for one. */
     pe->fd = arg.fd;
@@ -157,6 +174,7 @@ static void pe_free(nic_pe_t *pe)
     close_files(pe);
     unmap_all(pe);
     ang_slots_cleanup(&pe->base.slots);
+    nic_own_cleanup(pe);
     free(pe->pairs);
     free(pe->window_there);
     free(pe);
@@ -187,7 +205,10 @@ angara_status_t nic_pe_create(angara_domain_h dom, size_t window_size, unsigned 
     pe->wake_offset      = page_up(window_size);
     set_sizes(pe);
     ang_fork_add(&pe->fork, pe_in_child);
-    status = create_tables(pe);
+    status = nic_own_init(pe);
+    if (status == ANGARA_OK) {
+        status = create_tables(pe);
+    }
     if (status == ANGARA_OK) {
         status = create_file(pe);
     }
@@ -207,8 +228,23 @@ angara_status_t nic_pe_create(angara_domain_h dom, size_t window_size, unsigned 
         pe_free(pe);
         return status;
     }
+    pthread_mutex_lock(&pe->dom->pes_lock);
+    pe->next     = pe->dom->pes;
+    pe->dom->pes = pe;
+    pthread_mutex_unlock(&pe->dom->pes_lock);
     *pe_p = &pe->base;
     return ANGARA_OK;
+}
+
+static void unlink_pe(nic_pe_t *pe)
+{
+    nic_pe_t **link;
+
+    pthread_mutex_lock(&pe->dom->pes_lock);
+    for (link = &pe->dom->pes; *link != pe; link = &(*link)->next) {
+    }
+    *link = pe->next;
+    pthread_mutex_unlock(&pe->dom->pes_lock);
 }
 
 void nic_pe_destroy(angara_pe_h base)
@@ -216,6 +252,7 @@ void nic_pe_destroy(angara_pe_h base)
     nic_pe_t *pe = nic_pe(base);
 
     nic_peers_destroy(pe);
+    unlink_pe(pe);
     pe_free(pe);
 }
 
@@ -227,10 +264,11 @@ void nic_pe_die(nic_pe_t *pe)
         return;
     }
     pe->dead = 1;
+    nic_own_drop(pe, 1);
     ang_error("PE %u: %s", pe->base.address.index,
               nic_load(&pe->status->state) == ANGARA_PE_FAILED ?
                   "the NIC found nonsense in its rings and has stopped it" :
-                  "the NIC has gone or failed; dmesg has why");
+                  "the NIC has gone or failed, or the job key was revoked; dmesg has why");
     for (angara_peer_h peer = pe->base.peers; peer != NULL; peer = peer->next) {
         nic_peer(peer)->error = ANGARA_ERR_PEER_DEAD;
         ang_slots_settle(&pe->base.slots, peer);
@@ -279,10 +317,12 @@ int nic_window_there(const nic_pe_t *pe, uint64_t offset, uint64_t length)
 
 static void nic_pe_counters(angara_pe_h base, angara_counters_t *counters)
 {
-    const nic_pe_t       *pe    = nic_pe(base);
+    nic_pe_t             *pe    = nic_pe(base);
     const volatile __u64 *count = pe->status->counters;
 
+    pthread_mutex_lock(&pe->own_lock);
     *counters = pe->counters; /* what the CPU did for the own PE, and what only we know */
+    pthread_mutex_unlock(&pe->own_lock);
     counters->offload_puts += count[ANGARA_CNT_OFF_PUTS];
     counters->offload_gets += count[ANGARA_CNT_OFF_GETS];
     counters->offload_bytes += count[ANGARA_CNT_OFF_BYTES];

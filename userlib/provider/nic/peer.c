@@ -148,6 +148,9 @@ angara_status_t nic_peer_connect(angara_pe_h base, const angara_address_t *addre
     peer_init(peer, pe, address);
     peer->pair      = pair;
     pe->pairs[pair] = peer;
+    if (peer->is_self) {
+        nic_self_set_devices(pe, 0);
+    }
     ang_peer_link(&peer->base);
     status = nic_pair_set(pe, pair, address);
     nic_events_look(pe); /* is there such a PE? An event says no */
@@ -177,6 +180,10 @@ void nic_peer_disconnect(angara_peer_h base)
     nic_peer_t *peer = nic_peer(base);
     nic_pe_t   *pe   = nic_peer_pe(peer);
 
+    if (peer->is_self) {
+        nic_own_finish(pe);
+        nic_own_drop(pe, 0);
+    }
     if (!is_quiet(pe, peer) && nic_pair_set(pe, peer->pair, &pe->base.address) != ANGARA_OK &&
         !pe->dead) {
         ang_warn("operations to %s don't end: they are given up", base->name);
@@ -191,6 +198,8 @@ void nic_peer_disconnect(angara_peer_h base)
 /* One wait for all: the ring is performed in order. */
 void nic_peers_destroy(nic_pe_t *pe)
 {
+    nic_own_finish(pe);
+    nic_own_drop(pe, 1);
     for (angara_peer_h peer = pe->base.peers; peer != NULL && !pe->dead; peer = peer->next) {
         ang_desc_t desc = pair_desc(nic_peer(peer)->pair, &pe->base.address);
 
@@ -228,6 +237,9 @@ angara_status_t nic_peer_reset(angara_peer_h base)
     if (peer->error == ANGARA_ERR_PEER_DEAD) {
         return ANGARA_ERR_PEER_DEAD;
     }
+    if (peer->is_self) {
+        nic_own_drop(pe, 0);
+    }
     status = nic_pair_set(pe, peer->pair, &peer->base.address);
     nic_events_look(pe); /* faults of before, and whether the peer lives */
     if (status == ANGARA_OK && peer->error == ANGARA_ERR_PEER_DEAD) {
@@ -235,8 +247,10 @@ angara_status_t nic_peer_reset(angara_peer_h base)
     }
     if (status == ANGARA_OK) {
         ang_slots_settle(&pe->base.slots, &peer->base);
-        peer->error     = ANGARA_OK;
-        peer->by_device = 0;
+        peer->error = ANGARA_OK;
+        if (peer->is_self) {
+            nic_self_set_devices(pe, 0);
+        }
     }
     return status;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Operations on the own PE: copies and atomics of the CPU, performed within the call. A NIC can't
- * read from its own node unless a port is in loopback mode, and the CPU is faster anyway.
+ * Operations on the own PE: copies and atomics of the CPU, of which the long ones wait in own.c. A
+ * NIC can't read from its own node unless a port is in loopback mode, and the CPU is faster anyway.
  *
  * Only what is sound is done here: a wrong key, a bound, a missing right, or memory that was
  * unmapped since it was registered is the NIC's to refuse (or to carry out on the old pages), so
@@ -14,36 +14,38 @@
 
 /* ---- ring operations ------------------------------------------------------------------------- */
 
-static int put(nic_pe_t *pe, const ang_desc_t *desc, const void *data)
+/* Where both ends of all of it lie; 0 if anything is wrong. The domain's lock is held. */
+static int resolve(nic_pe_t *pe, const ang_desc_t *desc, const void *data, char **dst,
+                   const char **src)
 {
-    char *to = nic_mr_address(pe->dom, desc->rkey, desc->roffset, desc->length,
-                              ANGARA_ACCESS_REMOTE_WRITE);
+    int   is_get = desc->op == ANG_OP_GET;
+    char *remote = nic_mr_address(pe->dom, desc->rkey, desc->roffset, desc->length,
+                                  is_get ? ANGARA_ACCESS_REMOTE_READ : ANGARA_ACCESS_REMOTE_WRITE);
+    char *local  = data != NULL ? (char *)(uintptr_t)data :
+                                  nic_mr_address(pe->dom, desc->lkey, desc->loffset, desc->length,
+                                                is_get ? ANGARA_ACCESS_LOCAL_WRITE : 0);
 
-    if (to != NULL && data == NULL) {
-        data = nic_mr_address(pe->dom, desc->lkey, desc->loffset, desc->length, 0);
-    }
-    if (to == NULL || data == NULL) {
-        return 0;
-    }
-    ang_cpu_copy(to, data, desc->length);
-    pe->counters.offload_puts++;
-    pe->counters.offload_bytes += desc->length;
-    return 1;
+    *dst = is_get ? local : remote;
+    *src = is_get ? remote : local;
+    return remote != NULL && local != NULL;
 }
 
-static int get(nic_pe_t *pe, const ang_desc_t *desc)
+static int copy(nic_pe_t *pe, const ang_desc_t *desc, const void *data, uint64_t *done,
+                uint64_t end)
 {
-    char *from = nic_mr_address(pe->dom, desc->rkey, desc->roffset, desc->length,
-                                ANGARA_ACCESS_REMOTE_READ);
-    char *to   = nic_mr_address(pe->dom, desc->lkey, desc->loffset, desc->length,
-                                ANGARA_ACCESS_LOCAL_WRITE);
+    uint64_t    length = end - *done;
+    const char *src;
+    char       *dst;
 
-    if (from == NULL || to == NULL) {
+    if (!resolve(pe, desc, data, &dst, &src)) {
         return 0;
     }
-    ang_cpu_copy(to, from, desc->length);
-    pe->counters.offload_gets++;
-    pe->counters.offload_bytes += desc->length;
+    ang_cpu_copy(dst + *done, src + *done, length);
+    *done = end;
+    pe->counters.offload_bytes += length;
+    if (end == desc->length) {
+        *(desc->op == ANG_OP_GET ? &pe->counters.offload_gets : &pe->counters.offload_puts) += 1;
+    }
     return 1;
 }
 
@@ -69,49 +71,65 @@ static int atomic(nic_pe_t *pe, const ang_desc_t *desc)
     return 1;
 }
 
-int nic_self_perform(nic_peer_t *peer, const ang_desc_t *desc, const void *data)
+int nic_self_perform(nic_pe_t *pe, const ang_desc_t *desc, const void *data, uint64_t *done,
+                     uint64_t end)
 {
-    nic_pe_t *pe   = nic_peer_pe(peer);
-    int       done = 0;
+    int performed = 0;
 
-    if (peer->by_device) {
-        return 0;
-    }
     pthread_rwlock_rdlock(&pe->dom->lock);
     switch (desc->op) {
     case ANG_OP_PUT:
-        done = put(pe, desc, NULL);
+    case ANG_OP_GET:
+        performed = copy(pe, desc, NULL, done, end);
         break;
     case ANG_OP_PUT_INLINE:
-        done = put(pe, desc, desc->length != 0 ? data : "");
-        break;
-    case ANG_OP_GET:
-        done = get(pe, desc);
+        performed = copy(pe, desc, desc->length != 0 ? data : "", done, end);
         break;
     case ANG_OP_ATOMIC:
-        done = atomic(pe, desc);
+        performed = atomic(pe, desc);
         break;
     default:
         break;
     }
     pthread_rwlock_unlock(&pe->dom->lock);
-    peer->by_device = !done;
-    return done;
+    return performed;
+}
+
+int nic_self_is_sound(nic_pe_t *pe, const ang_desc_t *desc)
+{
+    const char *src;
+    char       *dst;
+    int         sound;
+
+    pthread_rwlock_rdlock(&pe->dom->lock);
+    sound = resolve(pe, desc, NULL, &dst, &src);
+    pthread_rwlock_unlock(&pe->dom->lock);
+    return sound;
+}
+
+/*
+ * Everything before it has been performed by the CPU, and the NIC only has to store the value:
+ * reading back from the own node isn't possible on each NIC.
+ */
+uint8_t nic_self_marker_op(const nic_pe_t *pe, uint32_t pair)
+{
+    return pair != NIC_SELF_PAIR && nic_self_is_devices(pe) &&
+                   (pe->dom->info.caps & ANGARA_INFO_LOOPBACK) ?
+               ANG_OP_MARKER :
+               ANG_OP_MARKER_SELF;
 }
 
 /* ---- the window ------------------------------------------------------------------------------ */
 
-int nic_self_put(nic_peer_t *peer, uint64_t offset, const void *src, size_t length,
+int nic_self_put(nic_pe_t *pe, uint64_t offset, const void *src, size_t length,
                  uint64_t flag_offset, const uint64_t *flag)
 {
-    nic_pe_t *pe = nic_peer_pe(peer);
-
-    if (peer->by_device) {
+    if (nic_self_is_devices(pe)) {
         return 0;
     }
     if (!nic_window_there(pe, offset, length) ||
         (flag != NULL && !nic_window_there(pe, flag_offset, sizeof(*flag)))) {
-        peer->by_device = 1;
+        nic_self_set_devices(pe, 1);
         return 0;
     }
     ang_cpu_copy(pe->base.window + offset, src, length);

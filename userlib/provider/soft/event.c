@@ -12,7 +12,8 @@
 
 /* What a notify record carries besides its data: who sent it. */
 typedef struct {
-    uint32_t node, index, generation, reserved;
+    angara_pe_id_t from;
+    uint32_t       reserved;
 } notify_head_t;
 
 /* ---- local events: faults, dead peers -------------------------------------------------------- */
@@ -28,12 +29,9 @@ void soft_event_raise(soft_pe_t *pe, angara_event_type_t type, int status, soft_
         pe->counters.events_lost++;
         return;
     }
-    event         = &pe->events[pe->events_tail++ % pe->num_events];
-    event->type   = type;
-    event->status = status;
-    event->peer   = peer != NULL ? &peer->base : NULL;
-    event->key    = key;
-    event->len    = 0;
+    event  = &pe->events[pe->events_tail++ % pe->num_events];
+    *event = (angara_event_t){
+        .type = type, .status = status, .peer = peer != NULL ? &peer->base : NULL, .key = key};
     soft_wake_self(pe);
 }
 
@@ -72,7 +70,8 @@ static int poll_notify(soft_pe_t *pe, angara_event_t *event)
     memcpy(&head, record, sizeof(head));
     event->type   = ANGARA_EVENT_NOTIFY;
     event->status = ANGARA_OK;
-    event->peer   = ang_peer_find(&pe->base, head.node, head.index, head.generation);
+    event->from   = head.from;
+    event->peer   = ang_peer_find(&pe->base, &head.from);
     event->key    = 0;
     event->len    = (uint32_t)length - sizeof(head);
     memcpy(event->data, record + sizeof(head), event->len);
@@ -87,7 +86,7 @@ static int have_local(const soft_pe_t *pe)
 
 static notify_head_t notify_head(const angara_address_t *sender)
 {
-    return (notify_head_t){sender->node, sender->index, sender->generation, 0};
+    return (notify_head_t){.from = ang_address_id(sender)};
 }
 
 /*

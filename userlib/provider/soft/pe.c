@@ -301,9 +301,14 @@ unsigned soft_pe_progress(angara_pe_h base)
 
 static angara_status_t soft_marker(angara_peer_h peer, uint32_t slot, uint64_t value)
 {
-    ang_desc_t desc = {.op = ANG_OP_MARKER, .loffset = slot, .operand = value};
+    ang_pair_t *pair = &soft_peer(peer)->pair;
 
-    return soft_pair_post(&soft_peer(peer)->pair, &desc, NULL);
+    if (ang_engine_is_shared(pair->engine) || !ang_engine_try_marker(pair, slot, value)) {
+        ang_desc_t desc = {.op = ANG_OP_MARKER, .loffset = slot, .operand = value};
+
+        return soft_pair_post(pair, &desc, NULL);
+    }
+    return ANGARA_OK;
 }
 
 static angara_status_t soft_marker_self(angara_pe_h pe, uint32_t slot, uint64_t value)

@@ -19,8 +19,9 @@
 #include <unistd.h>
 
 /* Fields of /proc/PID/stat. The main thread of a process may have ended before the others. */
-#define STAT_THREADS    20
-#define STAT_START_TIME 22
+#define STAT_THREADS     20
+#define STAT_START_TIME  22
+#define STAT_START_STACK 28
 
 /* Read a small file. @return its length, or -1 with errno. */
 static int read_file(const char *path, char *text, size_t size)
@@ -43,7 +44,11 @@ static int read_file(const char *path, char *text, size_t size)
     return (int)length;
 }
 
-soft_life_t soft_process_look(pid_t pid, uint64_t *start_time)
+/*
+ * *stack_p: where its stack began, 0 if that can't be seen: chosen by exec, as a rule at random,
+ * and the same from then on.
+ */
+static soft_life_t look(pid_t pid, uint64_t *start_time, uint64_t *stack_p)
 {
     char        path[64], text[1024], state;
     const char *field;
@@ -73,7 +78,18 @@ soft_life_t soft_process_look(pid_t pid, uint64_t *start_time)
         return SOFT_UNKNOWN;
     }
     *start_time = strtoull(field, NULL, 10);
+    for (int i = STAT_START_TIME; field != NULL && i < STAT_START_STACK; ++i) {
+        field = strchr(field + 1, ' ');
+    }
+    *stack_p = field != NULL ? strtoull(field, NULL, 10) : 0;
     return SOFT_ALIVE;
+}
+
+soft_life_t soft_process_look(pid_t pid, uint64_t *start_time)
+{
+    uint64_t stack;
+
+    return look(pid, start_time, &stack);
 }
 
 /* Is its cgroup (version 2), or one above, frozen? */
@@ -160,17 +176,32 @@ uint64_t soft_memory_available(void)
     return available;
 }
 
-#define OWNER_PID_BITS 22 /* Linux has no longer pids */
+/*
+ * The word that names a program of a process: the low bits of its start time, from bit OWNER_START
+ * on; a mark of the program that exec has put into it, which pid and start time don't tell from
+ * the one before, 0 if not known; the process's number.
+ */
+#define OWNER_PID_BITS   22 /* Linux has no longer pids */
+#define OWNER_IMAGE_BITS 16
+#define OWNER_START      (OWNER_PID_BITS + OWNER_IMAGE_BITS)
 
-static uint64_t make_owner(pid_t pid, uint64_t start_time)
+static uint64_t make_owner(pid_t pid, uint64_t start_time, uint64_t stack)
 {
-    return start_time << OWNER_PID_BITS | (uint64_t)pid;
+    uint64_t marks = (1u << OWNER_IMAGE_BITS) - 1; /* but 0 */
+    uint64_t image = stack != 0 ? 1 + (stack * 0x9e3779b97f4a7c15ull >> 32) % marks : 0;
+
+    return start_time << OWNER_START | image << OWNER_PID_BITS | (uint64_t)pid;
 }
 
-/* The part that is kept of an owner's word: a number of `bits` bits. */
+static uint64_t owner_image(uint64_t owner)
+{
+    return owner >> OWNER_PID_BITS & ((1u << OWNER_IMAGE_BITS) - 1);
+}
+
+/* The low `bits` bits of a word. */
 static uint64_t owner_part(uint64_t owner, unsigned bits)
 {
-    return owner & ((1ull << bits) - 1);
+    return bits < 64 ? owner & ((1ull << bits) - 1) : owner;
 }
 
 pid_t soft_owner_pid(uint64_t owner)
@@ -184,13 +215,13 @@ uint64_t soft_owner(void)
 {
     pid_t    pid        = getpid();
     uint64_t owner      = __atomic_load_n(&own_word, __ATOMIC_RELAXED);
-    uint64_t start_time = 0;
+    uint64_t start_time = 0, stack = 0;
 
     if (soft_owner_pid(owner) != pid) {
-        if (soft_process_look(pid, &start_time) != SOFT_ALIVE) {
+        if (look(pid, &start_time, &stack) != SOFT_ALIVE) {
             return 0; /* not a word that a parent has left here */
         }
-        owner = make_owner(pid, start_time);
+        owner = make_owner(pid, start_time, stack);
         __atomic_store_n(&own_word, owner, __ATOMIC_RELAXED);
     }
     return owner;
@@ -209,11 +240,14 @@ static void __attribute__((constructor)) process_init(void)
 
 int soft_owner_part_alive(uint64_t part, unsigned bits)
 {
-    uint64_t start_time = 0;
+    uint64_t start_time = 0, stack = 0, now;
 
-    switch (soft_process_look(soft_owner_pid(part), &start_time)) {
+    switch (look(soft_owner_pid(part), &start_time, &stack)) {
     case SOFT_ALIVE:
-        return owner_part(make_owner(soft_owner_pid(part), start_time), bits) == part;
+        now = make_owner(soft_owner_pid(part), start_time, stack);
+        return owner_part(now, bits) >> OWNER_START == part >> OWNER_START &&
+               (owner_image(now) == owner_image(part) || owner_image(now) == 0 ||
+                owner_image(part) == 0);
     case SOFT_GONE:
         return 0;
     default:
@@ -223,7 +257,7 @@ int soft_owner_part_alive(uint64_t part, unsigned bits)
 
 int soft_owner_alive(uint64_t owner)
 {
-    return soft_owner_part_alive(owner, 63); /* no start time is that long */
+    return soft_owner_part_alive(owner, 64);
 }
 
 /* FNV-1a, 64 bits (Fowler, Noll, Vo). */

@@ -12,9 +12,9 @@
 #define STUCK_NS 2000000 /* a claim older than this is looked at */
 
 /* State word: turn, its low 16 bits | producer, the low 46 bits of soft_owner() | phase, 2 bits. */
-enum { PHASE_FREE, PHASE_CLAIMED, PHASE_READY };
+enum { PHASE_FREE, PHASE_CLAIMED, PHASE_READY, PHASE_TAKEN };
 
-#define PRODUCER_BITS  46 /* process number, and its start time modulo 46 hours */
+#define PRODUCER_BITS  46 /* process number, program, and the start time modulo 2.5 seconds */
 #define PRODUCER_SHIFT 2
 #define TURN_SHIFT     (PRODUCER_BITS + PRODUCER_SHIFT)
 
@@ -102,18 +102,38 @@ angara_status_t soft_record_push(soft_record_ring_t *ring, unsigned count, const
     return ANGARA_ERR_NO_RESOURCE;
 }
 
+static soft_record_t *slot_at(const soft_record_reader_t *reader, unsigned ahead)
+{
+    return &reader->ring->slots[(reader->head + ahead) & (reader->count - 1)];
+}
+
+/* The oldest record that is ready, wherever it stands. */
+static soft_record_t *find_ready(const soft_record_reader_t *reader)
+{
+    for (unsigned i = 0; i < reader->count; ++i) {
+        soft_record_t *slot = slot_at(reader, i);
+
+        switch (state_phase(__atomic_load_n(&slot->state, __ATOMIC_ACQUIRE))) {
+        case PHASE_FREE:
+            return NULL; /* slots are claimed without a gap */
+        case PHASE_READY:
+            return slot;
+        default:
+            break;
+        }
+    }
+    return NULL;
+}
+
 int soft_record_ready(const soft_record_reader_t *reader)
 {
-    uint64_t             head = __atomic_load_n(&reader->head, __ATOMIC_RELAXED);
-    const soft_record_t *slot = &reader->ring->slots[head & (reader->count - 1)];
-
-    return state_phase(__atomic_load_n(&slot->state, __ATOMIC_ACQUIRE)) != PHASE_FREE;
+    return find_ready(reader) != NULL;
 }
 
 int soft_record_find(const soft_record_reader_t *reader, const void *head, size_t length)
 {
     for (unsigned i = 0; i < reader->count; ++i) {
-        const soft_record_t *slot  = &reader->ring->slots[(reader->head + i) & (reader->count - 1)];
+        const soft_record_t *slot  = slot_at(reader, i);
         uint64_t             state = __atomic_load_n(&slot->state, __ATOMIC_ACQUIRE);
 
         if (state_phase(state) == PHASE_FREE) {
@@ -152,26 +172,59 @@ static int claim_is_dead(soft_record_reader_t *reader, uint64_t state)
            !soft_owner_part_alive(state_producer(state), PRODUCER_BITS);
 }
 
-int soft_record_pop(soft_record_reader_t *reader, void *data)
+static int copy_out(const soft_record_t *slot, void *data)
 {
-    soft_record_t *slot  = &reader->ring->slots[reader->head & (reader->count - 1)];
-    uint64_t       state = __atomic_load_n(&slot->state, __ATOMIC_ACQUIRE);
-    uint32_t       length;
+    uint32_t length = __atomic_load_n(&slot->length, __ATOMIC_RELAXED);
 
-    if (__builtin_expect(state_phase(state) == PHASE_FREE, 1)) {
-        return -1;
-    }
-    if (state_phase(state) != PHASE_READY) {
-        if (claim_is_dead(reader, state)) {
-            release(reader, slot);
-        }
-        return -1;
-    }
-    length = __atomic_load_n(&slot->length, __ATOMIC_RELAXED);
     if (length > SOFT_RECORD_MAX) {
         length = 0; /* garbage: its user refuses an empty record */
     }
     memcpy(data, slot->data, length);
-    release(reader, slot);
     return (int)length;
+}
+
+/*
+ * Whose record is oldest hasn't finished it: take the next that is ready. It is of another sender:
+ * a sender's record that stands before it was ready when this one was claimed, so who has seen this
+ * one ready sees that, when it looks again.
+ */
+static int pop_behind(soft_record_reader_t *reader, void *data)
+{
+    soft_record_t *slot = NULL, *again = find_ready(reader);
+    int            length;
+
+    while (again != slot) {
+        slot  = again;
+        again = find_ready(reader);
+    }
+    if (slot == NULL) {
+        return -1;
+    }
+    length = copy_out(slot, data);
+    __atomic_store_n(&slot->state, slot->state | PHASE_TAKEN, __ATOMIC_RELEASE);
+    return length;
+}
+
+int soft_record_pop(soft_record_reader_t *reader, void *data)
+{
+    soft_record_t *slot;
+    uint64_t       state;
+    int            length;
+
+    for (;;) {
+        slot  = slot_at(reader, 0);
+        state = __atomic_load_n(&slot->state, __ATOMIC_ACQUIRE);
+        if (__builtin_expect(state_phase(state) == PHASE_FREE, 1)) {
+            return -1;
+        }
+        if (state_phase(state) == PHASE_READY) {
+            length = copy_out(slot, data);
+            release(reader, slot);
+            return length;
+        }
+        if (state_phase(state) == PHASE_CLAIMED && !claim_is_dead(reader, state)) {
+            return pop_behind(reader, data);
+        }
+        release(reader, slot); /* taken before, or nobody will fill it */
+    }
 }

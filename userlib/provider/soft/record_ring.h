@@ -6,9 +6,12 @@
  *   - Each slot has one state word {turn, producer, phase}. A producer claims a free slot of
  *     its turn by compare-and-swap, fills it, then marks it ready. Nothing is locked, and slots are
  *     taken in the order of the claims.
- *   - A producer killed between claim and ready is named by the word, by more than its number,
- * which may be used again: the consumer skips the slot once that process is gone. One stopped there
- *     holds up what was claimed after it.
+ *   - A producer between claim and ready holds up nobody: what is ready behind it is read first.
+ *     A sender's records keep their order, as it claims none before the last is ready. The slots
+ *     read early are freed when their turn comes: a producer that was stopped there leaves the
+ *     others one lap of the ring until it goes on.
+ *   - The state word names a producer by more than its number, which may be used again, and by its
+ *     program: the consumer skips the slot of one that is gone.
  *   - Contents come from other processes: the consumer checks the length, its user the rest.
  */
 #ifndef SOFT_RECORD_RING_H
@@ -47,11 +50,13 @@ typedef struct {
     uint64_t            stuck_since; /* ns; 0: not stuck */
 } soft_record_reader_t;
 
-/* Take the oldest record. @return its length and copy it to data[SOFT_RECORD_MAX], or -1 if none.
+/*
+ * Take the oldest record that is ready. @return its length and copy it to data[SOFT_RECORD_MAX], or
+ * -1 if there is none.
  */
 int soft_record_pop(soft_record_reader_t *reader, void *data);
 
-/* Non-zero if there is a record, ready or claimed by one who fills it. */
+/* Non-zero if there is one. Who gets another ready wakes the consumer after that. */
 int soft_record_ready(const soft_record_reader_t *reader);
 
 /* Non-zero if one of the ready records begins with these bytes, wherever it stands. */

@@ -28,12 +28,12 @@
 #define SOFT_MAGIC_PE      0x414e475045303141ull
 #define SOFT_MAGIC_DOMAIN  0x414e47444f303141ull
 #define SOFT_PROVIDER_ID   1
-#define SOFT_LAYOUT        4 /* version of what is shared, see below */
+#define SOFT_LAYOUT        5 /* version of what is shared, see below */
 #define SOFT_MARKER_SLOTS  4096
 #define SOFT_HAZARDS       4096 /* PEs that may access a domain */
 #define SOFT_RING_LIMIT    1024 /* queued ring operations of a PE */
 #define SOFT_CHAOS_LIMIT   4096
-#define SOFT_INLINE_MAX    4096
+#define SOFT_INLINE_MAX    ANG_INLINE_MAX
 #define SOFT_CHAOS_PUT_MAX 1024
 
 /*
@@ -211,13 +211,16 @@ uint64_t soft_memory_available(void);
  * process's own number. @return its number, never `except`; or -1 with errno.
  */
 pid_t soft_process_task(pid_t pid, pid_t except);
-/* One word that names this process: start time << 22 | pid; 0 if /proc can't be read now. */
+/* One word that names this process and its program; 0 if /proc can't be read now. */
 uint64_t soft_owner(void);
 /* Number of the process of that word. */
 pid_t soft_owner_pid(uint64_t owner);
-/* Is the process of that word alive? */
+/*
+ * Is the process of that word alive, and hasn't it gone over to another program by exec? 1 also
+ * where that can't be told: what can't be looked at, or two marks (of 65535) that are the same.
+ */
 int soft_owner_alive(uint64_t owner);
-/* The same where only the word's low bits, 22 at least, are known. */
+/* The same where only the word's low bits, 38 at least, are known. */
 int soft_owner_part_alive(uint64_t part, unsigned bits);
 /* Random bytes of the kernel's. */
 angara_status_t soft_random(void *bytes, size_t size);

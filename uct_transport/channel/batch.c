@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Batches of zero-copy transfers, see channel/batch.h. */
+#include "channel/port.h"
+
+ucs_status_t uct_angara_batch_push(uct_angara_port_t *port)
+{
+    uct_angara_batch_t *batch  = &port->batch;
+    unsigned            posted = 0;
+    angara_status_t     status;
+
+    if (batch->count == 0) {
+        return UCS_OK;
+    }
+
+    status = angara_offload_batch(batch->ch->ap, batch->op, batch->xfers, batch->count, &posted);
+    if (ucs_likely(status == ANGARA_OK)) {
+        batch->count = 0;
+        batch->bytes = 0;
+        return UCS_OK;
+    }
+
+    /* the others stay: until there is room, or until the peer's failure is reported */
+    batch->count -= posted;
+    memmove(batch->xfers, batch->xfers + posted, batch->count * sizeof(*batch->xfers));
+    return uct_angara_channel_error(batch->ch, status,
+                                    (batch->op == ANGARA_BATCH_GET) ? "get" : "put");
+}
+
+void uct_angara_batch_drop(uct_angara_channel_t *ch)
+{
+    uct_angara_batch_t *batch = &ch->port->batch;
+
+    if (batch->ch == ch) {
+        batch->count = 0;
+        batch->bytes = 0;
+    }
+}
+
+ucs_status_t uct_angara_batch_add(uct_angara_channel_t *ch, angara_batch_op_t op,
+                                  const angara_xfer_t *xfer)
+{
+    uct_angara_batch_t *batch = &ch->port->batch;
+    ucs_status_t        status;
+
+    if (ucs_unlikely((batch->count > 0) &&
+                     ((batch->ch != ch) || (batch->op != op) ||
+                      (batch->count == ANGARA_BATCH_MAX) ||
+                      (batch->bytes + xfer->length > UCT_ANGARA_BATCH_BYTES)))) {
+        status = uct_angara_batch_push(ch->port);
+        if (ucs_unlikely(status != UCS_OK)) {
+            /* another peer's failure is none of this one's */
+            return (ch->status != UCS_OK) ? ch->status : UCS_ERR_NO_RESOURCE;
+        }
+    }
+
+    batch->ch                    = ch;
+    batch->op                    = op;
+    batch->xfers[batch->count++] = *xfer;
+    batch->bytes += xfer->length;
+    ch->rma_dirty = 1;
+    return UCS_OK;
+}

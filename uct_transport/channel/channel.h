@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Channel: all that goes to one remote PE and comes from it. The ring that is written there, the
+ * ring that it writes here, and the markers that tell what has arrived.
+ *
+ * The floor of channels knows no peer, no connection and no interface. What it can't decide by
+ * itself it asks of its owner (uct_angara_port_ops_t); the owner is who allocates a channel, opens
+ * and closes its rings, and sets the fields that are marked so.
+ */
+#ifndef UCT_ANGARA_CHANNEL_H
+#define UCT_ANGARA_CHANNEL_H
+
+#include "channel/early.h"
+#include "channel/marker.h"
+#include "channel/ring.h"
+
+struct uct_angara_port;
+
+/**
+ * Why operations can't be started now (uct_angara_channel_t.blocked): one word for the fast paths,
+ * made by uct_angara_channel_update() and by nothing else.
+ */
+enum {
+    UCT_ANGARA_BLOCK_RING    = UCS_BIT(0), /**< no ring, or early messages first: messages only */
+    UCT_ANGARA_BLOCK_FENCE   = UCS_BIT(1), /**< a fence waits for its marker */
+    UCT_ANGARA_BLOCK_PENDING = UCS_BIT(2), /**< older requests are queued */
+    UCT_ANGARA_BLOCK_FAILED  = UCS_BIT(3)  /**< status tells why */
+};
+
+/* Allocated on a cache line; the parts that are hot begin on one. */
+typedef struct uct_angara_channel {
+    uct_angara_tx_t         tx;
+    angara_peer_h           ap;
+    unsigned                blocked;   /**< UCT_ANGARA_BLOCK_* */
+    unsigned                rma_dirty; /**< ring operations since the last marker */
+    uct_angara_markers_t    markers;
+    uint64_t                fence_value; /**< marker that ends a fence */
+    uint64_t                rma_value;   /**< marker that covers the last ring operation */
+    struct uct_angara_port *port;
+    ucs_list_link_t         list;     /**< port->channels */
+    ucs_list_link_t         active;   /**< port->active while there is slow work */
+    ucs_status_t            status;   /**< owner's: why operations fail, or UCS_OK */
+    unsigned                self_ops; /**< operations that wait for a self-marker */
+
+    uct_angara_rx_t rx UCS_V_ALIGNED(UCS_SYS_CACHE_LINE_SIZE);
+    uct_angara_early_t early;           /**< messages that wait for a ring */
+    ucs_queue_head_t   early_ops;       /**< flushes that wait until these have gone */
+    uint8_t            is_open;         /**< owner's: there is a ring to write to */
+    uint8_t            is_held;         /**< owner's: requests are queued that come first */
+    uint8_t            is_mute;         /**< owner's: nothing may be written any more */
+    uint8_t            is_active;       /**< on port->active */
+    uint8_t            is_fenced;       /**< waits for fence_value */
+    uint8_t            is_credit_dirty; /**< no marker covers the last credit */
+    uint8_t            is_sending_early;
+} uct_angara_channel_t;
+
+/** Make a channel of the port; zeroed memory. @a ap NULL: one that leads nowhere. */
+void uct_angara_channel_init(uct_angara_channel_t *ch, struct uct_angara_port *port,
+                             angara_peer_h ap);
+
+/** Give back what the channel has of the port. Its operations have ended. */
+void uct_angara_channel_cleanup(uct_angara_channel_t *ch);
+
+/** Recompute blocked and tx.limit. */
+void uct_angara_channel_update(uct_angara_channel_t *ch);
+
+/** Have the channel served at each turn of progress until uct_angara_channel_rest(). */
+void uct_angara_channel_activate(uct_angara_channel_t *ch);
+void uct_angara_channel_rest(uct_angara_channel_t *ch);
+
+/** Move the counters of the channel to the port. */
+void uct_angara_channel_add_stats(uct_angara_channel_t *ch);
+
+/* ---- what the owner is asked (channel/channel.c) ------------------------------------------- */
+
+/**
+ * A call of the library has not succeeded.
+ * @return UCS_ERR_NO_RESOURCE, or what the operation ends with.
+ */
+ucs_status_t uct_angara_channel_error(uct_angara_channel_t *ch, angara_status_t status,
+                                      const char *what);
+
+/** The other end has written what it can't mean. */
+void uct_angara_channel_nonsense(uct_angara_channel_t *ch, const char *fmt, ...) UCS_F_PRINTF(2, 3);
+
+/** Slow path of a message that found no room. @return UCS_OK if that is all. */
+ucs_status_t uct_angara_channel_admit(uct_angara_channel_t *ch);
+
+/* ---- markers (channel/marker.c) ------------------------------------------------------------ */
+
+/** @return non-zero if something was written or asked since the last marker. */
+int uct_angara_channel_is_dirty(const uct_angara_channel_t *ch);
+
+/** @return non-zero if a put, get or atomic was issued that no marker has confirmed. */
+int uct_angara_channel_has_rma(const uct_angara_channel_t *ch);
+
+/** @return non-zero if something was asked that no marker has confirmed, or a message was sent that
+ * no flush has confirmed and the other end hasn't consumed. What the owner sends for itself, as
+ * credits, doesn't count. */
+int uct_angara_channel_is_unconfirmed(const uct_angara_channel_t *ch);
+
+/** @return non-zero if a user waits for something. */
+int uct_angara_channel_has_user_ops(const uct_angara_channel_t *ch);
+
+/**
+ * Post one marker that covers all that was issued.
+ * @return UCS_OK, UCS_ERR_NO_RESOURCE, or why the channel fails.
+ */
+ucs_status_t uct_angara_channel_post_marker(uct_angara_channel_t *ch);
+
+/**
+ * To be called right after a ring operation was posted.
+ *
+ * @return UCS_OK if it and all before it has completed; UCS_INPROGRESS if @a value_p was set to the
+ *         marker that will tell: enqueue an op with it.
+ */
+ucs_status_t uct_angara_channel_try_complete(uct_angara_channel_t *ch, uint64_t *value_p);
+
+/** Queue @a op until the marker @a value has arrived. */
+void uct_angara_channel_enqueue(uct_angara_channel_t *ch, uct_angara_op_t *op, uint64_t value);
+
+/** An op. @return NULL if memory is exhausted. */
+uct_angara_op_t *uct_angara_op_get(uct_angara_channel_t *ch, uct_angara_op_func_t func,
+                                   uct_completion_t *comp);
+
+/** Complete what has arrived, post what is wanted. @return number of completions. */
+unsigned uct_angara_channel_progress_markers(uct_angara_channel_t *ch);
+
+/**
+ * A flush's marker has arrived.
+ * @param head  tx.head when it began: it covers the messages before.
+ * @return UCS_OK if they haven't met a deaf peer.
+ */
+ucs_status_t uct_angara_channel_confirm(uct_angara_channel_t *ch, uint64_t head);
+
+/**
+ * End all ops with @a status, but flushes with @a flush_status, and forget what waits for a batch.
+ */
+void uct_angara_channel_fail_ops(uct_angara_channel_t *ch, ucs_status_t status,
+                                 ucs_status_t flush_status);
+
+/** Give the marker slot back, whatever was posted to it: the pair has been reset, or is dead. */
+void uct_angara_channel_close_markers(uct_angara_channel_t *ch);
+
+/* ---- flush and fence (channel/flush.c) ----------------------------------------------------- */
+
+/**
+ * Start or continue a flush.
+ *
+ * @param func   Called at the end if UCS_INPROGRESS is returned and @a comp or @a group is given.
+ * @param comp   User's completion or NULL.
+ * @param group  For @a func.
+ */
+ucs_status_t uct_angara_channel_flush(uct_angara_channel_t *ch, uct_angara_op_func_t func,
+                                      uct_completion_t *comp, void *group);
+
+/**
+ * As uct_angara_channel_flush() for the owner itself: what is written now has landed at its end.
+ * @param func  Called at the end if UCS_INPROGRESS is returned, with @a tag in the op.
+ */
+ucs_status_t uct_angara_channel_flush_ours(uct_angara_channel_t *ch, uct_angara_op_func_t func,
+                                           unsigned tag);
+
+/** Order later operations behind all earlier ones. */
+void uct_angara_channel_fence(uct_angara_channel_t *ch);
+
+/** @return UCS_OK once the marker of the last fence has arrived. */
+ucs_status_t uct_angara_channel_check_fence(uct_angara_channel_t *ch);
+
+/* ---- turns and ends (channel/work.c) ------------------------------------------------------- */
+
+/** Send what waits for the ring that there is now. @return number of messages sent. */
+unsigned uct_angara_channel_send_early(uct_angara_channel_t *ch);
+
+/** Drop the early messages; the flushes that wait for them end with @a status. */
+void uct_angara_channel_fail_early(uct_angara_channel_t *ch, ucs_status_t status);
+
+/** Slow work: what could not be sent, markers. @return progress made. */
+unsigned uct_angara_channel_progress(uct_angara_channel_t *ch);
+
+/** @return non-zero if slow work is left, for which nobody wakes us. */
+int uct_angara_channel_has_work(const uct_angara_channel_t *ch);
+
+/** Deliver what has arrived, then poll the ring no more. */
+void uct_angara_channel_stop_rx(uct_angara_channel_t *ch);
+
+/** Stop to poll the ring. */
+void uct_angara_channel_close_rx(uct_angara_channel_t *ch);
+
+/**
+ * Nothing is to be sent any more, nor confirmed: all operations end.
+ *
+ * @param status        What they end with.
+ * @param flush_status  What flushes end with.
+ * @param drop_early    Non-zero: early messages are dropped, too.
+ */
+void uct_angara_channel_stop(uct_angara_channel_t *ch, ucs_status_t status,
+                             ucs_status_t flush_status, int drop_early);
+
+#endif

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Ports: the PE, its window, and what its channels share. */
+#include "channel/port.h"
+
+static ucs_mpool_ops_t uct_angara_op_mpool_ops = {.chunk_alloc   = ucs_mpool_chunk_malloc,
+                                                  .chunk_release = ucs_mpool_chunk_free,
+                                                  .obj_init      = NULL,
+                                                  .obj_cleanup   = NULL,
+                                                  .obj_str       = NULL};
+
+static ucs_status_t uct_angara_port_check(const uct_angara_port_config_t *config)
+{
+    size_t slot_min = 1ul << UCT_ANGARA_SLOT_SHIFT_MIN;
+    size_t slot_max = 1ul << UCT_ANGARA_SLOT_SHIFT_MAX;
+
+    if (!ucs_is_pow2(config->slot_size) || (config->slot_size < slot_min) ||
+        (config->slot_size > slot_max)) {
+        ucs_error("UCX_ANGARA_SLOT_SIZE=%zu: it must be a power of two from %zu to %zu",
+                  config->slot_size, slot_min, slot_max);
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    if ((config->ring_slots != UCS_ULUNITS_AUTO) && ((config->ring_slots < UCT_ANGARA_SLOTS_MIN) ||
+                                                     (config->ring_slots > UCT_ANGARA_SLOTS_MAX))) {
+        ucs_error("UCX_ANGARA_RING_SLOTS=%lu: it must be auto, or from %u to %u",
+                  config->ring_slots, UCT_ANGARA_SLOTS_MIN, UCT_ANGARA_SLOTS_MAX);
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    if (config->seg_size < config->slot_size) {
+        ucs_error("UCX_ANGARA_SEG_SIZE=%zu: it must be at least UCX_ANGARA_SLOT_SIZE (%zu)",
+                  config->seg_size, config->slot_size);
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    if ((config->max_peers < 1) || (config->max_peers > UINT16_MAX)) {
+        ucs_error("UCX_ANGARA_MAX_PEERS=%u: it must be from 1 to %u", config->max_peers,
+                  UINT16_MAX);
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    return UCS_OK;
+}
+
+/* Shape of rings and window from the configuration. */
+static ucs_status_t uct_angara_port_set_shape(uct_angara_port_t *port, const angara_attr_t *attr,
+                                              const uct_angara_port_config_t *config)
+{
+    uct_angara_shape_t *shape   = &port->shape;
+    size_t              put_max = ucs_min(config->put_max, attr->put_max);
+    unsigned            nbig    = 0;
+    unsigned            run_max;
+    ucs_status_t        status;
+
+    shape->slot_shift = ucs_ilog2(config->slot_size);
+    shape->seg_shift  = UCT_ANGARA_NO_SEGS;
+    if (config->ring_slots == UCS_ULUNITS_AUTO) {
+        shape->nslots = ucs_max(UCT_ANGARA_RING >> shape->slot_shift, UCT_ANGARA_SLOTS_MIN);
+        nbig          = ucs_min(UCT_ANGARA_HOT_RINGS, config->max_peers);
+    } else {
+        shape->nslots = config->ring_slots;
+    }
+    run_max          = uct_angara_run_slots_max(shape->nslots, shape->slot_shift);
+    shape->run_slots = ucs_min(config->seg_size >> shape->slot_shift, run_max);
+    port->run_bytes  = uct_angara_shape_run_bytes(shape);
+
+    /* a put carries a segment, and with the last one the zeroed word behind the run */
+    if (port->run_bytes + sizeof(uint64_t) > put_max) {
+        if (put_max < config->slot_size + sizeof(uint64_t)) {
+            ucs_error("UCX_ANGARA_SLOT_SIZE=%zu: with puts of at most %zu bytes "
+                      "(UCX_ANGARA_PUT_MAX) it must be smaller",
+                      config->slot_size, put_max);
+            return UCS_ERR_INVALID_PARAM;
+        }
+        shape->seg_shift = ucs_ilog2((put_max - sizeof(uint64_t)) >> shape->slot_shift);
+    }
+
+    status = uct_angara_window_layout(&port->window, uct_angara_shape_slots_bytes(shape), nbig,
+                                      config->max_peers, attr->window_max);
+    if ((status == UCS_OK) && (port->window.max_peers != config->max_peers)) {
+        ucs_diag("angara: the window has room for %u peers", port->window.max_peers);
+    }
+    return status;
+}
+
+static void *uct_angara_alloc_lines(size_t size, const char *name)
+{
+    void *p;
+
+    size = ucs_align_up_pow2(size, UCS_SYS_CACHE_LINE_SIZE);
+    return (ucs_posix_memalign(&p, UCS_SYS_CACHE_LINE_SIZE, size, name) == 0) ? p : NULL;
+}
+
+/* Tables by ring index, and the scratch buffer. */
+static ucs_status_t uct_angara_port_alloc(uct_angara_port_t *port)
+{
+    unsigned           words = uct_angara_window_words(&port->window);
+    uct_angara_poll_t *poll  = &port->poll;
+
+    poll->consumed = uct_angara_alloc_lines(words * sizeof(*poll->consumed), "angara_consumed");
+    poll->rings    = ucs_calloc(words, sizeof(*poll->rings), "angara_rings");
+    port->scratch  = uct_angara_alloc_lines(port->run_bytes + sizeof(uint64_t), "angara_scratch");
+    if ((poll->consumed == NULL) || (poll->rings == NULL) || (port->scratch == NULL) ||
+        (uct_angara_window_init(&port->window) != UCS_OK)) {
+        ucs_error("angara: no memory for the tables of %u peers", port->window.max_peers);
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    memset(poll->consumed, 0, words * sizeof(*poll->consumed));
+    return UCS_OK;
+}
+
+static void uct_angara_port_free(uct_angara_port_t *port)
+{
+    uct_angara_window_cleanup(&port->window);
+    ucs_free(port->scratch);
+    ucs_free(port->poll.rings);
+    ucs_free(port->poll.consumed);
+}
+
+static ucs_status_t uct_angara_port_create_pe(uct_angara_port_t *port, angara_domain_h dom)
+{
+    uct_angara_window_t *window = &port->window;
+    angara_pe_params_t   params = {.size        = sizeof(params),
+                                   .window_size = uct_angara_window_size(window)};
+    angara_status_t      status;
+    size_t               size;
+
+    status = angara_pe_create(dom, &params, &port->pe);
+    if (status != ANGARA_OK) {
+        ucs_error("angara: cannot create a PE with a window of %zu bytes: %s", params.window_size,
+                  angara_strerror(status));
+        return uct_angara_status(status);
+    }
+
+    status = angara_pe_window_commit(port->pe, window->ready_off,
+                                     uct_angara_window_words(window) * sizeof(uint16_t));
+    if (status != ANGARA_OK) {
+        ucs_error("angara: no memory for the ready array: %s", angara_strerror(status));
+        angara_pe_destroy(port->pe);
+        return uct_angara_status(status);
+    }
+
+    window->base     = angara_pe_window(port->pe, &size);
+    port->poll.ready = (volatile uint16_t *)(window->base + window->ready_off);
+    return UCS_OK;
+}
+
+ucs_status_t uct_angara_port_open(uct_angara_port_t *port, angara_domain_h dom,
+                                  const angara_attr_t *attr, const uct_angara_port_config_t *config,
+                                  const uct_angara_port_ops_t *up, uct_angara_deliver_t deliver)
+{
+    ucs_status_t status;
+
+    port->up        = up;
+    port->deliver   = deliver;
+    port->early.max = config->early_size;
+    port->is_inline = !!(attr->caps & ANGARA_CAP_INLINE_OPS);
+    ucs_list_head_init(&port->channels);
+    ucs_list_head_init(&port->active);
+    uct_angara_markers_init(&port->self_markers);
+    uct_angara_bounce_init(&port->bounce, dom, config->bounce_size, config->bounce_count);
+
+    status = uct_angara_port_check(config);
+    if (status == UCS_OK) {
+        status = uct_angara_port_set_shape(port, attr, config);
+    }
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    status = uct_angara_port_alloc(port);
+    if (status != UCS_OK) {
+        goto err_free;
+    }
+
+    status = ucs_mpool_init(&port->ops, 0, sizeof(uct_angara_op_t), 0, UCS_SYS_CACHE_LINE_SIZE, 64,
+                            UINT_MAX, &uct_angara_op_mpool_ops, "angara_ops");
+    if (status != UCS_OK) {
+        goto err_free;
+    }
+
+    status = uct_angara_port_create_pe(port, dom);
+    if (status != UCS_OK) {
+        goto err_mpool;
+    }
+
+    return UCS_OK;
+
+err_mpool:
+    ucs_mpool_cleanup(&port->ops, 1);
+err_free:
+    uct_angara_port_free(port);
+    return status;
+}
+
+void uct_angara_port_close(uct_angara_port_t *port)
+{
+    if (port->self_markers.slot != NULL) {
+        angara_marker_slot_put(port->pe, port->self_markers.slot);
+    }
+    angara_pe_destroy(port->pe);
+    uct_angara_bounce_cleanup(&port->bounce);
+    ucs_mpool_cleanup(&port->ops, 1);
+    uct_angara_port_free(port);
+}

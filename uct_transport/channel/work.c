@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Turns of progress of a channel, early messages, and its end. Which turns there are, and when it
+ * ends, is decided by the owner.
+ */
+#include "channel/port.h"
+
+/* ---- early messages ------------------------------------------------------------------------ */
+
+/* All have been sent: now flushes and fences get their marker. */
+static void uct_angara_channel_early_gone(uct_angara_channel_t *ch)
+{
+    uct_angara_op_t *op;
+
+    while (!ucs_queue_is_empty(&ch->early_ops)) {
+        op             = ucs_queue_pull_elem_non_empty(&ch->early_ops, uct_angara_op_t, queue);
+        op->flush.head = ch->tx.head;
+        uct_angara_channel_enqueue(ch, op, ch->markers.posted + 1);
+    }
+    if (ch->is_fenced) {
+        ch->is_fenced = 0;
+        uct_angara_channel_fence(ch);
+    }
+    uct_angara_channel_update(ch);
+}
+
+unsigned uct_angara_channel_send_early(uct_angara_channel_t *ch)
+{
+    uct_angara_tx_t        *tx    = &ch->tx;
+    unsigned                count = 0;
+    uct_angara_early_msg_t *msg;
+    void                   *p;
+
+    ch->is_sending_early = 1;
+    uct_angara_channel_update(ch);
+    while ((msg = ch->early.head) != NULL) {
+        if (uct_angara_tx_reserve(ch, uct_angara_slots(&tx->shape, msg->length)) != UCS_OK) {
+            break;
+        }
+
+        p = uct_angara_tx_buffer(ch);
+        memcpy(p, msg->data, msg->length);
+        if (uct_angara_tx_commit(ch, msg->id, p, msg->length) != UCS_OK) {
+            break;
+        }
+
+        tx->bcopy += (msg->kind == UCT_ANGARA_EARLY_BCOPY);
+        tx->zcopy += (msg->kind == UCT_ANGARA_EARLY_ZCOPY);
+        uct_angara_early_pop(&ch->early, &ch->port->early);
+        ++count;
+    }
+    ch->is_sending_early = 0;
+    uct_angara_channel_update(ch);
+
+    if (uct_angara_early_is_empty(&ch->early) && (ch->status == UCS_OK)) {
+        uct_angara_channel_early_gone(ch);
+    }
+    return count;
+}
+
+void uct_angara_channel_fail_early(uct_angara_channel_t *ch, ucs_status_t status)
+{
+    uct_angara_op_t *op;
+
+    if (ch->early.count > 0) {
+        ucs_debug("angara: %u messages to %s were not sent", ch->early.count,
+                  angara_peer_name(ch->ap));
+    }
+    uct_angara_early_clear(&ch->early, &ch->port->early);
+    while (!ucs_queue_is_empty(&ch->early_ops)) {
+        op = ucs_queue_pull_elem_non_empty(&ch->early_ops, uct_angara_op_t, queue);
+        op->func(ch->port, op, status);
+    }
+}
+
+/* ---- turns --------------------------------------------------------------------------------- */
+
+unsigned uct_angara_channel_progress(uct_angara_channel_t *ch)
+{
+    unsigned count;
+
+    if (ucs_unlikely(ch->tx.ready_owed)) {
+        uct_angara_tx_retry_ready(ch);
+    }
+
+    if (ucs_unlikely(ch->rx.credit_owed)) {
+        uct_angara_rx_return_credits(ch);
+    }
+
+    count = uct_angara_channel_progress_markers(ch);
+    uct_angara_channel_check_fence(ch);
+    return count;
+}
+
+int uct_angara_channel_has_work(const uct_angara_channel_t *ch)
+{
+    const uct_angara_markers_t *markers = &ch->markers;
+
+    return ch->tx.ready_owed || ch->rx.credit_owed || !ucs_queue_is_empty(&markers->ops) ||
+           (markers->want > markers->posted) || !uct_angara_markers_idle(markers);
+}
+
+/* ---- ends ---------------------------------------------------------------------------------- */
+
+void uct_angara_channel_close_rx(uct_angara_channel_t *ch)
+{
+    if (ch->rx.open) {
+        uct_angara_poll_remove(&ch->port->poll, &ch->rx);
+        ch->rx.open        = 0;
+        ch->rx.credit_owed = 0;
+    }
+}
+
+void uct_angara_channel_stop_rx(uct_angara_channel_t *ch)
+{
+    if (ch->rx.open) {
+        while (uct_angara_rx_drain(ch->port, &ch->rx, UINT_MAX) > 0) {
+            /* what it sent before is still delivered */
+        }
+    }
+    uct_angara_channel_close_rx(ch);
+}
+
+void uct_angara_channel_stop(uct_angara_channel_t *ch, ucs_status_t status,
+                             ucs_status_t flush_status, int drop_early)
+{
+    /* first: what their callbacks flush is queued with the others, and ends with them */
+    if (drop_early) {
+        uct_angara_channel_fail_early(ch, status);
+    }
+    uct_angara_channel_fail_ops(ch, status, flush_status);
+
+    ch->rma_dirty       = 0;
+    ch->is_credit_dirty = 0;
+    ch->tx.marked       = ch->tx.head;
+    ch->tx.ready_owed   = 0;
+    ch->is_fenced &= !uct_angara_early_is_empty(&ch->early);
+    uct_angara_channel_close_markers(ch);
+}

@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Active messages: the four ways to fill a run of slots, and what is sent before there is a ring.
+ * Touches the sender's side of the ring only.
+ */
+#include "verbs/ep.h"
+
+#include <uct/base/uct_iov.inl>
+
+/* ---- early messages ------------------------------------------------------------------------ */
+
+static ucs_status_t uct_angara_early_keep(uct_angara_peer_t *peer, uint8_t id,
+                                          uct_angara_early_kind_t kind, const void *data,
+                                          size_t length)
+{
+    if (!uct_angara_early_add(&peer->ch.early, &peer->ch.port->early, id, kind, data, length)) {
+        return UCS_ERR_NO_RESOURCE;
+    }
+
+    ++peer->ch.port->stats.early;
+    return UCS_OK;
+}
+
+/*
+ * A message that found no room, for the reason @a status. If nothing but a ring is missing, it is
+ * copied and taken.
+ */
+static UCS_F_NOINLINE ucs_status_t uct_angara_early_iov(uct_angara_peer_t *peer,
+                                                        ucs_status_t status, uint8_t id,
+                                                        uct_angara_early_kind_t kind,
+                                                        const void *header, size_t header_length,
+                                                        const uct_iov_t *iov, size_t iovcnt)
+{
+    char          *p = peer->ch.port->scratch;
+    ucs_iov_iter_t iter;
+
+    if (status != UCS_ERR_NOT_CONNECTED) {
+        return status;
+    }
+
+    if (header_length > 0) {
+        memcpy(p, header, header_length);
+    }
+    ucs_iov_iter_init(&iter);
+    uct_iov_to_buffer(iov, iovcnt, &iter, p + header_length, SIZE_MAX);
+    return uct_angara_early_keep(peer, id, kind, p,
+                                 header_length + uct_iov_total_length(iov, iovcnt));
+}
+
+static UCS_F_NOINLINE ssize_t uct_angara_early_bcopy(uct_angara_peer_t *peer, uint8_t id,
+                                                     uct_pack_callback_t pack_cb, void *arg)
+{
+    uct_angara_port_t *port = peer->ch.port;
+    ucs_status_t       status;
+    size_t             length;
+
+    /* the length is known only after packing: what found no room isn't packed again and again */
+    if (!uct_angara_early_has_room(&peer->ch.early, &port->early, peer->ch.early.refused)) {
+        return UCS_ERR_NO_RESOURCE;
+    }
+
+    length = pack_cb(port->scratch, arg);
+    ucs_assertv_always(length <= port->run_bytes, "packed %zu bytes", length);
+    status = uct_angara_early_keep(peer, id, UCT_ANGARA_EARLY_BCOPY, port->scratch, length);
+    return (status == UCS_OK) ? (ssize_t)length : (ssize_t)status;
+}
+
+/* ---- the four ways ------------------------------------------------------------------------- */
+
+/*
+ * The latency path: one line of the ring (header word last), one ready word, and a look at whether
+ * the peer sleeps.
+ */
+static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_am_short_one_slot(uct_angara_peer_t *peer,
+                                                                     uint8_t id, uint64_t header,
+                                                                     const void *payload,
+                                                                     unsigned    length)
+{
+    uct_angara_tx_t *tx     = &peer->ch.tx;
+    size_t           total  = sizeof(header) + length;
+    uint64_t         offset = tx->ring_off + ((uint64_t)tx->pos << tx->shape.slot_shift);
+    angara_status_t  status;
+    uint64_t        *p;
+
+    p  = angara_put_begin(peer->ch.ap, offset + sizeof(uint64_t), total, peer->ch.port->scratch);
+    *p = header;
+    uct_angara_copy_small(p + 1, payload, length);
+
+    status = angara_put_commit(peer->ch.ap, p, offset + sizeof(uint64_t), total, offset,
+                               uct_angara_hdr_am(tx->head, id, total));
+    if (ucs_unlikely(status != ANGARA_OK)) {
+        return uct_angara_channel_error(&peer->ch, status, "message");
+    }
+
+    ++tx->head;
+    ++tx->msgs;
+    if (ucs_unlikely(++tx->pos == tx->shape.nslots)) {
+        tx->pos = 0;
+    }
+
+    status = angara_put_u16(peer->ch.ap, tx->ready_off, (uint16_t)tx->msgs);
+    if (ucs_unlikely(status != ANGARA_OK)) {
+        uct_angara_tx_retry_ready(&peer->ch);
+        return UCS_OK;
+    }
+
+    angara_wake_if_armed(peer->ch.ap);
+    return UCS_OK;
+}
+
+static UCS_F_NOINLINE ucs_status_t uct_angara_am_short_run(uct_angara_peer_t *peer, uint8_t id,
+                                                           uint64_t header, const void *payload,
+                                                           unsigned length)
+{
+    size_t       total = sizeof(header) + length;
+    uct_iov_t    iov   = {.buffer = (void *)payload, .length = length, .count = 1};
+    ucs_status_t status;
+    uint64_t    *p;
+
+    status = uct_angara_tx_reserve(&peer->ch, uct_angara_slots(&peer->ch.tx.shape, total));
+    if (ucs_unlikely(status != UCS_OK)) {
+        return uct_angara_early_iov(peer, status, id, UCT_ANGARA_EARLY_SHORT, &header,
+                                    sizeof(header), &iov, length > 0);
+    }
+
+    p  = uct_angara_tx_buffer(&peer->ch);
+    *p = header;
+    if (length > 0) {
+        memcpy(p + 1, payload, length);
+    }
+    return uct_angara_tx_commit(&peer->ch, id, p, total);
+}
+
+ucs_status_t uct_angara_ep_am_short(uct_ep_h tl_ep, uint8_t id, uint64_t header,
+                                    const void *payload, unsigned length)
+{
+    uct_angara_peer_t *peer = uct_angara_ep_peer(tl_ep);
+    uct_angara_tx_t   *tx   = &peer->ch.tx;
+
+    UCT_CHECK_AM_ID(id);
+    UCT_CHECK_LENGTH(sizeof(header) + length, 0, peer->ch.port->run_bytes, "am_short");
+
+    if (ucs_likely((sizeof(header) + length <= tx->eager_max) && (tx->head < tx->limit) &&
+                   (tx->ndirty == 0))) {
+        UCT_TL_EP_STAT_OP(&ucs_derived_of(tl_ep, uct_angara_ep_t)->super, AM, SHORT,
+                          sizeof(header) + length);
+        return uct_angara_am_short_one_slot(peer, id, header, payload, length);
+    }
+
+    return uct_angara_am_short_run(peer, id, header, payload, length);
+}
+
+ucs_status_t uct_angara_ep_am_short_iov(uct_ep_h tl_ep, uint8_t id, const uct_iov_t *iov,
+                                        size_t iovcnt)
+{
+    uct_angara_peer_t *peer   = uct_angara_ep_peer(tl_ep);
+    size_t             length = uct_iov_total_length(iov, iovcnt);
+    ucs_iov_iter_t     iter;
+    ucs_status_t       status;
+    void              *p;
+
+    UCT_CHECK_AM_ID(id);
+    UCT_CHECK_LENGTH(length, 0, peer->ch.port->run_bytes, "am_short_iov");
+
+    status = uct_angara_tx_reserve(&peer->ch, uct_angara_slots(&peer->ch.tx.shape, length));
+    if (ucs_unlikely(status != UCS_OK)) {
+        return uct_angara_early_iov(peer, status, id, UCT_ANGARA_EARLY_SHORT, NULL, 0, iov, iovcnt);
+    }
+
+    p = uct_angara_tx_buffer(&peer->ch);
+    ucs_iov_iter_init(&iter);
+    uct_iov_to_buffer(iov, iovcnt, &iter, p, SIZE_MAX);
+    return uct_angara_tx_commit(&peer->ch, id, p, length);
+}
+
+ssize_t uct_angara_ep_am_bcopy(uct_ep_h tl_ep, uint8_t id, uct_pack_callback_t pack_cb, void *arg,
+                               unsigned flags)
+{
+    uct_angara_peer_t *peer = uct_angara_ep_peer(tl_ep);
+    ssize_t            length;
+
+    UCT_CHECK_AM_ID(id);
+
+    if (ucs_unlikely(flags & UCT_SEND_FLAG_PEER_CHECK)) {
+        uct_angara_ep_check(tl_ep, 0, NULL);
+    }
+
+    length = uct_angara_tx_bcopy(&peer->ch, id, pack_cb, arg);
+    if (ucs_likely(length >= 0)) {
+        ++peer->ch.tx.bcopy;
+    } else if (length == (ssize_t)UCS_ERR_NOT_CONNECTED) {
+        length = uct_angara_early_bcopy(peer, id, pack_cb, arg);
+    }
+    return length;
+}
+
+ucs_status_t uct_angara_ep_am_zcopy(uct_ep_h tl_ep, uint8_t id, const void *header,
+                                    unsigned header_length, const uct_iov_t *iov, size_t iovcnt,
+                                    unsigned flags, uct_completion_t *comp)
+{
+    uct_angara_peer_t *peer   = uct_angara_ep_peer(tl_ep);
+    size_t             length = header_length + uct_iov_total_length(iov, iovcnt);
+    ucs_iov_iter_t     iter;
+    ucs_status_t       status;
+    char              *p;
+
+    (void)comp;
+    UCT_CHECK_AM_ID(id);
+    UCT_CHECK_IOV_SIZE(iovcnt, uct_angara_peer_iface(peer)->config.max_iov, "am_zcopy");
+    UCT_CHECK_LENGTH(header_length, 0, peer->ch.port->run_bytes / 2, "am_zcopy header");
+    UCT_CHECK_LENGTH(length, 0, peer->ch.port->run_bytes, "am_zcopy");
+
+    if (ucs_unlikely(flags & UCT_SEND_FLAG_PEER_CHECK)) {
+        uct_angara_ep_check(tl_ep, 0, NULL);
+    }
+
+    status = uct_angara_tx_reserve(&peer->ch, uct_angara_slots(&peer->ch.tx.shape, length));
+    if (ucs_unlikely(status != UCS_OK)) {
+        return uct_angara_early_iov(peer, status, id, UCT_ANGARA_EARLY_ZCOPY, header, header_length,
+                                    iov, iovcnt);
+    }
+
+    p = uct_angara_tx_buffer(&peer->ch);
+    if (header_length > 0) {
+        memcpy(p, header, header_length);
+    }
+    ucs_iov_iter_init(&iter);
+    uct_iov_to_buffer(iov, iovcnt, &iter, p + header_length, SIZE_MAX);
+
+    /* the sources have been read: complete at once */
+    status = uct_angara_tx_commit(&peer->ch, id, p, length);
+    if (ucs_likely(status == UCS_OK)) {
+        ++peer->ch.tx.zcopy;
+    }
+    return status;
+}

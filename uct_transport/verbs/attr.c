@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What the interface tells UCX about itself: limits, capabilities, estimates of its speed. No
+ * state.
+ */
+#include "verbs/iface.h"
+
+#include <ucs/arch/cpu.h>
+
+#define UCT_ANGARA_OVERHEAD 30e-9 /* seconds per operation */
+
+static void uct_angara_iface_query_am(uct_angara_iface_t *iface, uct_iface_attr_t *attr)
+{
+    attr->cap.am.max_short       = iface->net.port.run_bytes;
+    attr->cap.am.max_bcopy       = iface->net.port.run_bytes;
+    attr->cap.am.min_zcopy       = 0;
+    attr->cap.am.max_zcopy       = iface->net.port.run_bytes;
+    attr->cap.am.opt_zcopy_align = 1;
+    attr->cap.am.align_mtu       = 1;
+    attr->cap.am.max_hdr         = iface->net.port.run_bytes / 2;
+    attr->cap.am.max_iov         = iface->config.max_iov;
+}
+
+static void uct_angara_iface_query_rma(uct_angara_iface_t *iface, uct_iface_attr_t *attr)
+{
+    uct_angara_md_t *md = uct_angara_iface_md(iface);
+
+    attr->cap.put.max_short       = md->attr.inline_max;
+    attr->cap.put.max_bcopy       = iface->net.port.bounce.size;
+    attr->cap.put.min_zcopy       = 0;
+    attr->cap.put.max_zcopy       = md->attr.offload_max;
+    attr->cap.put.opt_zcopy_align = 1;
+    attr->cap.put.align_mtu       = 1;
+    attr->cap.put.max_iov         = iface->config.max_iov;
+
+    attr->cap.get.max_short       = md->attr.inline_max;
+    attr->cap.get.max_bcopy       = iface->net.port.bounce.size;
+    attr->cap.get.min_zcopy       = 0;
+    attr->cap.get.max_zcopy       = md->attr.offload_max;
+    attr->cap.get.opt_zcopy_align = 1;
+    attr->cap.get.align_mtu       = 1;
+    attr->cap.get.max_iov         = iface->config.max_iov;
+
+    attr->cap.atomic32.op_flags = attr->cap.atomic64.op_flags = UCS_BIT(UCT_ATOMIC_OP_ADD) |
+                                                                UCS_BIT(UCT_ATOMIC_OP_AND) |
+                                                                UCS_BIT(UCT_ATOMIC_OP_OR) |
+                                                                UCS_BIT(UCT_ATOMIC_OP_XOR);
+    attr->cap.atomic32.fop_flags = attr->cap.atomic64.fop_flags = attr->cap.atomic64.op_flags |
+                                                                  UCS_BIT(UCT_ATOMIC_OP_SWAP) |
+                                                                  UCS_BIT(UCT_ATOMIC_OP_CSWAP);
+}
+
+ucs_status_t uct_angara_iface_query(uct_iface_h tl_iface, uct_iface_attr_t *attr)
+{
+    uct_angara_iface_t *iface = ucs_derived_of(tl_iface, uct_angara_iface_t);
+
+    uct_base_iface_query(&iface->super, attr);
+    uct_angara_iface_query_am(iface, attr);
+    uct_angara_iface_query_rma(iface, attr);
+
+    attr->device_addr_len = sizeof(uct_angara_device_addr_t);
+    attr->iface_addr_len  = sizeof(angara_address_t);
+    attr->ep_addr_len     = 0;
+    attr->max_conn_priv   = 0;
+    attr->cap.flags = UCT_IFACE_FLAG_AM_SHORT | UCT_IFACE_FLAG_AM_BCOPY | UCT_IFACE_FLAG_AM_ZCOPY |
+                      UCT_IFACE_FLAG_PUT_SHORT | UCT_IFACE_FLAG_PUT_BCOPY |
+                      UCT_IFACE_FLAG_PUT_ZCOPY | UCT_IFACE_FLAG_GET_SHORT |
+                      UCT_IFACE_FLAG_GET_BCOPY | UCT_IFACE_FLAG_GET_ZCOPY |
+                      UCT_IFACE_FLAG_ATOMIC_DEVICE | UCT_IFACE_FLAG_PENDING |
+                      UCT_IFACE_FLAG_CB_SYNC | UCT_IFACE_FLAG_CONNECT_TO_IFACE |
+                      UCT_IFACE_FLAG_ERRHANDLE_PEER_FAILURE | UCT_IFACE_FLAG_EP_CHECK;
+    attr->cap.event_flags = UCT_IFACE_FLAG_EVENT_SEND_COMP | UCT_IFACE_FLAG_EVENT_RECV |
+                            UCT_IFACE_FLAG_EVENT_FD;
+
+    attr->latency             = ucs_linear_func_make(150e-9, 0);
+    attr->bandwidth.dedicated = iface->config.bandwidth;
+    attr->bandwidth.shared    = 0;
+    attr->overhead            = UCT_ANGARA_OVERHEAD;
+    attr->priority            = 0;
+    attr->max_num_eps         = ucs_min(attr->max_num_eps, iface->net.port.window.max_peers);
+    return UCS_OK;
+}
+
+/*
+ * UCX's own function takes every operation to cost the same. But it adds to am_bcopy what packing
+ * costs, to am_zcopy nothing, and host memory is copied by both.
+ */
+ucs_status_t uct_angara_iface_estimate_perf(uct_iface_h tl_iface, uct_perf_attr_t *attr)
+{
+    uct_ep_operation_t op     = UCT_ATTR_VALUE(PERF, attr, operation, OPERATION, UCT_EP_OP_LAST);
+    ucs_status_t       status = uct_base_iface_estimate_perf(tl_iface, attr);
+
+    if ((status == UCS_OK) && (op == UCT_EP_OP_AM_ZCOPY) &&
+        (attr->field_mask & UCT_PERF_ATTR_FIELD_BANDWIDTH)) {
+        attr->bandwidth.dedicated = 1.0 / (1.0 / attr->bandwidth.dedicated +
+                                           1.0 / ucs_cpu_get_memcpy_bw());
+    }
+    return status;
+}

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Progress of an interface: what is done at each poll, what only now and then, and how to sleep.
+ */
+#include "verbs/ep.h"
+
+/* ---- the poll loop ------------------------------------------------------------------------- */
+
+/* What isn't done at each poll. */
+static UCS_F_NOINLINE unsigned uct_angara_iface_progress_slow(uct_angara_iface_t *iface)
+{
+    uct_angara_poll_t *poll = &iface->net.port.poll;
+    unsigned           count;
+
+    ++poll->ticks;
+    poll->silent = 0;
+    poll->busy   = 0;
+
+    if (ucs_unlikely(iface->armed)) {
+        iface->armed = 0;
+        uct_angara_port_slow_dec(&iface->net.port);
+        angara_pe_event_disarm(iface->net.port.pe);
+    }
+
+    if (ucs_unlikely(uct_angara_iface_md(iface)->owed_waiters != NULL)) {
+        uct_angara_md_collect(uct_angara_iface_md(iface));
+    }
+
+    count = uct_angara_net_progress(&iface->net);
+
+    if (!ucs_arbiter_is_empty(&iface->arbiter)) {
+        count += uct_angara_iface_dispatch_pending(iface);
+    }
+
+    return count;
+}
+
+unsigned uct_angara_iface_progress(uct_iface_h tl_iface)
+{
+    uct_angara_iface_t *iface = ucs_derived_of(tl_iface, uct_angara_iface_t);
+    uct_angara_port_t  *port  = &iface->net.port;
+    uct_angara_poll_t  *poll  = &port->poll;
+    unsigned            count = 0;
+    uct_angara_rx_t    *rx;
+    unsigned            i;
+
+    for (i = 0; i < poll->nhot; ++i) {
+        rx = poll->hot[i];
+        if (uct_angara_rx_has_record(rx)) {
+            rx->last_active = poll->ticks;
+            count += uct_angara_rx_drain(port, rx, UCT_ANGARA_DRAIN_MAX);
+        }
+    }
+
+    if (count > 0) {
+        poll->silent = 0;
+        poll->busy += count;
+        if (ucs_likely((poll->busy < poll->busy_max) && (port->slow == 0))) {
+            return count;
+        }
+    } else if (ucs_likely((++poll->silent < UCT_ANGARA_SILENT_POLLS) && (port->slow == 0))) {
+        return 0;
+    }
+
+    return count + uct_angara_iface_progress_slow(iface);
+}
+
+/* ---- sleeping ------------------------------------------------------------------------------ */
+
+ucs_status_t uct_angara_iface_event_fd_get(uct_iface_h tl_iface, int *fd_p)
+{
+    uct_angara_iface_t *iface = ucs_derived_of(tl_iface, uct_angara_iface_t);
+
+    return uct_angara_status(angara_pe_event_fd(iface->net.port.pe, fd_p));
+}
+
+ucs_status_t uct_angara_iface_event_arm(uct_iface_h tl_iface, unsigned events)
+{
+    uct_angara_iface_t *iface = ucs_derived_of(tl_iface, uct_angara_iface_t);
+    angara_status_t     status;
+
+    (void)events;
+    /* Slow work may end without anybody waking us: whoever waits for it must not sleep. */
+    if ((iface->net.port.slow - iface->armed > 0) ||
+        (uct_angara_iface_md(iface)->owed_waiters != NULL)) {
+        return UCS_ERR_BUSY;
+    }
+
+    /*
+     * Armed for all events, whichever are asked for: puts without completion may be queued in the
+     * library, and go on only with progress that an event of its own asks for.
+     */
+    status = angara_pe_event_arm(iface->net.port.pe);
+    if (status == ANGARA_INPROGRESS) {
+        return UCS_ERR_BUSY;
+    } else if (status == ANGARA_ERR_NO_DEVICE) {
+        /* Endpoints have failed by now. Others aren't concerned; UCP aborts for other answers. */
+        return UCS_OK;
+    } else if (status != ANGARA_OK) {
+        return uct_angara_status(status);
+    }
+
+    /* what arrived before the peers could see that we are armed is not signalled */
+    if (uct_angara_poll_has_records(&iface->net.port.poll)) {
+        angara_pe_event_disarm(iface->net.port.pe);
+        if (iface->armed) {
+            iface->armed = 0;
+            uct_angara_port_slow_dec(&iface->net.port);
+        }
+        return UCS_ERR_BUSY;
+    }
+
+    if (!iface->armed) {
+        iface->armed = 1; /* counts as slow work, so that the next poll disarms */
+        uct_angara_port_slow_inc(&iface->net.port);
+    }
+    return UCS_OK;
+}

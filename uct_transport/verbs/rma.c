@@ -1,0 +1,417 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Put and get. Data moves by offload operations; what is complete is decided by markers
+ * (channel/marker.c). Touches the peer's channel and the bounce buffers.
+ */
+#include "life/report.h"
+#include "verbs/ep.h"
+
+#include <uct/base/uct_iov.inl>
+
+static UCS_F_ALWAYS_INLINE uint64_t uct_angara_rma_offset(uint64_t remote_addr, uct_rkey_t rkey)
+{
+    /* below the base it wraps to a huge number, which the library refuses */
+    return remote_addr - ((const uct_angara_rkey_t *)rkey)->base;
+}
+
+static UCS_F_ALWAYS_INLINE uint64_t uct_angara_rma_key(uct_rkey_t rkey)
+{
+    return ((const uct_angara_rkey_t *)rkey)->key;
+}
+
+/* What a posted operation's status means for the caller. */
+static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_rma_posted(uct_angara_peer_t *peer,
+                                                              angara_status_t    status,
+                                                              const char        *what)
+{
+    if (ucs_unlikely(status < 0)) {
+        return uct_angara_channel_error(&peer->ch, status, what);
+    }
+
+    peer->ch.rma_dirty = 1;
+    return UCS_OK;
+}
+
+/* ---- put ----------------------------------------------------------------------------------- */
+
+ucs_status_t uct_angara_ep_put_short(uct_ep_h tl_ep, const void *buffer, unsigned length,
+                                     uint64_t remote_addr, uct_rkey_t rkey)
+{
+    uct_angara_peer_t *peer = uct_angara_ep_peer(tl_ep);
+    angara_status_t    angara_status;
+    ucs_status_t       status;
+
+    UCT_CHECK_LENGTH(length, 0, uct_angara_iface_md(uct_angara_peer_iface(peer))->attr.inline_max,
+                     "put_short");
+    UCT_SKIP_ZERO_LENGTH(length);
+
+    status = uct_angara_peer_check_rma(peer);
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
+    }
+
+    angara_status = angara_offload_put_inline(peer->ch.ap, buffer, uct_angara_rma_key(rkey),
+                                              uct_angara_rma_offset(remote_addr, rkey), length);
+    status        = uct_angara_rma_posted(peer, angara_status, "put");
+    if (ucs_likely(status == UCS_OK)) {
+        ++peer->ch.port->stats.put_short;
+        UCT_TL_EP_STAT_OP(&ucs_derived_of(tl_ep, uct_angara_ep_t)->super, PUT, SHORT, length);
+    }
+    return status;
+}
+
+static void uct_angara_op_done(uct_angara_port_t *port, uct_angara_op_t *op, ucs_status_t status)
+{
+    uct_angara_op_finish(port, op, status);
+}
+
+ssize_t uct_angara_ep_put_bcopy(uct_ep_h tl_ep, uct_pack_callback_t pack_cb, void *arg,
+                                uint64_t remote_addr, uct_rkey_t rkey)
+{
+    uct_angara_peer_t *peer = uct_angara_ep_peer(tl_ep);
+    uct_angara_port_t *port = peer->ch.port;
+    angara_status_t    angara_status;
+    uct_angara_op_t   *op;
+    ucs_status_t       status;
+    uint64_t           value;
+    size_t             length;
+
+    status = uct_angara_bounce_op_get(peer, uct_angara_op_done, NULL, &op);
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
+    }
+
+    length = pack_cb(op->bounce, arg);
+    if (ucs_likely(length > 0)) {
+        angara_status = angara_offload_put(peer->ch.ap, port->bounce.mr, op->bounce,
+                                           uct_angara_rma_key(rkey),
+                                           uct_angara_rma_offset(remote_addr, rkey), length);
+        status        = uct_angara_rma_posted(peer, angara_status, "put");
+    }
+
+    if (ucs_likely((status == UCS_OK) && (length > 0) &&
+                   (uct_angara_channel_try_complete(&peer->ch, &value) == UCS_INPROGRESS))) {
+        uct_angara_channel_enqueue(&peer->ch, op, value); /* the buffer is in use until then */
+    } else {
+        uct_angara_op_finish(port, op, UCS_OK);
+        if (ucs_unlikely(status != UCS_OK)) {
+            return status;
+        }
+    }
+
+    ++port->stats.put_bcopy;
+    UCT_TL_EP_STAT_OP(&ucs_derived_of(tl_ep, uct_angara_ep_t)->super, PUT, BCOPY, length);
+    return length;
+}
+
+/* ---- zero copy ----------------------------------------------------------------------------- */
+
+static ucs_status_t uct_angara_zcopy_post(uct_angara_peer_t *peer, angara_batch_op_t op,
+                                          const angara_xfer_t *xfer)
+{
+    angara_status_t status;
+
+    if (op == ANGARA_BATCH_GET) {
+        status = angara_offload_get(peer->ch.ap, xfer->lmr, xfer->laddr, xfer->rkey, xfer->roffset,
+                                    xfer->length);
+    } else {
+        status = angara_offload_put(peer->ch.ap, xfer->lmr, xfer->laddr, xfer->rkey, xfer->roffset,
+                                    xfer->length);
+    }
+    return uct_angara_rma_posted(peer, status, (op == ANGARA_BATCH_GET) ? "get" : "put");
+}
+
+/* The local ends must be what they were registered as; else they are registered again. */
+static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_zcopy_check(uct_angara_peer_t *peer,
+                                                               angara_batch_op_t  op,
+                                                               const uct_iov_t *iov, size_t iovcnt)
+{
+    int               is_written = (op == ANGARA_BATCH_GET);
+    ucs_status_t      status     = UCS_OK;
+    uct_angara_mem_t *mem;
+    size_t            length, i;
+
+    for (i = 0; (i < iovcnt) && (status == UCS_OK); ++i) {
+        mem    = iov[i].memh;
+        length = uct_iov_get_length(&iov[i]);
+        if (ucs_unlikely((length > 0) &&
+                         !uct_angara_mem_is_good(mem, iov[i].buffer, length, is_written))) {
+            status = uct_angara_mem_renew(uct_angara_iface_md(uct_angara_peer_iface(peer)), mem,
+                                          iov[i].buffer, length, is_written);
+        }
+    }
+    return status;
+}
+
+/*
+ * Post the pieces, or leave a short transfer to the batch. Before the first one "no resource" means
+ * that nothing was started; after it the others must follow, so they wait for room here.
+ * @a total_p: bytes started, whatever is returned.
+ */
+static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_zcopy_start(
+    uct_angara_peer_t *peer, angara_batch_op_t op, const uct_iov_t *iov, size_t iovcnt,
+    uint64_t remote_addr, uct_rkey_t rkey, size_t *total_p, int *is_batched_p)
+{
+    angara_xfer_t xfer;
+    ucs_status_t  status;
+    size_t        i;
+
+    *total_p      = 0;
+    *is_batched_p = 0;
+    for (i = 0; i < iovcnt; ++i) {
+        xfer.length = uct_iov_get_length(&iov[i]);
+        if (xfer.length == 0) {
+            continue;
+        }
+
+        xfer.lmr      = uct_angara_mem_mr(iov[i].memh);
+        xfer.laddr    = iov[i].buffer;
+        xfer.rkey     = uct_angara_rma_key(rkey); /* without any bytes there may be none */
+        xfer.roffset  = uct_angara_rma_offset(remote_addr + *total_p, rkey);
+        *is_batched_p = uct_angara_peer_iface(peer)->is_batching && (iovcnt == 1) &&
+                        (xfer.length <= UCT_ANGARA_BATCH_LENGTH);
+        status = *is_batched_p ? uct_angara_batch_add(&peer->ch, op, &xfer) :
+                                 uct_angara_zcopy_post(peer, op, &xfer);
+        while (ucs_unlikely((status == UCS_ERR_NO_RESOURCE) && (*total_p > 0) &&
+                            !uct_angara_life_is_gone(&peer->life))) {
+            uct_angara_port_push(peer->ch.port);
+            status = uct_angara_zcopy_post(peer, op, &xfer);
+        }
+        if (ucs_unlikely(status != UCS_OK)) {
+            return status;
+        }
+
+        *total_p += xfer.length;
+    }
+
+    return UCS_OK;
+}
+
+static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_zcopy(uct_ep_h tl_ep, angara_batch_op_t dir,
+                                                         const uct_iov_t *iov, size_t iovcnt,
+                                                         uint64_t remote_addr, uct_rkey_t rkey,
+                                                         uct_completion_t *comp, size_t *length_p)
+{
+    uct_angara_peer_t *peer = uct_angara_ep_peer(tl_ep);
+    uct_angara_op_t   *op;
+    ucs_status_t       status;
+    uint64_t           value;
+    int                is_batched;
+
+    status = uct_angara_peer_check_rma(peer);
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
+    }
+
+    status = uct_angara_zcopy_check(peer, dir, iov, iovcnt);
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
+    }
+
+    op = uct_angara_op_get(&peer->ch, uct_angara_op_done, comp);
+    if (ucs_unlikely(op == NULL)) {
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    if (UCT_ANGARA_MUTANT(marker_before_data)) {
+        uct_angara_channel_post_marker(&peer->ch);
+    }
+
+    status = uct_angara_zcopy_start(peer, dir, iov, iovcnt, remote_addr, rkey, length_p,
+                                    &is_batched);
+    if (ucs_unlikely(*length_p == 0)) {
+        ucs_mpool_put_inline(op);
+        return status;
+    }
+
+    if (ucs_unlikely(status != UCS_OK)) {
+        /* some pieces are under way: the peer has failed, and that will end the op */
+        uct_angara_channel_enqueue(&peer->ch, op, peer->ch.markers.posted + 1);
+        return UCS_INPROGRESS;
+    }
+
+    if (UCT_ANGARA_MUTANT(marker_before_data) && (peer->ch.markers.slot != NULL)) {
+        uct_angara_channel_enqueue(&peer->ch, op, peer->ch.markers.posted);
+        return UCS_INPROGRESS;
+    }
+
+    if ((dir == ANGARA_BATCH_PUT) &&
+        (uct_angara_peer_iface(peer)->config.self_marker || UCT_ANGARA_MUTANT(self_marker_put))) {
+        /* the cheaper marker: the sources have been read, nothing more */
+        status = uct_angara_self_try_complete(peer->ch.port, &value);
+        if (status == UCS_INPROGRESS) {
+            uct_angara_self_enqueue(peer->ch.port, op, value);
+            return UCS_INPROGRESS;
+        } else if (status != UCS_OK) { /* no slot for it */
+            status = uct_angara_channel_try_complete(&peer->ch, &value);
+        }
+    } else if (is_batched) {
+        value  = peer->ch.markers.posted + 1;
+        status = UCS_INPROGRESS;
+    } else {
+        status = uct_angara_channel_try_complete(&peer->ch, &value);
+    }
+
+    if (ucs_likely(status == UCS_OK)) {
+        ucs_mpool_put_inline(op);
+        return UCS_OK;
+    }
+
+    uct_angara_channel_enqueue(&peer->ch, op, value);
+    return UCS_INPROGRESS;
+}
+
+ucs_status_t uct_angara_ep_put_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov, size_t iovcnt,
+                                     uint64_t remote_addr, uct_rkey_t rkey, uct_completion_t *comp)
+{
+    uct_angara_iface_t *iface = ucs_derived_of(tl_ep->iface, uct_angara_iface_t);
+    ucs_status_t        status;
+    size_t              length;
+
+    UCT_CHECK_IOV_SIZE(iovcnt, iface->config.max_iov, "put_zcopy");
+
+    status = uct_angara_zcopy(tl_ep, ANGARA_BATCH_PUT, iov, iovcnt, remote_addr, rkey, comp,
+                              &length);
+    if (ucs_likely(!UCS_STATUS_IS_ERR(status))) {
+        ++iface->net.port.stats.put_zcopy;
+        UCT_TL_EP_STAT_OP(&ucs_derived_of(tl_ep, uct_angara_ep_t)->super, PUT, ZCOPY, length);
+    }
+    return status;
+}
+
+ucs_status_t uct_angara_ep_get_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov, size_t iovcnt,
+                                     uint64_t remote_addr, uct_rkey_t rkey, uct_completion_t *comp)
+{
+    uct_angara_iface_t *iface = ucs_derived_of(tl_ep->iface, uct_angara_iface_t);
+    ucs_status_t        status;
+    size_t              length;
+
+    UCT_CHECK_IOV_SIZE(iovcnt, iface->config.max_iov, "get_zcopy");
+
+    status = uct_angara_zcopy(tl_ep, ANGARA_BATCH_GET, iov, iovcnt, remote_addr, rkey, comp,
+                              &length);
+    if (ucs_likely(!UCS_STATUS_IS_ERR(status))) {
+        ++iface->net.port.stats.get_zcopy;
+        UCT_TL_EP_STAT_OP(&ucs_derived_of(tl_ep, uct_angara_ep_t)->super, GET, ZCOPY, length);
+    }
+    return status;
+}
+
+/* ---- get ----------------------------------------------------------------------------------- */
+
+static void uct_angara_get_bcopy_done(uct_angara_port_t *port, uct_angara_op_t *op,
+                                      ucs_status_t status)
+{
+    if (ucs_likely(status == UCS_OK)) {
+        op->unpack.cb(op->unpack.arg, op->bounce, op->unpack.length);
+    }
+    uct_angara_op_finish(port, op, status);
+}
+
+ucs_status_t uct_angara_ep_get_bcopy(uct_ep_h tl_ep, uct_unpack_callback_t unpack_cb, void *arg,
+                                     size_t length, uint64_t remote_addr, uct_rkey_t rkey,
+                                     uct_completion_t *comp)
+{
+    uct_angara_peer_t *peer = uct_angara_ep_peer(tl_ep);
+    uct_angara_port_t *port = peer->ch.port;
+    angara_status_t    angara_status;
+    uct_angara_op_t   *op;
+    ucs_status_t       status;
+    uint64_t           value;
+
+    UCT_CHECK_LENGTH(length, 0, port->bounce.size, "get_bcopy");
+    if (ucs_unlikely(length == 0)) {
+        unpack_cb(arg, port->scratch, 0);
+        return UCS_OK;
+    }
+
+    status = uct_angara_bounce_op_get(peer, uct_angara_get_bcopy_done, comp, &op);
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
+    }
+
+    op->unpack.cb     = unpack_cb;
+    op->unpack.arg    = arg;
+    op->unpack.length = length;
+    angara_status     = angara_offload_get(peer->ch.ap, port->bounce.mr, op->bounce,
+                                           uct_angara_rma_key(rkey),
+                                           uct_angara_rma_offset(remote_addr, rkey), length);
+    status            = uct_angara_rma_posted(peer, angara_status, "get");
+    if (ucs_unlikely(status != UCS_OK)) {
+        op->comp = NULL;
+        uct_angara_op_finish(port, op, UCS_OK);
+        return status;
+    }
+
+    ++port->stats.get_bcopy;
+    UCT_TL_EP_STAT_OP(&ucs_derived_of(tl_ep, uct_angara_ep_t)->super, GET, BCOPY, length);
+    if (ucs_likely(uct_angara_channel_try_complete(&peer->ch, &value) == UCS_OK)) {
+        unpack_cb(arg, op->bounce, length);
+        op->comp = NULL; /* told by the return value */
+        uct_angara_op_finish(port, op, UCS_OK);
+        return UCS_OK;
+    }
+
+    uct_angara_channel_enqueue(&peer->ch, op, value);
+    return UCS_INPROGRESS;
+}
+
+/** Blocking get: waits here for the data. */
+typedef struct uct_angara_get_wait {
+    uct_completion_t comp;
+    void            *buffer;
+} uct_angara_get_wait_t;
+
+static void uct_angara_get_short_unpack(void *arg, const void *data, size_t length)
+{
+    memcpy(((uct_angara_get_wait_t *)arg)->buffer, data, length);
+}
+
+static void uct_angara_get_short_done(uct_completion_t *comp)
+{
+    (void)comp; /* the count says it */
+}
+
+ucs_status_t uct_angara_ep_get_short(uct_ep_h tl_ep, void *buffer, unsigned length,
+                                     uint64_t remote_addr, uct_rkey_t rkey)
+{
+    uct_angara_peer_t    *peer = uct_angara_ep_peer(tl_ep);
+    uct_angara_get_wait_t wait = {
+        .comp   = {.func = uct_angara_get_short_done, .count = 1, .status = UCS_OK},
+        .buffer = buffer};
+    angara_status_t angara_status;
+    ucs_status_t    status;
+
+    UCT_CHECK_LENGTH(length, 0, uct_angara_iface_md(uct_angara_peer_iface(peer))->attr.inline_max,
+                     "get_short");
+    UCT_SKIP_ZERO_LENGTH(length);
+
+    /* Waiting below must not complete other requests of the user, and not be for a long put that a
+     * self-marker will complete: be the first. */
+    if (ucs_unlikely(!ucs_queue_is_empty(&peer->ch.markers.ops) || (peer->ch.self_ops > 0))) {
+        return UCS_ERR_NO_RESOURCE;
+    }
+
+    status = uct_angara_ep_get_bcopy(tl_ep, uct_angara_get_short_unpack, &wait, length, remote_addr,
+                                     rkey, &wait.comp);
+    if (status == UCS_INPROGRESS) {
+        do {
+            uct_angara_port_push(peer->ch.port);
+            uct_angara_channel_progress_markers(&peer->ch);
+            angara_status = angara_peer_status(peer->ch.ap);
+            if (ucs_unlikely(angara_status != ANGARA_OK)) {
+                uct_angara_channel_error(&peer->ch, angara_status, "get");
+            }
+            if (ucs_unlikely(uct_angara_peer_verdict(peer) != UCS_OK)) {
+                uct_angara_channel_fail_ops(&peer->ch, peer->ch.status, peer->ch.status);
+            }
+        } while (wait.comp.count > 0);
+        status = wait.comp.status;
+    }
+
+    if (ucs_likely(status == UCS_OK)) {
+        --peer->ch.port->stats.get_bcopy;
+        ++peer->ch.port->stats.get_short;
+    }
+    return status;
+}
