@@ -135,12 +135,16 @@ struct angara_hw_control {
  *           nothing of the PE's is in flight, inbound or outbound, or cached. Who has a pair to it
  *           gets PEER_DOWN: status 0 if it was closed, else ANGARA_ST_PEER_DEAD, as also for a PE
  *           that ended while the link was down, or when its node did
- * MR_INVALIDATE: args: key. The driver has cleared the entry's key before. Acknowledged when no
- *                access to the region is in flight or cached. A key that isn't known is no error
+ * MR_INVALIDATE: args: key. The driver has cleared the entry's key before, or changed the entry.
+ *                Acknowledged when no access to the region is in flight, and nothing of the entry
+ *                and its page list is cached; it doesn't wait for the far end of any operation. A
+ *                key that isn't known is no error
  * WINDOW_SYNC: args: index: words were added to its window table, on either level. A word that is
  *              valid stays as it is until PE_RESET; a page that the device has found not to be
  *              there is looked up again once this is acknowledged
  * NOP: nothing
+ * DOMAIN_INVALIDATE: args: domain. MR_INVALIDATE for all regions of that domain, whose keys the
+ *                    driver has cleared before
  */
 #define ANGARA_HW_SETUP		1
 #define ANGARA_HW_PE_CREATE	2
@@ -148,6 +152,7 @@ struct angara_hw_control {
 #define ANGARA_HW_MR_INVALIDATE	4
 #define ANGARA_HW_WINDOW_SYNC	5
 #define ANGARA_HW_NOP		6
+#define ANGARA_HW_DOMAIN_INVALIDATE 7
 
 /* How a PE has ended, args[2] of ANGARA_HW_PE_RESET. */
 #define ANGARA_HW_DIED		0	/* its process, or the driver, took it away */
@@ -249,7 +254,8 @@ struct angara_hw_resp {
 /**
  * struct angara_hw_mr - entry of the MR table, at index key & (2^24 - 1)
  *
- * The device may keep a copy of the entry, and of the page list, until MR_INVALIDATE names its key.
+ * The device may keep a copy of the entry, and of the page list, until it is invalidated. It reads
+ * @key and @state before the rest.
  * @key: 0: none. Written last (after dma_wmb()), cleared first
  * @length: bytes
  * @list: root of the page list: levels 0: bus address of the region's first page (all are
@@ -261,6 +267,12 @@ struct angara_hw_resp {
  * @npages: pages
  * @page_shift: log2 of the page size, 12 to 30
  * @levels: of the list
+ * @state: ANGARA_HW_MR_LIVE or ANGARA_HW_MR_SUSPENDED. Of a suspended region @list, @first,
+ *         @npages, @page_shift and @levels mean nothing. An operation that meets it is checked as
+ *         ever (domain, bounds, rights), and then held, with those behind it on its pair, until
+ *         the device has looked the entry up again after the next MR_INVALIDATE and found it live,
+ *         or gone. What was moved before that stays moved; the first byte keeps its offset in its
+ *         4 KiB page
  */
 struct angara_hw_mr {
 	__le64 key;
@@ -272,10 +284,15 @@ struct angara_hw_mr {
 	__le64 npages;
 	__u8   page_shift;
 	__u8   levels;
-	__u8   reserved0[6];
+	__u8   state;
+	__u8   reserved0[5];
 	__le64 reserved1;
 };
 
 #define ANGARA_HW_KEY_INDEX_BITS	24
+
+/* struct angara_hw_mr.state */
+#define ANGARA_HW_MR_LIVE	0
+#define ANGARA_HW_MR_SUSPENDED	1
 
 #endif /* ANGARA_HW_H */

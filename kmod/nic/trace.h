@@ -20,7 +20,8 @@
 			 { ANGARA_HW_PE_RESET, "pe_reset" },	\
 			 { ANGARA_HW_MR_INVALIDATE, "mr_invalidate" },	\
 			 { ANGARA_HW_WINDOW_SYNC, "window_sync" },	\
-			 { ANGARA_HW_NOP, "nop" })
+			 { ANGARA_HW_NOP, "nop" },				\
+			 { ANGARA_HW_DOMAIN_INVALIDATE, "domain_invalidate" })
 
 TRACE_EVENT(angara_admin_done,
 	TP_PROTO(const struct angara_device *adev, u32 opcode, u32 status, u64 ns),

@@ -122,6 +122,9 @@ uint32_t emu_admin_execute(emu_node_t *node, const struct angara_hw_cmd *cmd, ui
         return ANGARA_HW_OK;
     case ANGARA_HW_WINDOW_SYNC:
         return window_sync(node, cmd, generation);
+    case ANGARA_HW_DOMAIN_INVALIDATE:
+        emu_mr_invalidate_domain(node, (uint32_t)cmd->args[0]);
+        return ANGARA_HW_OK;
     case ANGARA_HW_NOP:
         return ANGARA_HW_OK;
     default:
@@ -183,7 +186,7 @@ static uint64_t due_time(emu_node_t *node, uint32_t opcode)
     const emu_config_t *config = &node->emu->config;
     uint64_t            delay;
 
-    delay = opcode <= ANGARA_HW_NOP ? node->trouble.admin_delay_ns[opcode] : 0;
+    delay = opcode < EMU_OPCODES ? node->trouble.admin_delay_ns[opcode] : 0;
     if (delay == EMU_NEVER) {
         return EMU_NEVER;
     }

@@ -27,7 +27,8 @@ const char emu_control_help[] =
     "  badkey N                     the next N remote accesses find a wrong key\n"
     "  loseirq NODE N               the next N interrupts to the node aren't sent\n"
     "  admin NODE COMMAND MS|never  answer late or never, until set to 0. COMMAND: setup,\n"
-    "                               pe_create, pe_reset, mr_invalidate, window_sync, nop, any\n"
+    "                               pe_create, pe_reset, mr_invalidate, window_sync, nop,\n"
+    "                               domain_invalidate, any\n"
     "  stuck NODE reset|dma|all on|off  don't acknowledge; all: do nothing at all\n"
     "  mute NODE MS                 nothing is done so long, the control page reads all ones, and\n"
     "                               what is written there gets lost; 0: no more\n"
@@ -148,15 +149,16 @@ static const char *do_loseirq(emu_t *emu, emu_node_t *node, char **words, char *
 
 static const char *do_admin(emu_t *emu, emu_node_t *node, char **words, char *reply, size_t size)
 {
-    static const char *const names[] = {"any",           "setup",       "pe_create", "pe_reset",
-                                        "mr_invalidate", "window_sync", "nop"};
-    uint64_t                 ms      = 0;
-    unsigned                 i;
+    static const char *const names[EMU_OPCODES] = {
+        "any",           "setup",       "pe_create", "pe_reset",
+        "mr_invalidate", "window_sync", "nop",       "domain_invalidate"};
+    uint64_t ms = 0;
+    unsigned i;
 
     (void)emu, (void)reply, (void)size;
-    for (i = 0; i <= ANGARA_HW_NOP && strcmp(names[i], words[0]) != 0; ++i) {
+    for (i = 0; i < EMU_OPCODES && strcmp(names[i], words[0]) != 0; ++i) {
     }
-    if (i > ANGARA_HW_NOP) {
+    if (i == EMU_OPCODES) {
         return "no such admin command";
     }
     if (strcmp(words[1], "never") == 0) {
@@ -166,7 +168,7 @@ static const char *do_admin(emu_t *emu, emu_node_t *node, char **words, char *re
     } else {
         ms *= 1000000;
     }
-    for (unsigned opcode = 0; opcode <= ANGARA_HW_NOP; ++opcode) {
+    for (unsigned opcode = 0; opcode < EMU_OPCODES; ++opcode) {
         if (i == 0 || i == opcode) {
             node->trouble.admin_delay_ns[opcode] = ms;
         }

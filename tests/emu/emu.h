@@ -34,6 +34,7 @@
 #define EMU_VECTORS_MAX  64
 #define EMU_RANGES_MAX   6 /* of bus addresses: RAM below and above the hole, mapped BARs */
 #define EMU_PAGE         4096u
+#define EMU_OPCODES      (ANGARA_HW_DOMAIN_INVALIDATE + 1) /* of admin commands, and 0 */
 #define EMU_LEVELS_MAX   3
 #define EMU_RING_MAX     65536u       /* entries of a command or event ring */
 #define EMU_WINDOW_MAX   (1u << 18)   /* pages of a put window: 1 GiB */
@@ -120,10 +121,10 @@ typedef struct {
 
 /* What the control socket has asked of a node. */
 typedef struct {
-    uint64_t delay_ns;                          /* of puts and commands */
-    uint64_t admin_delay_ns[ANGARA_HW_NOP + 1]; /* by opcode; EMU_NEVER */
-    unsigned lose_irqs;                         /* so many interrupts aren't sent */
-    uint64_t muted_until;                       /* ns; 0: it isn't */
+    uint64_t delay_ns;                    /* of puts and commands */
+    uint64_t admin_delay_ns[EMU_OPCODES]; /* by opcode; EMU_NEVER */
+    unsigned lose_irqs;                   /* so many interrupts aren't sent */
+    uint64_t muted_until;                 /* ns; 0: it isn't */
     uint8_t  stuck_reset, stuck_dma, frozen, removed;
 } emu_trouble_t;
 
@@ -308,13 +309,17 @@ void emu_event_fault(emu_pair_t *pair, uint64_t key, angara_status_t status);
 
 /* ---- mr.c: regions --------------------------------------------------------------------------- */
 
-/* Check an access; *addr: what emu_mr_copy() and emu_mr_word() want, grows with the offset. */
+/*
+ * Check an access; *addr: what emu_mr_at() wants, grows with the offset. ANGARA_INPROGRESS, of
+ * both: the region is suspended, call again.
+ */
 angara_status_t emu_mr_check(emu_node_t *node, uint32_t domain, uint64_t key, uint64_t offset,
                              uint64_t length, unsigned access, uint64_t *addr);
 /* Memory at addr of a region that was checked, for at most *length bytes; shortens *length. */
 angara_status_t emu_mr_at(emu_node_t *node, uint64_t key, uint64_t addr, uint64_t *length,
                           char **at);
 void            emu_mr_invalidate(emu_node_t *node, uint64_t key);
+void            emu_mr_invalidate_domain(emu_node_t *node, uint32_t domain);
 void            emu_mr_reset(emu_node_t *node);
 
 /* ---- backend.c ------------------------------------------------------------------------------- */

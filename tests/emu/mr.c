@@ -14,13 +14,12 @@
 #define LIST_BITS  9            /* words of a page of a list */
 #define ADDR_BASE  (1ull << 62) /* addresses of regions aren't 0, and aligned as in memory */
 
-static int is_sound(const struct angara_hw_mr *mr)
+static int list_is_sound(const struct angara_hw_mr *mr)
 {
     uint64_t page = 1ull << (mr->page_shift & 63);
 
     if (mr->page_shift < 12 || mr->page_shift > 30 || mr->levels > EMU_LEVELS_MAX ||
-        mr->length == 0 || mr->length > ADDR_BASE / 2 || mr->first >= page ||
-        (mr->access & ~(uint32_t)ANGARA_ACCESS_ALL) != 0 || mr->npages == 0 ||
+        mr->first >= page || mr->npages == 0 ||
         mr->npages > (1ull << (LIST_BITS * EMU_LEVELS_MAX))) {
         return 0;
     }
@@ -28,6 +27,35 @@ static int is_sound(const struct angara_hw_mr *mr)
         return 0;
     }
     return mr->list % EMU_PAGE == 0 && mr->first + mr->length <= mr->npages << mr->page_shift;
+}
+
+static int is_suspended(const struct angara_hw_mr *mr)
+{
+    return mr->state == ANGARA_HW_MR_SUSPENDED;
+}
+
+static int is_sound(const struct angara_hw_mr *mr)
+{
+    if (mr->length == 0 || mr->length > ADDR_BASE / 2 ||
+        (mr->access & ~(uint32_t)ANGARA_ACCESS_ALL) != 0 || mr->state > ANGARA_HW_MR_SUSPENDED) {
+        return 0;
+    }
+    return is_suspended(mr) || list_is_sound(mr);
+}
+
+/* Key and state first: they say whether the rest is there. */
+static int read_entry(emu_node_t *node, uint32_t index, struct angara_hw_mr *mr)
+{
+    uint64_t at = node->mr_table + (uint64_t)index * sizeof(*mr);
+
+    if (!emu_read(node, mr, at, sizeof(*mr))) {
+        return 0;
+    }
+    if (mr->key == 0 || is_suspended(mr)) {
+        return 1;
+    }
+    __atomic_thread_fence(__ATOMIC_ACQUIRE);
+    return emu_read(node, mr, at, sizeof(*mr));
 }
 
 /* The entry of a key, in the cache. A replay has the entries that the device has read, no others.
@@ -43,7 +71,7 @@ static angara_status_t find(emu_node_t *node, uint64_t key, const struct angara_
     }
     cached = &node->mr_cache[index];
     if (cached->key != key) {
-        if (!emu_read(node, &mr, node->mr_table + (uint64_t)index * sizeof(mr), sizeof(mr))) {
+        if (!read_entry(node, index, &mr)) {
             return ANGARA_ERR_KEY;
         }
         if (mr.key == 0 && node->emu->replaying) {
@@ -61,6 +89,12 @@ static angara_status_t find(emu_node_t *node, uint64_t key, const struct angara_
     }
     *mr_p = cached;
     return ANGARA_OK;
+}
+
+/* Whatever pages the region has while an operation is under way, where they begin stays. */
+static uint64_t addr_base(const struct angara_hw_mr *mr)
+{
+    return ADDR_BASE + mr->first % EMU_PAGE;
 }
 
 angara_status_t emu_mr_check(emu_node_t *node, uint32_t domain, uint64_t key, uint64_t offset,
@@ -81,7 +115,10 @@ angara_status_t emu_mr_check(emu_node_t *node, uint32_t domain, uint64_t key, ui
     if ((mr->access & access) != access) {
         return ANGARA_ERR_RIGHTS;
     }
-    *addr = ADDR_BASE + mr->first + offset;
+    if (is_suspended(mr)) {
+        return ANGARA_INPROGRESS;
+    }
+    *addr = addr_base(mr) + offset;
     return ANGARA_OK;
 }
 
@@ -120,19 +157,22 @@ angara_status_t emu_mr_at(emu_node_t *node, uint64_t key, uint64_t addr, uint64_
                           char **at)
 {
     const struct angara_hw_mr *mr;
-    uint64_t                   position = addr - ADDR_BASE;
-    uint64_t                   inside, bus;
+    uint64_t                   offset, position, inside, bus;
     angara_status_t            status = find(node, key, &mr);
 
     if (status != ANGARA_OK) { /* invalidated since it was checked */
         return status;
     }
+    if (is_suspended(mr)) {
+        return ANGARA_INPROGRESS;
+    }
     /* Its driver may have given another region the same key since: check again. */
-    if (position < mr->first || position - mr->first > mr->length ||
-        *length > mr->length - (position - mr->first)) {
+    offset = addr - addr_base(mr);
+    if (addr < addr_base(mr) || offset > mr->length || *length > mr->length - offset) {
         return ANGARA_ERR_BOUNDS;
     }
-    inside = position & ((1ull << mr->page_shift) - 1);
+    position = mr->first + offset;
+    inside   = position & ((1ull << mr->page_shift) - 1);
     if (*length > (1ull << mr->page_shift) - inside) {
         *length = (1ull << mr->page_shift) - inside;
     }
@@ -154,6 +194,15 @@ void emu_mr_invalidate(emu_node_t *node, uint64_t key)
 
     if (index < node->emu->config.mr_max && node->mr_cache[index].key == key) {
         node->mr_cache[index].key = 0;
+    }
+}
+
+void emu_mr_invalidate_domain(emu_node_t *node, uint32_t domain)
+{
+    for (uint32_t i = 0; i < node->mr_entries; ++i) {
+        if (node->mr_cache[i].domain == domain) {
+            node->mr_cache[i].key = 0;
+        }
     }
 }
 
