@@ -10,6 +10,8 @@
  *   delay	write "FUNCTION MICROSECONDS": tasks of users spin for so long before they enter the
  *		function (one of any module's or the kernel's; several may be given). An empty
  *		line: no more delays. Read: how often tasks were delayed
+ *   region	write "suspend" or "resume": the region that was created last, as a client whose
+ *		memory moves does (to where it was). It must still be there
  *
  * The modules must be loaded before, and one task at a time may use @fail.
  */
@@ -23,6 +25,9 @@
 #include <linux/sched.h>
 #include <linux/sched/task.h>
 #include <linux/string.h>
+#include <linux/sysfs.h>
+
+#include <angara_client.h>
 
 #if !IS_ENABLED(CONFIG_KPROBES_ON_FTRACE)
 #error "needs kprobes that use ftrace: others run their handlers like NMIs"
@@ -228,6 +233,69 @@ static const struct kernel_param_ops delay_ops = {
 module_param_cb(delay, &delay_ops, NULL, 0600);
 MODULE_PARM_DESC(delay, "FUNCTION MICROSECONDS: delay who enters it; empty: nobody");
 
+/* ---- regions --------------------------------------------------------------------------------- */
+
+/* The one that was created last, by whom all the same. */
+static struct {
+	struct angara_mr *mr;
+	struct sg_table *sgt;
+} region;
+
+static int create_enter(struct kretprobe_instance *instance, struct pt_regs *regs)
+{
+	*(struct sg_table **)instance->data = (struct sg_table *)regs_get_kernel_argument(regs, 1);
+	return 0;
+}
+
+static int create_return(struct kretprobe_instance *instance, struct pt_regs *regs)
+{
+	struct angara_mr *mr = (struct angara_mr *)regs_return_value(regs);
+
+	if (!IS_ERR(mr)) {
+		region.sgt = *(struct sg_table **)instance->data;
+		region.mr = mr;
+	}
+	return 0;
+}
+
+static struct kretprobe create_probe = {
+	.kp.symbol_name = "angara_mr_create",
+	.entry_handler = create_enter,
+	.handler = create_return,
+	.data_size = sizeof(struct sg_table *),
+	.maxactive = 16,
+};
+
+/* Looked up when it is called: this module isn't linked with the others. */
+#define CALL(function, ...)					\
+({								\
+	typeof(function) *call = symbol_get(function);		\
+	int ret_ = -ENOENT;					\
+								\
+	if (call) {						\
+		ret_ = call(__VA_ARGS__);			\
+		symbol_put(function);				\
+	}							\
+	ret_;							\
+})
+
+static int region_set(const char *text, const struct kernel_param *param)
+{
+	if (!region.mr)
+		return -ENOENT;
+	if (sysfs_streq(text, "suspend"))
+		return CALL(angara_mr_suspend, region.mr);
+	if (sysfs_streq(text, "resume"))
+		return CALL(angara_mr_resume, region.mr, region.sgt);
+	return -EINVAL;
+}
+
+static const struct kernel_param_ops region_ops = {
+	.set = region_set,
+};
+module_param_cb(region, &region_ops, NULL, 0200);
+MODULE_PARM_DESC(region, "suspend or resume the region that was created last");
+
 /* ---- module ---------------------------------------------------------------------------------- */
 
 static void allocators_unregister(void)
@@ -287,16 +355,27 @@ static int __init angara_hooks_init(void)
 {
 	int ret = allocators_register();
 
-	if (!ret)
-		ret = entries_register();
 	if (ret)
-		allocators_unregister();
+		return ret;
+	ret = entries_register();
+	if (ret)
+		goto unregister_allocators;
+	ret = register_kretprobe(&create_probe);
+	if (ret)
+		goto unregister_entries;
+	return 0;
+
+unregister_entries:
+	entries_unregister(ARRAY_SIZE(entries));
+unregister_allocators:
+	allocators_unregister();
 	return ret;
 }
 
 static void __exit angara_hooks_exit(void)
 {
 	delays_clear();
+	unregister_kretprobe(&create_probe);
 	entries_unregister(ARRAY_SIZE(entries));
 	allocators_unregister();
 	/* Somebody may have been preempted in allocator_return(). */

@@ -80,6 +80,22 @@ struct angara_mr_info {
 struct angara_mr *angara_mr_create(struct angara_domain *dom, struct sg_table *sgt, u64 length,
 				   u32 access, struct angara_mr_info *info);
 /*
+ * For memory that moves. The device holds operations that meet a suspended region, and goes on with
+ * them when it is resumed; they fail when it is destroyed.
+ *
+ * Suspend: returns 0 when no access is in flight or will start and the memory is unmapped. It
+ * doesn't wait for the far end of any operation, so that two moves can't wait for each other. -EIO:
+ * as of angara_mr_destroy(), which remains to be called.
+ * Resume: map @sgt, which takes the place of the former one: as long, and beginning at the same
+ * offset in a page. -ENODEV: the device has gone or failed; -ENOMEM, -EOPNOTSUPP, -EINVAL: it can't
+ * be mapped. The region stays suspended then.
+ *
+ * Nothing is changed, and 0 returned, if the region is as wanted, or if the end of its domain's mm
+ * has made an end of it. Calls about one region are serialised by the client.
+ */
+int angara_mr_suspend(struct angara_mr *mr);
+int angara_mr_resume(struct angara_mr *mr, struct sg_table *sgt);
+/*
  * Returns 0 when no access is in flight or will start and the memory is unmapped. -EIO: the device
  * didn't acknowledge, and its DMA couldn't be stopped: the pages must stay pinned for ever. The
  * region is gone in both cases.

@@ -14,6 +14,10 @@
  * handle becomes free when its mmu notifier is gone: a late invalidation can't mark the next region
  * of that handle stale.
  *
+ * A registration keeps the device only while it talks to it: memory is pinned before, and the
+ * answer is copied when others may already end the region. So whoever keeps a process from its
+ * memory (userfaultfd, FUSE) doesn't keep a device from being removed.
+ *
  * Order of the end: claimed, angara_mr_destroy() (the device acknowledges, unmapped), notifier
  * removed, unpinned, out of the device's list, handle free, file told.
  *
@@ -91,7 +95,7 @@ struct memreg_users {
  * struct memreg_device - a device of angara_nic, between add() and remove()
  * @lock:	@regions, @dying
  * @regions:	of all files
- * @users:	regions, and registrations under way
+ * @users:	regions, and who talks to the device
  */
 struct memreg_device {
 	struct list_head node;
@@ -124,7 +128,9 @@ struct memreg_file {
  * @addr:	first byte
  * @length:	bytes
  * @npages:	pages
+ * @max_segment: bytes of the largest segment of @sgt
  * @writable:	the device writes: pages are dirty when they are unpinned
+ * @key:	names it to remote PEs; no other has it
  * @stale:	its stale word
  */
 struct memreg_region {
@@ -137,7 +143,9 @@ struct memreg_region {
 	unsigned long addr;
 	unsigned long length;
 	unsigned long npages;
+	unsigned int max_segment;
 	bool writable;
+	u64 key;
 	u32 handle;
 	u32 *stale;
 };

@@ -117,7 +117,7 @@ static int append_chunk(struct memreg_region *region, struct page **pages, unsig
 
 	return sg_alloc_append_table_from_pages(&region->sgt, pages, pinned, offset,
 						(pinned << PAGE_SHIFT) - offset,
-						angara_device_max_segment(region->mdev->adev),
+						region->max_segment,
 						region->npages - done - pinned,
 						GFP_KERNEL_ACCOUNT);
 }

@@ -111,97 +111,6 @@ static int region_publish(struct memreg_region *region)
 	return ret;
 }
 
-static int reg_check(const struct angara_ioc_mr_reg *arg)
-{
-	u64 end;
-
-	if (arg->key || arg->handle || arg->page_shift)
-		return -EINVAL;
-	if (arg->reserved || arg->access & ~MEMREG_ACCESS_ALL || !arg->length ||
-	    check_add_overflow(arg->addr, arg->length, &end) || end > (ULONG_MAX & PAGE_MASK))
-		return -EINVAL;
-	return arg->type == ANGARA_MR_HOST ? 0 : -EOPNOTSUPP;
-}
-
-/* Consumes the region, on error too. */
-static int region_register(struct memreg_region *region, struct angara_domain *dom,
-			   struct angara_call *call)
-{
-	struct angara_ioc_mr_reg *arg = call->arg;
-	struct angara_mr_info info;
-	bool leak;
-	int ret;
-
-	ret = angara_device_check_dma(region->mdev->adev);
-	if (!ret)
-		ret = region_attach(region);
-	if (ret) {
-		kfree(region);
-		return ret;
-	}
-	region->mr = angara_mr_create(dom, &region->sgt.sgt, region->length, arg->access, &info);
-	if (IS_ERR(region->mr)) {
-		ret = PTR_ERR(region->mr);
-		region_detach(region, false);
-		return ret;
-	}
-	arg->key = info.key;
-	arg->handle = region->handle;
-	arg->page_shift = info.page_shift;
-	ret = angara_call_reply(call);
-	if (!ret)
-		ret = region_publish(region);
-	if (ret) {
-		leak = angara_mr_destroy(region->mr);
-		region_detach(region, leak);
-		return ret;
-	}
-	memreg_count(registered, 1);
-	return 0;
-}
-
-int memreg_reg_ioctl(struct angara_call *call)
-{
-	struct memreg_file *file = call->file->private_data;
-	struct angara_ioc_mr_reg *arg = call->arg;
-	struct memreg_region *region;
-	struct memreg_device *mdev;
-	struct angara_domain *dom;
-	int ret;
-
-	ret = reg_check(arg);
-	if (ret)
-		return ret;
-	dom = angara_domain_get(arg->domain_fd);
-	if (IS_ERR(dom))
-		return PTR_ERR(dom);
-	region = kzalloc(sizeof(*region), GFP_KERNEL_ACCOUNT);
-	if (!region) {
-		ret = -ENOMEM;
-		goto put_domain;
-	}
-	region->file = file;
-	region->addr = untagged_addr(arg->addr);
-	region->length = arg->length;
-	region->npages = (PAGE_ALIGN(region->addr + region->length) >> PAGE_SHIFT) -
-			 (region->addr >> PAGE_SHIFT);
-	region->writable = arg->access & MEMREG_ACCESS_WRITE;
-	mdev = memreg_device_get(angara_domain_device(dom));
-	if (IS_ERR(mdev)) {
-		ret = PTR_ERR(mdev);
-		kfree(region);
-		goto put_domain;
-	}
-	region->mdev = mdev;
-	ret = region_register(region, dom, call);
-	/* On success the region is a user of the device until its end. */
-	if (ret)
-		memreg_device_put(mdev);
-put_domain:
-	angara_domain_put(dom);
-	return ret;
-}
-
 /* ---- end ------------------------------------------------------------------------------------- */
 
 /* Give a claimed region back. False: its device is being removed, and it stays claimed. */
@@ -264,6 +173,135 @@ static struct memreg_region *region_claim_handle(struct memreg_file *file, u32 h
 	struct memreg_region *region = xa_load(&file->regions, handle);
 
 	return region && memreg_region_claim(file, handle, region) ? region : NULL;
+}
+
+/* ---- calls ----------------------------------------------------------------------------------- */
+
+/* The end of a region of that key, unless others have ended it. */
+static void region_drop(struct memreg_file *file, u32 handle, u64 key)
+{
+	struct memreg_region *region;
+
+	mutex_lock(&file->call_lock);
+	region = region_claim_handle(file, handle);
+	/* Another one has that handle now. */
+	if (region && region->key != key && region_unclaim(region))
+		region = NULL;
+	mutex_unlock(&file->call_lock);
+	if (region)
+		memreg_region_destroy(region);
+}
+
+static int reg_check(const struct angara_ioc_mr_reg *arg)
+{
+	u64 end;
+
+	if (arg->key || arg->handle || arg->page_shift)
+		return -EINVAL;
+	if (arg->reserved || arg->access & ~MEMREG_ACCESS_ALL || !arg->length ||
+	    check_add_overflow(arg->addr, arg->length, &end) || end > (ULONG_MAX & PAGE_MASK))
+		return -EINVAL;
+	return arg->type == ANGARA_MR_HOST ? 0 : -EOPNOTSUPP;
+}
+
+/* What pinning needs to know about the device, which isn't held meanwhile. */
+static int region_prepare(struct memreg_region *region, struct angara_domain *dom)
+{
+	struct memreg_device *mdev = memreg_device_get(angara_domain_device(dom));
+	int ret;
+
+	if (IS_ERR(mdev))
+		return PTR_ERR(mdev);
+	ret = angara_device_check_dma(mdev->adev);
+	region->max_segment = angara_device_max_segment(mdev->adev);
+	memreg_device_put(mdev);
+	return ret;
+}
+
+/* Let the device know an attached region; then others may end it. On error it is gone. */
+static int region_create(struct memreg_region *region, struct angara_domain *dom,
+			 struct angara_ioc_mr_reg *arg)
+{
+	struct memreg_device *mdev = memreg_device_get(angara_domain_device(dom));
+	struct angara_mr_info info;
+	bool leak = false;
+	int ret;
+
+	if (IS_ERR(mdev)) {
+		ret = PTR_ERR(mdev);
+		goto detach;
+	}
+	region->mdev = mdev;
+	region->mr = angara_mr_create(dom, &region->sgt.sgt, region->length, arg->access, &info);
+	if (IS_ERR(region->mr)) {
+		ret = PTR_ERR(region->mr);
+		goto put_device;
+	}
+	region->key = info.key;
+	arg->key = info.key;
+	arg->handle = region->handle;
+	arg->page_shift = info.page_shift;
+	ret = region_publish(region);
+	if (ret) {
+		leak = angara_mr_destroy(region->mr);
+		goto put_device;
+	}
+	/* The region is a user of the device until its end. */
+	memreg_count(registered, 1);
+	return 0;
+
+put_device:
+	memreg_device_put(mdev);
+detach:
+	region_detach(region, leak);
+	return ret;
+}
+
+/*
+ * The device is held while it is talked to, not while user memory is waited for: that is pinned
+ * before, and answered to when the region may be ended by others.
+ */
+int memreg_reg_ioctl(struct angara_call *call)
+{
+	struct memreg_file *file = call->file->private_data;
+	struct angara_ioc_mr_reg *arg = call->arg;
+	struct memreg_region *region;
+	struct angara_domain *dom;
+	int ret;
+
+	ret = reg_check(arg);
+	if (ret)
+		return ret;
+	dom = angara_domain_get(arg->domain_fd);
+	if (IS_ERR(dom))
+		return PTR_ERR(dom);
+	region = kzalloc(sizeof(*region), GFP_KERNEL_ACCOUNT);
+	if (!region) {
+		ret = -ENOMEM;
+		goto put_domain;
+	}
+	region->file = file;
+	region->addr = untagged_addr(arg->addr);
+	region->length = arg->length;
+	region->npages = (PAGE_ALIGN(region->addr + region->length) >> PAGE_SHIFT) -
+			 (region->addr >> PAGE_SHIFT);
+	region->writable = arg->access & MEMREG_ACCESS_WRITE;
+	ret = region_prepare(region, dom);
+	if (!ret)
+		ret = region_attach(region);
+	if (ret) {
+		kfree(region);
+		goto put_domain;
+	}
+	ret = region_create(region, dom, arg);
+	if (!ret) {
+		ret = angara_call_reply(call);
+		if (ret)
+			region_drop(file, arg->handle, arg->key);
+	}
+put_domain:
+	angara_domain_put(dom);
+	return ret;
 }
 
 int memreg_dereg_ioctl(struct angara_call *call)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Protection domains: open files of /dev/angara<N>. A domain lives as long as its file, its PEs
- * or its regions; the end of its mm stops its PEs (its regions are ended by their client).
+ * or its regions; the end of its mm stops its PEs, and has the device forget its regions (which
+ * their client then ends).
  */
 #include <linux/cred.h>
 #include <linux/file.h>
@@ -53,6 +54,7 @@ static void domain_release(struct angara_owned *owned)
 	list_for_each_entry_safe(pe, next, &dom->pes, node)
 		angara_pe_stop(pe, angara_pe_end(pe));
 	mutex_unlock(&dom->lock);
+	angara_domain_kill_mrs(dom);
 	srcu_read_unlock(&adev->srcu, idx);
 	angara_count(adev, owners_released, 1);
 }
@@ -68,6 +70,9 @@ static struct angara_domain *domain_create(struct angara_device *adev)
 	kref_init(&dom->ref);
 	mutex_init(&dom->lock);
 	INIT_LIST_HEAD(&dom->pes);
+	init_rwsem(&dom->mr_sem);
+	spin_lock_init(&dom->mr_lock);
+	INIT_LIST_HEAD(&dom->mrs);
 	INIT_WORK(&dom->free_work, domain_free_work);
 	dom->adev = adev;
 	dom->uid = from_kuid(&init_user_ns, current_euid());
@@ -83,7 +88,8 @@ static struct angara_domain *domain_create(struct angara_device *adev)
 		ret = -ENOMEM;
 		goto free_number;
 	}
-	ret = angara_owned_add(&dom->owned, domain_release);
+	/* The device forgets all regions at once, before their client ends them one by one. */
+	ret = angara_owned_add_first(&dom->owned, domain_release);
 	if (ret)
 		goto put_user;
 	get_device(&adev->dev);
@@ -98,22 +104,24 @@ free_dom:
 	return ERR_PTR(ret);
 }
 
+/*
+ * No read section: to own something may take mmap_lock, and whoever has that may wait for user
+ * memory. A domain of a device that goes meanwhile is of no use, but no harm.
+ */
 static int domain_open(struct inode *inode, struct file *file)
 {
 	struct angara_device *adev = container_of(inode->i_cdev, struct angara_device, cdev);
 	struct angara_domain *dom;
-	int idx, ret;
+	int ret;
 
-	idx = srcu_read_lock(&adev->srcu);
 	ret = angara_device_check(adev);
-	if (!ret) {
-		dom = domain_create(adev);
-		ret = PTR_ERR_OR_ZERO(dom);
-		if (!ret)
-			file->private_data = dom;
-	}
-	srcu_read_unlock(&adev->srcu, idx);
-	return ret ? ret : nonseekable_open(inode, file);
+	if (ret)
+		return ret;
+	dom = domain_create(adev);
+	if (IS_ERR(dom))
+		return PTR_ERR(dom);
+	file->private_data = dom;
+	return nonseekable_open(inode, file);
 }
 
 static int domain_close(struct inode *inode, struct file *file)

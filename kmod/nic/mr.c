@@ -2,8 +2,13 @@
 /*
  * Memory regions: the device's table of them, DMA mapping, and the order of things.
  *
- *   create:  map, page list, entry, dma_wmb(), key
- *   destroy: key cleared, MR_INVALIDATE acknowledged, unmap, (client) unpin
+ *   create:  mapped (DMA, page list), published (entry, dma_wmb(), key): live
+ *   suspend: the entry says so, invalidated, unmapped: suspended
+ *   resume:  mapped, published (entry, dma_wmb(), its state), invalidated: live
+ *   destroy: key cleared, invalidated: dead; unmapped, (client) unpinned
+ *
+ * Invalidated: MR_INVALIDATE is acknowledged, and nothing that the device knew of the entry and its
+ * page list is used any more. The end of a domain's mm makes all its regions dead by one command.
  *
  * A key is the index of the entry and 40 random bits; the entry is reused under another key only
  * after the invalidation of the old one.
@@ -26,10 +31,20 @@
  */
 #define TABLE_GFP	(GFP_KERNEL | __GFP_RETRY_MAYFAIL | __GFP_NOWARN)
 
+enum mr_state {
+	MR_LIVE,	/* mapped; the device may use it */
+	MR_SUSPENDED,	/* not mapped; the device holds operations that meet it */
+	MR_DEAD,	/* the device doesn't know it; mapped if it was live before */
+};
+
 struct angara_mr {
 	struct angara_domain *dom;
+	struct list_head node;	/* in dom->mrs, until it is destroyed */
+	enum mr_state state;	/* changed by its client, or with dom->mr_sem held for writing */
+	bool mapped;		/* sgt and list are */
 	struct sg_table *sgt;
 	enum dma_data_direction dir;
+	u32 access;
 	u32 index;
 	u64 key;
 	u64 length;
@@ -80,7 +95,7 @@ int angara_device_check_dma(struct angara_device *adev)
 }
 EXPORT_SYMBOL_GPL(angara_device_check_dma);
 
-static int mr_map(struct angara_mr *mr)
+static int mr_map(struct angara_mr *mr, struct sg_table *sgt)
 {
 	struct angara_device *adev = mr->dom->adev;
 	struct device *dev = &adev->pdev->dev;
@@ -89,30 +104,35 @@ static int mr_map(struct angara_mr *mr)
 	ret = angara_device_check_dma(adev);
 	if (ret)
 		return ret;
-	if (dma_map_sgtable(dev, mr->sgt, mr->dir, MAP_ATTRS))
+	if (dma_map_sgtable(dev, sgt, mr->dir, MAP_ATTRS))
 		return -ENOMEM;
 	/* One stands for all: where some could be bounced the check above fails, or this. */
 	ret = -EOPNOTSUPP;
-	if (!angara_dma_is_coherent(adev, sg_dma_address(mr->sgt->sgl))) {
+	if (!angara_dma_is_coherent(adev, sg_dma_address(sgt->sgl))) {
 		angara_count(adev, bounce_refused, 1);
 		goto unmap;
 	}
-	ret = angara_pagelist_build(adev, &mr->list, mr->sgt, mr->length);
+	ret = angara_pagelist_build(dev, &mr->list, sgt, 0, mr->length);
 	if (ret)
 		goto unmap;
+	mr->sgt = sgt;
+	mr->mapped = true;
 	return 0;
 
 unmap:
-	dma_unmap_sgtable(dev, mr->sgt, mr->dir, MAP_ATTRS);
+	dma_unmap_sgtable(dev, sgt, mr->dir, MAP_ATTRS);
 	return ret;
 }
 
 static void mr_unmap(struct angara_mr *mr)
 {
-	struct angara_device *adev = mr->dom->adev;
+	struct device *dev = &mr->dom->adev->pdev->dev;
 
-	angara_pagelist_free(adev, &mr->list);
-	dma_unmap_sgtable(&adev->pdev->dev, mr->sgt, mr->dir, MAP_ATTRS);
+	if (!mr->mapped)
+		return;
+	angara_pagelist_free(dev, &mr->list);
+	dma_unmap_sgtable(dev, mr->sgt, mr->dir, MAP_ATTRS);
+	mr->mapped = false;
 }
 
 static u64 key_new(u32 index)
@@ -125,37 +145,85 @@ static u64 key_new(u32 index)
 	return key;
 }
 
-static void mr_publish(struct angara_mr *mr, u32 access)
+static struct angara_hw_mr *mr_entry(const struct angara_mr *mr)
 {
-	struct angara_hw_mr *entry = &mr->dom->adev->mr_table[mr->index];
+	return &mr->dom->adev->mr_table[mr->index];
+}
+
+/* The entry is free, or says that the region is suspended. */
+static void mr_publish(struct angara_mr *mr)
+{
+	struct angara_hw_mr *entry = mr_entry(mr);
 
 	entry->length = cpu_to_le64(mr->length);
 	entry->list = cpu_to_le64(mr->list.root);
 	entry->first = cpu_to_le64(mr->list.first);
 	entry->domain = cpu_to_le32(mr->dom->number);
-	entry->access = cpu_to_le32(access);
+	entry->access = cpu_to_le32(mr->access);
 	entry->npages = cpu_to_le64(mr->list.npages);
 	entry->page_shift = mr->list.page_shift;
 	entry->levels = mr->list.levels;
 	dma_wmb();
+	WRITE_ONCE(entry->state, ANGARA_HW_MR_LIVE);
 	WRITE_ONCE(entry->key, cpu_to_le64(mr->key));
 	/* Before any word that tells somebody the key. */
 	wmb();
 }
 
-/* The device forgets the region, or has failed after this. */
-static void mr_invalidate(struct angara_mr *mr)
+/*
+ * The device forgets what it knew of the entry (or of all of the domain's), or has failed after
+ * this. admin_post() orders what was written there before the command.
+ */
+static void invalidate(struct angara_device *adev, u32 opcode, u64 what)
 {
-	struct angara_device *adev = mr->dom->adev;
 	struct angara_hw_cmd cmd = {
-		.opcode = cpu_to_le32(ANGARA_HW_MR_INVALIDATE),
-		.args = { cpu_to_le64(mr->key) },
+		.opcode = cpu_to_le32(opcode),
+		.args = { cpu_to_le64(what) },
 	};
 
-	/* admin_post() orders it before the command. */
-	WRITE_ONCE(adev->mr_table[mr->index].key, 0);
 	if (angara_admin_exec(adev, &cmd, 0) == -EIO)
-		angara_device_fail(adev, "it refused to invalidate a region");
+		angara_device_fail(adev, "it refused to forget a region");
+}
+
+static void mr_invalidate(struct angara_mr *mr)
+{
+	invalidate(mr->dom->adev, ANGARA_HW_MR_INVALIDATE, mr->key);
+}
+
+/* No access is in flight or will start after this, or the device has failed. */
+static void mr_kill(struct angara_mr *mr)
+{
+	struct angara_domain *dom = mr->dom;
+
+	down_read(&dom->mr_sem);
+	if (mr->state != MR_DEAD) {
+		WRITE_ONCE(mr_entry(mr)->key, 0);
+		mr_invalidate(mr);
+		mr->state = MR_DEAD;
+	}
+	spin_lock(&dom->mr_lock);
+	list_del(&mr->node);
+	spin_unlock(&dom->mr_lock);
+	up_read(&dom->mr_sem);
+}
+
+/*
+ * Called in an SRCU read section. Where there are regions they keep the device's tables, as nobody
+ * gets them off the list meanwhile.
+ */
+void angara_domain_kill_mrs(struct angara_domain *dom)
+{
+	struct angara_mr *mr;
+
+	down_write(&dom->mr_sem);
+	if (!list_empty(&dom->mrs)) {
+		list_for_each_entry(mr, &dom->mrs, node)
+			WRITE_ONCE(mr_entry(mr)->key, 0);
+		invalidate(dom->adev, ANGARA_HW_DOMAIN_INVALIDATE, dom->number);
+		list_for_each_entry(mr, &dom->mrs, node)
+			mr->state = MR_DEAD;
+	}
+	up_write(&dom->mr_sem);
 }
 
 /*
@@ -176,8 +244,8 @@ struct angara_mr *angara_mr_create(struct angara_domain *dom, struct sg_table *s
 	if (!mr)
 		return ERR_PTR(-ENOMEM);
 	mr->dom = dom;
-	mr->sgt = sgt;
 	mr->length = length;
+	mr->access = access;
 	mr->dir = access & ACCESS_WRITE ? DMA_BIDIRECTIONAL : DMA_TO_DEVICE;
 	ret = angara_user_charge(dom->user, ANGARA_RESOURCE_MR);
 	if (ret) {
@@ -189,7 +257,7 @@ struct angara_mr *angara_mr_create(struct angara_domain *dom, struct sg_table *s
 		goto uncharge;
 	mr->index = ret;
 	mr->key = key_new(mr->index);
-	ret = mr_map(mr);
+	ret = mr_map(mr, sgt);
 	if (ret)
 		goto free_index;
 
@@ -198,7 +266,12 @@ struct angara_mr *angara_mr_create(struct angara_domain *dom, struct sg_table *s
 	angara_count(adev, mrs_created, 1);
 	info->key = mr->key;
 	info->page_shift = mr->list.page_shift;
-	mr_publish(mr, access);
+	down_read(&dom->mr_sem);
+	spin_lock(&dom->mr_lock);
+	list_add_tail(&mr->node, &dom->mrs);
+	spin_unlock(&dom->mr_lock);
+	mr_publish(mr);
+	up_read(&dom->mr_sem);
 	trace_angara_mr_create(dom, mr->index, length, access, mr->list.page_shift,
 			       mr->list.levels);
 	return mr;
@@ -213,13 +286,54 @@ free_mr:
 }
 EXPORT_SYMBOL_GPL(angara_mr_create);
 
+int angara_mr_suspend(struct angara_mr *mr)
+{
+	struct angara_domain *dom = mr->dom;
+	int ret = 0;
+
+	down_read(&dom->mr_sem);
+	if (mr->state == MR_LIVE) {
+		WRITE_ONCE(mr_entry(mr)->state, ANGARA_HW_MR_SUSPENDED);
+		mr_invalidate(mr);
+		mr->state = MR_SUSPENDED;
+	}
+	up_read(&dom->mr_sem);
+	if (angara_device_must_leak(dom->adev))
+		ret = -EIO;
+	else if (mr->state == MR_SUSPENDED)
+		mr_unmap(mr);
+	return ret;
+}
+EXPORT_SYMBOL_GPL(angara_mr_suspend);
+
+int angara_mr_resume(struct angara_mr *mr, struct sg_table *sgt)
+{
+	struct angara_domain *dom = mr->dom;
+	int ret = 0;
+
+	down_read(&dom->mr_sem);
+	if (mr->state == MR_SUSPENDED) {
+		ret = angara_device_check(dom->adev);
+		if (!ret)
+			ret = mr_map(mr, sgt);
+		if (!ret) {
+			mr_publish(mr);
+			mr_invalidate(mr);
+			mr->state = MR_LIVE;
+		}
+	}
+	up_read(&dom->mr_sem);
+	return ret;
+}
+EXPORT_SYMBOL_GPL(angara_mr_resume);
+
 int angara_mr_destroy(struct angara_mr *mr)
 {
 	struct angara_domain *dom = mr->dom;
 	struct angara_device *adev = dom->adev;
 	int ret = 0;
 
-	mr_invalidate(mr);
+	mr_kill(mr);
 	if (angara_device_must_leak(adev)) {
 		/* The mapping, the list and the entry stay, as the pages do. */
 		angara_count(adev, leaked_mrs, 1);

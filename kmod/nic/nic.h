@@ -47,11 +47,13 @@
  *   owner->lock		m objects of an mm; held in release() callbacks
  *   device->grants_lock	m granted job keys; inside device->srcu, outside domain->lock
  *   domain->lock		m PEs of a domain: creation, end, window
+ *   domain->mr_sem		m states of a domain's regions; held while the device answers
  *   device->srcu		(read) device not removed. Outside domain->lock; handlers of calls
  *				begin and end it themselves, between the copies of arguments
  *   device->fail_lock		m the way from working to failed; registers of reset and DMA
  *   users_lock			m users and what they use
  *   device->pe_lock		irq-safe: table of PEs by number
+ *   domain->mr_lock		list of a domain's regions
  *   admin->lock		irq-safe: admin rings and who waits for them
  *
  * remove() calls synchronize_srcu() with devices_lock at most.
@@ -78,6 +80,7 @@
 #include <misc/angara.h>
 
 #include "../compat/compat.h"
+#include "pagelist.h"
 
 #define ANGARA_HW_PAGE_SHIFT	12
 #define ANGARA_HW_PAGE		BIT(ANGARA_HW_PAGE_SHIFT)
@@ -265,6 +268,9 @@ struct angara_device {
  * @number:	in the MR table and PE contexts; never 0
  * @lock:	@pes, and creation, end and window of each
  * @pes:	PEs that haven't been stopped
+ * @mr_sem:	states and table entries of regions: read for one, written for all
+ * @mr_lock:	@mrs, with @mr_sem read
+ * @mrs:	regions (of mr.c)
  * @free_work:	the last reference may be dropped where angara_owned_del() would wait for itself
  */
 struct angara_domain {
@@ -277,6 +283,9 @@ struct angara_domain {
 	u32 number;
 	struct mutex lock;	/* see above */
 	struct list_head pes;
+	struct rw_semaphore mr_sem;	/* see above */
+	spinlock_t mr_lock;	/* see above */
+	struct list_head mrs;
 	struct work_struct free_work;
 };
 
@@ -369,7 +378,7 @@ struct angara_device *angara_device_alloc(struct pci_dev *pdev);
 int angara_device_add(struct angara_device *adev);
 void angara_device_del(struct angara_device *adev);
 
-/* In an SRCU read section: -ENODEV if the device has gone or failed. */
+/* -ENODEV: gone or failed. In an SRCU read section it isn't removed before the end of that. */
 static inline int angara_device_check(struct angara_device *adev)
 {
 	return READ_ONCE(adev->removed) || READ_ONCE(adev->failed) ? -ENODEV : 0;
@@ -523,37 +532,12 @@ static inline void angara_status_gone(struct page *page)
 	WRITE_ONCE(status->state, cpu_to_le32(ANGARA_PE_GONE));
 }
 
-/* ---- mr.c, pagelist.c ------------------------------------------------------------------------ */
+/* ---- mr.c ------------------------------------------------------------------------ */
 
 int angara_mr_table_alloc(struct angara_device *adev);
 void angara_mr_table_free(struct angara_device *adev);
-
-struct angara_pagelist_node {
-	__le64 *entries;
-	dma_addr_t dma;
-};
-
-/**
- * struct angara_pagelist - what the device reads to find the pages of a region
- * @root:	for struct angara_hw_mr.list
- * @first:	offset of the first byte in the first page
- * @npages, @page_shift, @levels: see struct angara_hw_mr
- * @nodes:	DMA memory, one page each, leaves first
- * @num_nodes:	of them
- */
-struct angara_pagelist {
-	u64 root;
-	u64 first;
-	u64 npages;
-	u8 page_shift;
-	u8 levels;
-	struct angara_pagelist_node *nodes;
-	unsigned int num_nodes;
-};
-
-int angara_pagelist_build(struct angara_device *adev, struct angara_pagelist *list,
-			  const struct sg_table *sgt, u64 length);
-void angara_pagelist_free(struct angara_device *adev, struct angara_pagelist *list);
+/* The domain's mm has ended: the device forgets its regions, which are still to be destroyed. */
+void angara_domain_kill_mrs(struct angara_domain *dom);
 
 /* ---- limits.c -------------------------------------------------------------------------------- */
 
@@ -575,6 +559,8 @@ void angara_pe_uncharge(struct angara_pe *pe, unsigned long pages);
 /* ---- owner.c, client.c, sysfs.c, debugfs.c --------------------------------------------------- */
 
 void angara_owner_exit(void);
+/* As angara_owned_add(); released before those that were added so, in whichever order. */
+int angara_owned_add_first(struct angara_owned *owned, void (*release)(struct angara_owned *owned));
 
 void angara_clients_add(struct angara_device *adev);
 void angara_clients_remove(struct angara_device *adev);

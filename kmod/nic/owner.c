@@ -59,7 +59,8 @@ static const struct mmu_notifier_ops owner_ops = {
 	.free_notifier = owner_free,
 };
 
-int angara_owned_add(struct angara_owned *owned, void (*release)(struct angara_owned *owned))
+static int owned_add(struct angara_owned *owned, void (*release)(struct angara_owned *owned),
+		     bool first)
 {
 	struct angara_owner *owner;
 	struct mmu_notifier *mn;
@@ -73,9 +74,22 @@ int angara_owned_add(struct angara_owned *owned, void (*release)(struct angara_o
 	owned->owner = owner;
 	owned->release = release;
 	mutex_lock(&owner->lock);
-	list_add_tail(&owned->node, &owner->owned);
+	if (first)
+		list_add(&owned->node, &owner->owned);
+	else
+		list_add_tail(&owned->node, &owner->owned);
 	mutex_unlock(&owner->lock);
 	return 0;
+}
+
+int angara_owned_add_first(struct angara_owned *owned, void (*release)(struct angara_owned *owned))
+{
+	return owned_add(owned, release, true);
+}
+
+int angara_owned_add(struct angara_owned *owned, void (*release)(struct angara_owned *owned))
+{
+	return owned_add(owned, release, false);
 }
 EXPORT_SYMBOL_GPL(angara_owned_add);
 

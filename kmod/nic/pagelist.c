@@ -9,12 +9,69 @@
 #include <linux/mm.h>
 #include <linux/slab.h>
 
-#include "nic.h"
+#include "pagelist.h"
 
 #define SHIFT_MIN	12
 #define SHIFT_MAX	30
 #define FANOUT		512	/* bus addresses of a page of the list */
 #define LEVELS_MAX	3
+
+/* The DMA segments of a region, clipped to it; adjacent ones are one. */
+struct segments {
+	struct scatterlist *sg;		/* the next one */
+	unsigned int left;		/* of them, @sg included */
+	u64 skip;			/* bytes before the region, from @sg on */
+	u64 length;			/* bytes of the region, from there on */
+	u64 start;			/* the segment: bus addresses */
+	u64 end;
+};
+
+static void segments_begin(struct segments *seg, const struct sg_table *sgt, u64 offset, u64 length)
+{
+	*seg = (struct segments){ sgt->sgl, sgt->nents, offset, length };
+}
+
+/* The next piece of the list that is in the region. False: there is none. */
+static bool piece_next(struct segments *seg, u64 *start, u64 *end)
+{
+	u64 address, bytes;
+
+	for (; seg->left && seg->length; seg->left--, seg->sg = sg_next(seg->sg)) {
+		address = sg_dma_address(seg->sg);
+		bytes = sg_dma_len(seg->sg);
+		if (bytes <= seg->skip) {
+			seg->skip -= bytes;
+			continue;
+		}
+		*start = address + seg->skip;
+		bytes = min(bytes - seg->skip, seg->length);
+		*end = *start + bytes;
+		return true;
+	}
+	return false;
+}
+
+static void piece_take(struct segments *seg, u64 start, u64 end)
+{
+	seg->skip = 0;
+	seg->length -= end - start;
+	seg->left--;
+	seg->sg = sg_next(seg->sg);
+}
+
+static bool segments_next(struct segments *seg)
+{
+	u64 start, end;
+
+	if (!piece_next(seg, &seg->start, &seg->end))
+		return false;
+	piece_take(seg, seg->start, seg->end);
+	while (piece_next(seg, &start, &end) && start == seg->end) {
+		piece_take(seg, start, end);
+		seg->end = end;
+	}
+	return true;
+}
 
 static unsigned int count_nodes(unsigned int entries)
 {
@@ -22,34 +79,39 @@ static unsigned int count_nodes(unsigned int entries)
 }
 
 /*
- * Largest page size of the segments: every boundary inside the region must be one of a page,
- * unless the segments are adjacent. Returns false if all are one run, of any page size.
+ * Largest page size of the region: every boundary inside of it must be one of a page. A page isn't
+ * larger than the region: that would say nothing. Sets all but the nodes. -EINVAL: see the header.
  */
-static bool common_shift(const struct sg_table *sgt, u64 length, u8 *shift)
+static int list_measure(struct angara_pagelist *list, const struct sg_table *sgt, u64 offset,
+			u64 length, bool *scattered)
 {
-	u64 mask = 0, end = 0, start = sg_dma_address(sgt->sgl);
-	struct scatterlist *sg;
-	bool scattered = false;
-	unsigned int i;
+	u64 mask = 0, first, end, size;
+	struct segments seg;
 
-	for_each_sgtable_dma_sg(sgt, sg, i) {
-		if (i && sg_dma_address(sg) != end) {
-			mask |= end | sg_dma_address(sg);
-			scattered = true;
-			if (mask & BIT_ULL(SHIFT_MIN))
-				break; /* it can't be smaller */
-		}
-		end = sg_dma_address(sg) + sg_dma_len(sg);
+	segments_begin(&seg, sgt, offset, length);
+	if (!segments_next(&seg))
+		return -EINVAL;
+	first = seg.start;
+	end = seg.end;
+	*scattered = false;
+	while (segments_next(&seg)) {
+		mask |= end | seg.start;
+		end = seg.end;
+		*scattered = true;
 	}
-	/* Not larger than the region: that would say nothing. */
-	length = ALIGN(start + length, ANGARA_HW_PAGE) - ALIGN_DOWN(start, ANGARA_HW_PAGE);
-	*shift = clamp_t(unsigned int, ilog2(length), SHIFT_MIN, SHIFT_MAX);
+	if (seg.length || mask & (BIT_ULL(SHIFT_MIN) - 1))
+		return -EINVAL;
+	size = ALIGN(first + length, BIT_ULL(SHIFT_MIN)) - ALIGN_DOWN(first, BIT_ULL(SHIFT_MIN));
+	list->page_shift = clamp_t(unsigned int, ilog2(size), SHIFT_MIN, SHIFT_MAX);
 	if (mask)
-		*shift = min_t(unsigned int, *shift, __ffs64(mask));
-	return scattered;
+		list->page_shift = min_t(unsigned int, list->page_shift, __ffs64(mask));
+	list->first = first & (BIT_ULL(list->page_shift) - 1);
+	list->npages = (list->first + length - 1 + BIT_ULL(list->page_shift)) >> list->page_shift;
+	list->root = first - list->first;
+	return 0;
 }
 
-static int nodes_alloc(struct angara_device *adev, struct angara_pagelist *list, unsigned int count)
+static int nodes_alloc(struct device *dev, struct angara_pagelist *list, unsigned int count)
 {
 	struct angara_pagelist_node *node;
 
@@ -58,8 +120,8 @@ static int nodes_alloc(struct angara_device *adev, struct angara_pagelist *list,
 		return -ENOMEM;
 	for (; list->num_nodes < count; list->num_nodes++) {
 		node = &list->nodes[list->num_nodes];
-		node->entries = dma_alloc_coherent(&adev->pdev->dev, FANOUT * sizeof(__le64),
-						   &node->dma, GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
+		node->entries = dma_alloc_coherent(dev, FANOUT * sizeof(__le64), &node->dma,
+						   GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
 		if (!node->entries)
 			return -ENOMEM;
 	}
@@ -71,20 +133,18 @@ static void entry_set(struct angara_pagelist_node *nodes, u64 index, u64 address
 	nodes[index / FANOUT].entries[index % FANOUT] = cpu_to_le64(address);
 }
 
-/* Pages of the region into the leaves. Adjacent segments may meet inside a page. */
-static void leaves_fill(struct angara_pagelist *list, const struct sg_table *sgt)
+/* Pages of the region into the leaves. */
+static void leaves_fill(struct angara_pagelist *list, const struct sg_table *sgt, u64 offset,
+			u64 length)
 {
 	u64 page_size = BIT_ULL(list->page_shift);
-	u64 index = 0, address, end = 0;
-	struct scatterlist *sg;
-	unsigned int i;
+	u64 index = 0, address;
+	struct segments seg;
 
-	for_each_sgtable_dma_sg(sgt, sg, i) {
-		address = sg_dma_address(sg);
-		address = i && address == end ? ALIGN(address, page_size) :
-						ALIGN_DOWN(address, page_size);
-		end = sg_dma_address(sg) + sg_dma_len(sg);
-		for (; address < end && index < list->npages; address += page_size)
+	segments_begin(&seg, sgt, offset, length);
+	while (segments_next(&seg)) {
+		address = ALIGN_DOWN(seg.start, page_size);
+		for (; address < seg.end; address += page_size)
 			entry_set(list->nodes, index++, address);
 	}
 	WARN_ON_ONCE(index != list->npages);
@@ -107,22 +167,17 @@ static u64 parents_fill(struct angara_pagelist *list, unsigned int leaves)
 	return child->dma;
 }
 
-int angara_pagelist_build(struct angara_device *adev, struct angara_pagelist *list,
-			  const struct sg_table *sgt, u64 length)
+int angara_pagelist_build(struct device *dev, struct angara_pagelist *list,
+			  const struct sg_table *sgt, u64 offset, u64 length)
 {
-	u64 start = sg_dma_address(sgt->sgl);
 	unsigned int leaves, level, total;
 	bool scattered;
 	int ret;
 
 	memset(list, 0, sizeof(*list));
-	scattered = common_shift(sgt, length, &list->page_shift);
-	list->first = start & (BIT_ULL(list->page_shift) - 1);
-	list->npages = (list->first + length - 1 + BIT_ULL(list->page_shift)) >> list->page_shift;
-	if (!scattered) {
-		list->root = start - list->first;
-		return 0;
-	}
+	ret = list_measure(list, sgt, offset, length, &scattered);
+	if (ret || !scattered)
+		return ret;
 	if (list->npages > (u64)FANOUT * FANOUT * FANOUT)
 		return -EINVAL;
 
@@ -132,24 +187,23 @@ int angara_pagelist_build(struct angara_device *adev, struct angara_pagelist *li
 		level = count_nodes(level);
 		list->levels++;
 	}
-	ret = nodes_alloc(adev, list, total);
+	ret = nodes_alloc(dev, list, total);
 	if (ret) {
-		angara_pagelist_free(adev, list);
+		angara_pagelist_free(dev, list);
 		return ret;
 	}
-	leaves_fill(list, sgt);
+	leaves_fill(list, sgt, offset, length);
 	list->root = parents_fill(list, leaves);
 	return 0;
 }
 
-void angara_pagelist_free(struct angara_device *adev, struct angara_pagelist *list)
+void angara_pagelist_free(struct device *dev, struct angara_pagelist *list)
 {
 	struct angara_pagelist_node *node;
 
 	while (list->num_nodes) {
 		node = &list->nodes[--list->num_nodes];
-		dma_free_coherent(&adev->pdev->dev, FANOUT * sizeof(__le64), node->entries,
-				  node->dma);
+		dma_free_coherent(dev, FANOUT * sizeof(__le64), node->entries, node->dma);
 		cond_resched();
 	}
 	kvfree(list->nodes);

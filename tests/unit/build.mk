@@ -54,4 +54,9 @@ $(UNIT_CHANNEL_TESTS:%=$(B)/tests/unit/%): \
 	$(B)/obj/uct_transport/base/status.o
 $(UNIT_CHANNEL_TESTS:%=$(B)/tests/unit/%): UNIT_LIBS := -lucs
 
+# Of the kernel modules, what needs so little of a kernel that it can be tested without one.
+$(B)/obj/tests/unit/test_pagelist.o $(B)/obj/kmod/nic/pagelist.o: \
+	CFLAGS_EXTRA += -Itests/unit/kernel -Ikmod/nic
+$(B)/tests/unit/test_pagelist: $(B)/obj/kmod/nic/pagelist.o
+
 .SECONDARY: $(UNIT_TESTS:%=$(B)/obj/tests/unit/%.o)

@@ -457,6 +457,8 @@ static const struct {
     {"holes", test_holes},
     {"overlap", test_overlap},
     {"many", test_many},
+    {"suspend", test_suspend},
+    {"crowd", test_crowd},
     {"remap", test_remap},
     {"checks", test_checks},
     {"access", test_access},
@@ -478,6 +480,7 @@ static const struct {
     {"nodes", test_nodes},
     {"secrets", test_secrets},
     {"unload", test_unload},
+    {"remove_stuck", test_remove_stuck},
     {"remove", test_remove},
     {"bounce", test_bounce},
 };

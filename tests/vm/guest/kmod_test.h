@@ -58,6 +58,8 @@ void test_ext4(void);
 void test_holes(void);
 void test_overlap(void);
 void test_many(void);
+void test_suspend(void);
+void test_crowd(void);
 /* kmod_test_stale.c */
 void test_stale(void);
 void test_remap(void);
@@ -95,6 +97,7 @@ void test_fork(void);
 void test_hold(void);
 void test_order(void);
 void test_remove(void);
+void test_remove_stuck(void);
 /* kmod_test_limits.c */
 void test_limits(void);
 void test_quotas(void);

@@ -202,6 +202,18 @@ void test_order(void)
 
 /* ---- removal --------------------------------------------------------------------------------- */
 
+/* Faults of that kind on the page wait until they are answered. */
+static int uffd_open(void *page, uint64_t mode)
+{
+    struct uffdio_api      api   = {.api = UFFD_API};
+    struct uffdio_register range = {.range = {(uintptr_t)page, PAGE}, .mode = mode};
+    int                    uffd  = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
+
+    MUST(uffd >= 0 && ioctl(uffd, UFFDIO_API, &api) == 0);
+    MUST(ioctl(uffd, UFFDIO_REGISTER, &range) == 0);
+    return uffd;
+}
+
 /* A call whose argument is in a page that isn't there until it is given. */
 typedef struct {
     int                         domain, uffd, error;
@@ -220,18 +232,12 @@ static void *stuck_run(void *arg)
 
 static void stuck_start(stuck_t *stuck, int domain)
 {
-    struct uffdio_api      api      = {.api = UFFD_API};
-    struct uffdio_register range    = {.mode = UFFDIO_REGISTER_MODE_MISSING};
-    struct pollfd          is_stuck = {.events = POLLIN};
+    struct pollfd is_stuck = {.events = POLLIN};
 
-    stuck->domain     = domain;
-    stuck->arg        = (struct angara_ioc_pe_create){.size = sizeof(stuck->arg)};
-    stuck->page       = pages_map(1);
-    stuck->uffd       = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
-    range.range.start = (uintptr_t)stuck->page;
-    range.range.len   = PAGE;
-    MUST(stuck->uffd >= 0 && ioctl(stuck->uffd, UFFDIO_API, &api) == 0);
-    MUST(ioctl(stuck->uffd, UFFDIO_REGISTER, &range) == 0);
+    stuck->domain = domain;
+    stuck->arg    = (struct angara_ioc_pe_create){.size = sizeof(stuck->arg)};
+    stuck->page   = pages_map(1);
+    stuck->uffd   = uffd_open(stuck->page, UFFDIO_REGISTER_MODE_MISSING);
     MUST(pthread_create(&stuck->thread, NULL, stuck_run, stuck) == 0);
     is_stuck.fd = stuck->uffd;
     MUST(poll(&is_stuck, 1, 10000) == 1);
@@ -253,11 +259,140 @@ static int stuck_end(stuck_t *stuck)
     return stuck->error;
 }
 
+/* The name of angara0's function, and what the driver is told about it: "bind" or "unbind". */
+static const char *slot_name(void)
+{
+    static char link[256];
+    ssize_t     length = readlink("/sys/class/angara/angara0/device", link, sizeof(link) - 1);
+
+    MUST(length > 0);
+    link[length] = 0;
+    return strrchr(link, '/') + 1;
+}
+
+static void driver_tell(const char *what, const char *slot)
+{
+    char path[100];
+
+    snprintf(path, sizeof(path), "/sys/bus/pci/drivers/angara_nic/%s", what);
+    file_write(path, slot);
+}
+
+/* Wait until a file is there. */
+static int file_wait(const char *path)
+{
+    for (int i = 0; i < 2000 && access(path, F_OK) != 0; ++i) {
+        usleep(1000);
+    }
+    return access(path, F_OK) == 0;
+}
+
+/* A registration that waits for user memory. */
+typedef struct {
+    int                       memreg, uffd, error;
+    struct angara_ioc_mr_reg *arg;
+    pthread_t                 thread;
+} waiting_t;
+
+static void *waiting_run(void *arg)
+{
+    waiting_t *waiting = arg;
+
+    int error = ioctl(waiting->memreg, ANGARA_IOC_MR_REG, waiting->arg) == 0 ? 0 : errno;
+
+    __atomic_store_n(&waiting->error, error, __ATOMIC_RELEASE);
+    return NULL;
+}
+
+static void page_protect(int uffd, void *page, int on)
+{
+    struct uffdio_writeprotect protect = {.range = {(uintptr_t)page, PAGE},
+                                          .mode  = on ? UFFDIO_WRITEPROTECT_MODE_WP : 0};
+
+    MUST(ioctl(uffd, UFFDIO_WRITEPROTECT, &protect) == 0);
+}
+
+static void waiting_start(waiting_t *waiting)
+{
+    struct pollfd waits = {.fd = waiting->uffd, .events = POLLIN};
+
+    waiting->error = -1;
+    MUST(pthread_create(&waiting->thread, NULL, waiting_run, waiting) == 0);
+    while (__atomic_load_n(&waiting->error, __ATOMIC_ACQUIRE) == -1 && poll(&waits, 1, 10) == 0) {
+    }
+}
+
+static void waiting_end(waiting_t *waiting)
+{
+    MUST(pthread_join(waiting->thread, NULL) == 0);
+    close(waiting->uffd);
+}
+
+static struct angara_ioc_mr_reg reg_arg(int domain, const void *addr)
+{
+    return (struct angara_ioc_mr_reg){.size      = sizeof(struct angara_ioc_mr_reg),
+                                      .domain_fd = domain,
+                                      .addr      = (uintptr_t)addr,
+                                      .length    = PAGE,
+                                      .access    = ALL};
+}
+
+/*
+ * One registration waits for the memory that it is to pin, another for that of its answer, for as
+ * long as they like: the device goes all the same, and nothing stays pinned.
+ */
+void test_remove_stuck(void)
+{
+    int                domain = domain_open(), memreg = memreg_open();
+    char              *missing = pages_map(1), *answer = pages_map(1), *page = pages_map(1);
+    const char        *slot   = slot_name();
+    long long          pinned = pinned_pages();
+    struct uffdio_copy copy   = {.dst = (uintptr_t)missing, .src = (uintptr_t)page, .len = PAGE};
+    struct angara_ioc_mr_reg reg;
+    waiting_t                pins    = {.memreg = memreg, .arg = &reg};
+    waiting_t                answers = {.memreg = memreg, .arg = (void *)answer};
+
+    reg       = reg_arg(domain, missing);
+    pins.uffd = uffd_open(missing, UFFDIO_REGISTER_MODE_MISSING);
+    waiting_start(&pins);
+    *answers.arg = reg_arg(domain, page);
+    answers.uffd = uffd_open(answer, UFFDIO_REGISTER_MODE_WP);
+    page_protect(answers.uffd, answer, 1);
+    waiting_start(&answers);
+    OK(answers.error == -1 && SYSFS("mr_used") == 1 && pinned_pages() == pinned + 1);
+
+    driver_tell("unbind", slot);
+    OK_SAY(access("/dev/angara0", F_OK) == -1 && pinned_pages() == pinned,
+           "the device goes while registrations wait for user memory");
+    if (pins.error == -1) {
+        MUST(ioctl(pins.uffd, UFFDIO_COPY, &copy) == 0);
+        waiting_end(&pins);
+        OK_SAY(pins.error == ENODEV, "the one that was pinning is refused");
+    } else {
+        waiting_end(&pins);
+        MUST(pins.error == EFAULT);
+        tap_skip("the one that was pinning is refused", "this kernel doesn't wait when it pins");
+    }
+    page_protect(answers.uffd, answer, 0);
+    waiting_end(&answers);
+    OK_SAY(answers.error == 0, "the other had been registered");
+    OK(mr_dereg(memreg, answers.arg->handle) == -1 && errno == ENOENT);
+    OK(pinned_pages() == pinned);
+    close(memreg);
+    close(domain);
+    driver_tell("bind", slot);
+    MUST(file_wait("/dev/angara0"));
+    OK(SYSFS("mr_used") == 0);
+    munmap(missing, PAGE);
+    munmap(answer, PAGE);
+    munmap(page, PAGE);
+}
+
 void test_remove(void)
 {
-    static const char        driver[] = "/sys/bus/pci/drivers/angara_nic/";
     int                      domain = domain_open(), memreg = memreg_open();
-    char                     link[256], path[300], *slot, *page = pages_map(4);
+    const char              *slot   = slot_name();
+    char                    *page   = pages_map(4);
     long long                pinned = pinned_pages();
     struct angara_ioc_mr_reg reg, other;
     struct angara_ioc_info   info;
@@ -266,13 +401,8 @@ void test_remove(void)
     pthread_t                thread;
     uint64_t                 count;
     stuck_t                  stuck;
-    ssize_t                  length;
     pe_t                     pe;
 
-    length = readlink("/sys/class/angara/angara0/device", link, sizeof(link) - 1);
-    MUST(length > 0);
-    link[length] = 0;
-    slot         = strrchr(link, '/') + 1;
     pe_open(domain, 1 << 20, &pe);
     MUST(window_commit(pe.fd, 0, 2 * PAGE) == 0);
     MUST(touch(pe.window, 1) == 0 && pe.status->state == ANGARA_PE_RUNNING);
@@ -287,8 +417,7 @@ void test_remove(void)
     MUST(pthread_create(&thread, NULL, check_run, &checker) == 0);
     usleep(20000);
     stuck_start(&stuck, domain);
-    snprintf(path, sizeof(path), "%sunbind", driver);
-    file_write(path, slot);
+    driver_tell("unbind", slot);
     MUST(pthread_join(thread, NULL) == 0);
     OK_SAY(checker.error == ENODEV || checker.error == ENOENT, "checks end with the device");
     delays_clear();
@@ -309,20 +438,12 @@ void test_remove(void)
     OK(touch((char *)pe.doorbell, 1) == 0 && touch(pe.pio, 1) == 0);
     OK(pe.event[3].valid == 0 && pe.marker[1] == 0);
 
-    snprintf(path, sizeof(path), "%sbind", driver);
-    file_write(path, slot);
-    for (int i = 0;
-         i < 2000 && access("/dev/angara0", F_OK) != 0 && access("/dev/angara1", F_OK) != 0; ++i) {
-        usleep(1000);
-    }
-    /* The old number is still taken by our files. */
-    OK(access("/dev/angara1", F_OK) == 0);
+    driver_tell("bind", slot);
+    OK_SAY(file_wait("/dev/angara1"), "the old number is still taken by our files");
     pe_close(&pe);
     close(domain);
     close(memreg);
-    snprintf(path, sizeof(path), "%sunbind", driver);
-    file_write(path, slot);
-    snprintf(path, sizeof(path), "%sbind", driver);
-    file_write(path, slot);
+    driver_tell("unbind", slot);
+    driver_tell("bind", slot);
     OK(SYSFS("pe_used") == 0);
 }

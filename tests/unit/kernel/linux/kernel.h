@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What kmod/nic/pagelist.c wants of the kernel, for a test outside of it. The other headers here
+ * include this one. "Coherent" memory comes from malloc, which says where it went.
+ */
+#ifndef ANGARA_TESTS_KERNEL_H
+#define ANGARA_TESTS_KERNEL_H
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef uint8_t  u8;
+typedef uint32_t u32;
+typedef uint64_t u64;
+typedef uint64_t __le64;
+typedef uint64_t dma_addr_t;
+typedef unsigned gfp_t;
+
+struct device {
+    int unused;
+};
+
+struct scatterlist {
+    dma_addr_t          dma_address;
+    unsigned            dma_length;
+    struct scatterlist *next;
+};
+
+struct sg_table {
+    struct scatterlist *sgl;
+    unsigned            nents;
+};
+
+#define sg_dma_address(sg) ((sg)->dma_address)
+#define sg_dma_len(sg)     ((sg)->dma_length)
+
+static inline struct scatterlist *sg_next(struct scatterlist *sg)
+{
+    return sg->next;
+}
+
+#define BIT_ULL(nr)            (1ull << (nr))
+#define DIV_ROUND_UP(n, d)     (((n) + (d)-1) / (d))
+#define ALIGN_DOWN(x, a)       ((x) & ~((u64)(a)-1))
+#define ALIGN(x, a)            ALIGN_DOWN((x) + (u64)(a)-1, a)
+#define min(a, b)              ((a) < (b) ? (a) : (b))
+#define min_t(type, a, b)      min((type)(a), (type)(b))
+#define max_t(type, a, b)      ((type)(a) > (type)(b) ? (type)(a) : (type)(b))
+#define clamp_t(type, v, l, h) min_t(type, max_t(type, v, l), h)
+#define WARN_ON_ONCE(c)        ((c) ? abort() : (void)0)
+#define cpu_to_le64(x)         ((__le64)(x))
+#define cond_resched()         ((void)0)
+
+#define GFP_KERNEL_ACCOUNT     0
+#define __GFP_NOWARN           0
+
+static inline unsigned ilog2(u64 x)
+{
+    return 63 - (unsigned)__builtin_clzll(x);
+}
+
+static inline unsigned __ffs64(u64 x)
+{
+    return (unsigned)__builtin_ctzll(x);
+}
+
+void *dma_alloc_coherent(struct device *dev, size_t size, dma_addr_t *dma, gfp_t gfp);
+void  dma_free_coherent(struct device *dev, size_t size, void *memory, dma_addr_t dma);
+void *kvcalloc(size_t count, size_t size, gfp_t gfp);
+void  kvfree(void *memory);
+
+#endif
