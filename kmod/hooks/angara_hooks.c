@@ -102,7 +102,7 @@ static void allocator_entered(struct kprobe *probe, struct pt_regs *regs, unsign
 
 /* Where users come in, and where probe gets its tables. */
 static const char *const entry_names[] = {
-	"angara_buf_check", "angara_admin_alloc", "angara_mr_table_alloc",
+	"angara_buf_check", "emu_queue_alloc", "angara_mr_table_alloc",
 	"angara_ioctl_serve", "domain_open", "memreg_open", "angara_pe_mmap", "memreg_mmap",
 	"pe_vma_fault", "stale_vma_fault",
 };

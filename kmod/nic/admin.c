@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Admin queue: commands of the kernel, and their responses in any order.
+ * Commands to the device, and their answers in any order.
  *
- * At most ANGARA_ADMIN_ENTRIES commands are without response, so neither ring overflows.
- * Interrupts are hints: who waits also looks. As long as everybody who waits only looks, they are
- * off, as they cost more than most answers take. A response is taken only by the command with its
- * id that is waiting, and only if it is about the same generation of the PE; others are counted and
- * dropped.
+ * At most as many are without answer as the device's queue holds. Interrupts are hints: who waits
+ * also looks. As long as everybody who waits only looks, they are off, as they cost more than
+ * most answers take. An answer is taken only by the command with its id that is waiting, and only
+ * if it is about the same generation of the PE; others are counted and dropped.
  */
 #include <linux/delay.h>
 #include <linux/jiffies.h>
@@ -19,93 +18,63 @@
 #define SPIN_LOOKS	16			/* per reading of the clock: that may be slow */
 #define LOOK_MS		4			/* look again when interrupts get lost */
 
-/* A command without response; on the stack of who waits, in admin->pending under admin->lock. */
+/* A command without answer; on the stack of who waits, in admin->pending under admin->lock. */
 struct admin_wait {
 	struct list_head node;
 	u32 id;
-	u32 opcode;
+	enum angara_cmd_kind kind;
 	u32 generation;
 	u32 status;
 	bool done;
 };
 
-int angara_admin_alloc(struct angara_device *adev)
+void angara_admin_init(struct angara_device *adev)
 {
 	struct angara_admin *admin = &adev->admin;
-	struct device *dev = &adev->pdev->dev;
 
-	admin->cmd = dma_alloc_coherent(dev, ANGARA_ADMIN_ENTRIES * sizeof(*admin->cmd),
-					&admin->cmd_dma, GFP_KERNEL);
-	if (!admin->cmd)
-		return -ENOMEM;
-	admin->resp = dma_alloc_coherent(dev, ANGARA_ADMIN_ENTRIES * sizeof(*admin->resp),
-					 &admin->resp_dma, GFP_KERNEL);
-	if (!admin->resp) {
-		dma_free_coherent(dev, ANGARA_ADMIN_ENTRIES * sizeof(*admin->cmd), admin->cmd,
-				  admin->cmd_dma);
-		admin->cmd = NULL;
-		return -ENOMEM;
-	}
-	return 0;
-}
-
-void angara_admin_free(struct angara_device *adev)
-{
-	struct angara_admin *admin = &adev->admin;
-	struct device *dev = &adev->pdev->dev;
-
-	if (angara_device_must_leak(adev))
-		return;
-	dma_free_coherent(dev, ANGARA_ADMIN_ENTRIES * sizeof(*admin->resp), admin->resp,
-			  admin->resp_dma);
-	dma_free_coherent(dev, ANGARA_ADMIN_ENTRIES * sizeof(*admin->cmd), admin->cmd,
-			  admin->cmd_dma);
-	admin->resp = NULL;
-	admin->cmd = NULL;
+	spin_lock_init(&admin->lock);
+	INIT_LIST_HEAD(&admin->pending);
+	init_waitqueue_head(&admin->wait);
 }
 
 void angara_admin_restart(struct angara_device *adev)
 {
+	const struct angara_hw_ops *ops = adev->hw->ops;
 	struct angara_admin *admin = &adev->admin;
 
 	spin_lock_irq(&admin->lock);
-	memset(admin->resp, 0, ANGARA_ADMIN_ENTRIES * sizeof(*admin->resp));
-	admin->prod = 0;
-	admin->seen = 0;
 	admin->outstanding = 0;
-	writel(!admin->sleepers, &adev->ctl->admin_quiet);
+	ops->admin_start(adev->hw);
+	ops->admin_irq(adev->hw, admin->sleepers);
 	spin_unlock_irq(&admin->lock);
 }
 
-static bool admin_post(struct angara_device *adev, struct angara_hw_cmd *cmd, struct admin_wait *w)
+static bool admin_post(struct angara_device *adev, struct angara_cmd *cmd, struct admin_wait *w)
 {
 	struct angara_admin *admin = &adev->admin;
 	bool room;
 
 	spin_lock_irq(&admin->lock);
-	room = admin->outstanding < ANGARA_ADMIN_ENTRIES;
+	room = admin->outstanding < admin->depth;
 	if (room) {
 		w->id = admin->next_id++;
-		cmd->id = cpu_to_le32(w->id);
-		admin->cmd[admin->prod % ANGARA_ADMIN_ENTRIES] = *cmd;
+		cmd->id = w->id;
 		list_add_tail(&w->node, &admin->pending);
 		admin->outstanding++;
-		admin->prod++;
-		/* Orders the command, and whatever it is about, before the index. */
-		dma_wmb();
-		writel(admin->prod, &adev->ctl->admin_prod);
-		angara_hw_ring(adev);
+		adev->hw->ops->post(adev->hw, cmd);
 	}
 	spin_unlock_irq(&admin->lock);
 	return room;
 }
 
-static void admin_take(struct angara_device *adev, u32 id, u32 status, u32 generation)
+void angara_hw_answer(struct angara_hw *hw, u32 id, u32 generation, u32 status)
 {
+	struct angara_device *adev = hw->adev;
 	struct angara_admin *admin = &adev->admin;
 	struct admin_wait *w;
 
 	lockdep_assert_held(&admin->lock);
+	admin->answers++;
 	list_for_each_entry(w, &admin->pending, node) {
 		if (w->id != id)
 			continue;
@@ -125,22 +94,14 @@ static void admin_take(struct angara_device *adev, u32 id, u32 status, u32 gener
 void angara_admin_poll(struct angara_device *adev)
 {
 	struct angara_admin *admin = &adev->admin;
-	struct angara_hw_resp *resp;
 	unsigned long flags;
-	bool any = false;
+	u32 before;
+	bool any;
 
 	spin_lock_irqsave(&admin->lock, flags);
-	while (admin->resp) {
-		resp = &admin->resp[admin->seen % ANGARA_ADMIN_ENTRIES];
-		if (le32_to_cpu(READ_ONCE(resp->valid)) != admin->seen + 1)
-			break;
-		dma_rmb();
-		admin_take(adev, le32_to_cpu(READ_ONCE(resp->id)),
-			   le32_to_cpu(READ_ONCE(resp->status)),
-			   le32_to_cpu(READ_ONCE(resp->generation)));
-		admin->seen++;
-		any = true;
-	}
+	before = admin->answers;
+	adev->hw->ops->poll(adev->hw);
+	any = admin->answers != before;
 	spin_unlock_irqrestore(&admin->lock, flags);
 	if (any)
 		wake_up_all(&admin->wait);
@@ -149,7 +110,7 @@ void angara_admin_poll(struct angara_device *adev)
 static bool admin_done(struct angara_device *adev, const struct admin_wait *w)
 {
 	angara_admin_poll(adev);
-	/* Pairs with the release in admin_take(). */
+	/* Pairs with the release in angara_hw_answer(). */
 	return smp_load_acquire(&w->done);
 }
 
@@ -160,11 +121,8 @@ static void admin_sleeper(struct angara_device *adev, bool begins)
 
 	spin_lock_irq(&admin->lock);
 	if (begins ? !admin->sleepers++ : !--admin->sleepers)
-		writel(!begins && !READ_ONCE(adev->failed), &adev->ctl->admin_quiet);
+		adev->hw->ops->admin_irq(adev->hw, begins || READ_ONCE(adev->failed));
 	spin_unlock_irq(&admin->lock);
-	/* Reading it back waits until it has arrived; what the device wrote before comes first. */
-	if (begins)
-		readl(&adev->ctl->admin_quiet);
 }
 
 static unsigned long admin_deadline(void)
@@ -172,7 +130,7 @@ static unsigned long admin_deadline(void)
 	return jiffies + msecs_to_jiffies(angara_admin_timeout_ms) + 1;
 }
 
-/* Look for the response as long as a quick one takes. */
+/* Look for the answer as long as a quick one takes. */
 static bool admin_spin(struct angara_device *adev, const struct admin_wait *w)
 {
 	u64 end = ktime_get_ns() + SPIN_NS;
@@ -189,22 +147,22 @@ static bool admin_spin(struct angara_device *adev, const struct admin_wait *w)
 }
 
 /*
- * Wait for the response. Returns false if there is none in time: the time begins again with each
+ * Wait for the answer. Returns false if there is none in time: the time begins again with each
  * answer to those that may have been before it, so that many callers don't make the device late.
  */
 static bool admin_wait_done(struct angara_device *adev, struct admin_wait *w)
 {
 	struct angara_admin *admin = &adev->admin;
 	unsigned long end = admin_deadline();
-	u32 first = READ_ONCE(admin->seen), seen = first, now;
+	u32 first = READ_ONCE(admin->answers), seen = first, now;
 	bool late;
 
 	if (admin_spin(adev, w))
 		return true;
 	admin_sleeper(adev, true);
 	do {
-		now = READ_ONCE(admin->seen);
-		if (now != seen && now - first <= ANGARA_ADMIN_ENTRIES)
+		now = READ_ONCE(admin->answers);
+		if (now != seen && now - first <= admin->depth)
 			end = admin_deadline();
 		seen = now;
 		late = time_after(jiffies, end) || READ_ONCE(adev->failed);
@@ -221,11 +179,11 @@ static bool admin_wait_done(struct angara_device *adev, struct admin_wait *w)
 	return w->done;
 }
 
-int angara_admin_exec(struct angara_device *adev, struct angara_hw_cmd *cmd, u32 generation)
+int angara_admin_exec(struct angara_device *adev, struct angara_cmd *cmd, u32 generation)
 {
 	struct angara_admin *admin = &adev->admin;
 	struct admin_wait w = {
-		.opcode = le32_to_cpu(cmd->opcode),
+		.kind = cmd->kind,
 		.generation = generation,
 	};
 	u64 start = trace_angara_admin_done_enabled() ? ktime_get_ns() : 0;
@@ -235,18 +193,18 @@ int angara_admin_exec(struct angara_device *adev, struct angara_hw_cmd *cmd, u32
 	might_sleep();
 	/* As long as the device answers, there will be room. */
 	do {
-		seen = READ_ONCE(admin->seen);
+		seen = READ_ONCE(admin->answers);
 		wait_event_timeout(admin->wait,
 				   READ_ONCE(adev->failed) || (posted = admin_post(adev, cmd, &w)),
 				   msecs_to_jiffies(angara_admin_timeout_ms) + 1);
-	} while (!posted && !READ_ONCE(adev->failed) && READ_ONCE(admin->seen) != seen);
+	} while (!posted && !READ_ONCE(adev->failed) && READ_ONCE(admin->answers) != seen);
 	if (!posted && READ_ONCE(adev->failed))
 		return -ENODEV;
 	angara_count(adev, admin_commands, 1);
 	if (!posted || !admin_wait_done(adev, &w)) {
 		if (READ_ONCE(adev->failed))
 			return -ENODEV;
-		if (angara_hw_reads_ones(adev)) {
+		if (adev->hw->ops->reads_ones(adev->hw)) {
 			angara_device_fail(adev, "it was pulled out");
 			return -ENODEV;
 		}
@@ -255,11 +213,11 @@ int angara_admin_exec(struct angara_device *adev, struct angara_hw_cmd *cmd, u32
 		return -ETIMEDOUT;
 	}
 	if (start)
-		trace_angara_admin_done(adev, w.opcode, w.status, ktime_get_ns() - start);
-	if (w.status != ANGARA_HW_OK) {
+		trace_angara_admin_done(adev, w.kind, w.status, ktime_get_ns() - start);
+	if (w.status) {
 		angara_count(adev, admin_refused, 1);
 		dev_warn_ratelimited(&adev->pdev->dev, "admin command %u refused: status %u\n",
-				     w.opcode, w.status);
+				     w.kind, w.status);
 		return -EIO;
 	}
 	return 0;

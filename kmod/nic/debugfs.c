@@ -21,8 +21,8 @@ static int counters_show(struct seq_file *file, void *data)
 	for (i = 0; i < ANGARA_COUNTERS_NUM; i++)
 		seq_printf(file, "%s %lld\n", counter_names[i],
 			   (long long)atomic64_read(&adev->counters[i]));
-	/* The file goes before the control page does. */
-	seq_printf(file, "key_mismatches %u\n", readl(&adev->ctl->key_mismatches));
+	/* The file goes before the device is detached. */
+	seq_printf(file, "key_mismatches %u\n", adev->hw->ops->key_mismatches(adev->hw));
 	return 0;
 }
 DEFINE_SHOW_ATTRIBUTE(counters);

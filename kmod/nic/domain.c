@@ -157,7 +157,7 @@ static int info_ioctl(struct angara_call *call)
 	if (ret)
 		return ret;
 
-	info->caps = (adev->caps & ANGARA_HW_CAP_LOOPBACK ? ANGARA_INFO_LOOPBACK : 0) |
+	info->caps = (adev->loopback ? ANGARA_INFO_LOOPBACK : 0) |
 		     (link_up ? ANGARA_INFO_LINK_UP : 0);
 	info->node = adev->node_id;
 	info->pe_max = adev->pe_max;

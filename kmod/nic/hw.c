@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Reset, DMA and failure: the request and acknowledge words of the control page.
+ * Reset, DMA and failure: how long is waited for the device, and what follows when it doesn't.
  *
  * A device goes from working to failed once, here. What decides about memory afterwards is
  * whether DMA is known to be off (quiesced).
@@ -18,17 +18,12 @@
 #define GONE_MS		500
 #define WATCH_MS	500	/* between looks at whether it is there */
 
-bool angara_hw_reads_ones(struct angara_device *adev)
-{
-	return readq(&adev->ctl->magic) == ANGARA_HW_GONE;
-}
-
 /* Wait while reads fail. -ENODEV: it has gone. What is written meanwhile may get lost. */
 static int hw_readable(struct angara_device *adev)
 {
 	unsigned long now = jiffies, end = now + msecs_to_jiffies(GONE_MS);
 
-	while (angara_hw_reads_ones(adev)) {
+	while (adev->hw->ops->reads_ones(adev->hw)) {
 		if (time_after(now, end))
 			return -ENODEV;
 		usleep_range(20, 100);
@@ -64,19 +59,19 @@ void angara_hw_init(struct angara_device *adev)
 	INIT_DELAYED_WORK(&adev->watch, hw_watch);
 }
 
-/* Wait until an acknowledge word has the requested value. */
-static int hw_wait(struct angara_device *adev, const __le32 __iomem *ack, u32 value)
+/* Wait until what was requested is done. */
+static int hw_wait(struct angara_device *adev, bool (*is_done)(struct angara_hw *hw))
 {
 	unsigned long end = jiffies + msecs_to_jiffies(angara_admin_timeout_ms) + 1;
-	bool late;
-	u32 seen;
+	bool late, done;
 	int ret;
 
 	for (;;) {
 		late = time_after(jiffies, end);
-		seen = readl(ack);
+		done = is_done(adev->hw);
+		/* Only then is it known what that was worth. */
 		ret = hw_readable(adev);
-		if (ret || seen == value)
+		if (ret || done)
 			return ret;
 		if (late)
 			return -ETIMEDOUT;
@@ -86,33 +81,22 @@ static int hw_wait(struct angara_device *adev, const __le32 __iomem *ack, u32 va
 
 static int hw_reset(struct angara_device *adev)
 {
-	u32 request;
-	int ret;
+	int ret = hw_readable(adev);
 
-	ret = hw_readable(adev);
 	if (ret)
 		return ret;
-	request = readl(&adev->ctl->reset_ack) + 1;
-	/* Nothing to fetch while the rings change hands. */
-	writel(0, &adev->ctl->admin_prod);
-	writel(request, &adev->ctl->reset_req);
-	angara_hw_ring(adev);
-	return hw_wait(adev, &adev->ctl->reset_ack, request);
+	adev->hw->ops->reset(adev->hw);
+	return hw_wait(adev, adev->hw->ops->reset_done);
 }
 
-/* Bit 0 is the state, the others make the request a new one. */
 static int hw_dma(struct angara_device *adev, bool on)
 {
-	u32 request;
-	int ret;
+	int ret = hw_readable(adev);
 
-	ret = hw_readable(adev);
 	if (ret)
 		return ret;
-	request = ((readl(&adev->ctl->dma_ack) | 1) + 1) | on;
-	writel(request, &adev->ctl->dma_req);
-	angara_hw_ring(adev);
-	return hw_wait(adev, &adev->ctl->dma_ack, request);
+	adev->hw->ops->dma(adev->hw, on);
+	return hw_wait(adev, adev->hw->ops->dma_done);
 }
 
 /* 0: nothing is in flight or will start. */
@@ -120,8 +104,6 @@ static int hw_dma_off(struct angara_device *adev)
 {
 	int ret = adev->known ? hw_dma(adev, false) : 0;
 
-	/* As a driver that doesn't know the word expects it. */
-	writel(0, &adev->ctl->admin_quiet);
 	trace_angara_dma_off(adev, ret);
 	pci_clear_master(adev->pdev);
 	return ret == -ENODEV ? 0 : ret;
@@ -129,9 +111,9 @@ static int hw_dma_off(struct angara_device *adev)
 
 static int hw_setup(struct angara_device *adev)
 {
-	struct angara_hw_cmd cmd = {
-		.opcode = cpu_to_le32(ANGARA_HW_SETUP),
-		.args = { cpu_to_le64(adev->mr_table_dma), cpu_to_le64(adev->mr_entries) },
+	struct angara_cmd cmd = {
+		.kind = ANGARA_CMD_SETUP,
+		.setup = { adev->mr_table_dma, adev->mr_entries },
 	};
 
 	return angara_admin_exec(adev, &cmd, 0);
@@ -139,18 +121,14 @@ static int hw_setup(struct angara_device *adev)
 
 int angara_hw_start(struct angara_device *adev)
 {
-	struct angara_hw_control __iomem *ctl = adev->ctl;
 	const char *step = "reset";
 	int ret;
 
 	ret = hw_reset(adev);
 	if (ret)
 		goto fail;
-	angara_admin_restart(adev);
 	adev->known = true;
-	writel(ANGARA_ADMIN_ENTRIES, &ctl->admin_entries);
-	writeq(adev->admin.cmd_dma, &ctl->admin_cmd);
-	writeq(adev->admin.resp_dma, &ctl->admin_resp);
+	angara_admin_restart(adev);
 
 	step = "DMA on";
 	pci_set_master(adev->pdev);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Interrupts: vector 0 for admin responses and the link, the others for PEs. All are hints, and
+ * Interrupts: vector 0 for answers to commands and the link, the others for PEs. All are hints, and
  * may be coalesced: handlers look at what the device has written.
  */
 #include <linux/interrupt.h>
@@ -14,7 +14,7 @@
 
 bool angara_link_check(struct angara_device *adev)
 {
-	u32 link = readl(&adev->ctl->link) == 1;
+	bool link = adev->hw->ops->link_up(adev->hw);
 
 	if (xchg(&adev->link, link) == link)
 		return link;
@@ -24,12 +24,20 @@ bool angara_link_check(struct angara_device *adev)
 	return link;
 }
 
+static void vector_begin(struct angara_vector *vector)
+{
+	struct angara_device *adev = vector->adev;
+
+	angara_count(adev, irqs, 1);
+	adev->hw->ops->irq_ack(adev->hw, vector->index);
+}
+
 static irqreturn_t admin_irq(int irq, void *data)
 {
 	struct angara_vector *vector = data;
 	struct angara_device *adev = vector->adev;
 
-	angara_count(adev, irqs, 1);
+	vector_begin(vector);
 	angara_link_check(adev);
 	angara_admin_poll(adev);
 	return IRQ_HANDLED;
@@ -69,7 +77,7 @@ static irqreturn_t pe_irq(int irq, void *data)
 	struct angara_vector *vector = data;
 	struct angara_device *adev = vector->adev;
 
-	angara_count(adev, irqs, 1);
+	vector_begin(vector);
 	return pe_irq_some(vector, vector->index - 1) < adev->pe_max ? IRQ_WAKE_THREAD :
 								       IRQ_HANDLED;
 }

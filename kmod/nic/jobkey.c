@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Job keys: which PEs exist for each other. angara_hw.h says what the device does with them; what
- * is in them is decided here, and nowhere does a key come from user memory.
+ * Job keys: which PEs exist for each other. hw.h says what is in them; devices only compare them,
+ * and nowhere does one come from user memory.
  */
 #include <linux/cred.h>
 #include <linux/user_namespace.h>
@@ -10,12 +10,12 @@
 
 static u64 job_key_make(unsigned int class, u64 value)
 {
-	return (u64)class << ANGARA_HW_JOB_SHIFT | value;
+	return (u64)class << ANGARA_JOB_SHIFT | value;
 }
 
 u64 angara_job_key_granted(u64 value)
 {
-	return job_key_make(ANGARA_HW_JOB_GRANTED, value);
+	return job_key_make(ANGARA_JOB_GRANTED, value);
 }
 
 /*
@@ -31,8 +31,8 @@ int angara_job_key_own(const struct angara_device *adev, u64 *key)
 	if (!uid_eq(cred->uid, cred->euid) || !uid_eq(cred->suid, cred->euid))
 		return -EPERM;
 	if (cred->user_ns == &init_user_ns)
-		*key = job_key_make(ANGARA_HW_JOB_USER, uid);
+		*key = job_key_make(ANGARA_JOB_USER, uid);
 	else
-		*key = job_key_make(ANGARA_HW_JOB_LOCAL, (u64)adev->node_id << 32 | uid);
+		*key = job_key_make(ANGARA_JOB_LOCAL, (u64)adev->node_id << 32 | uid);
 	return 0;
 }

@@ -171,9 +171,7 @@ struct angara_device *angara_device_alloc(struct pci_dev *pdev)
 	angara_grants_init(adev);
 	angara_hw_init(adev);
 	spin_lock_init(&adev->pe_lock);
-	spin_lock_init(&adev->admin.lock);
-	INIT_LIST_HEAD(&adev->admin.pending);
-	init_waitqueue_head(&adev->admin.wait);
+	angara_admin_init(adev);
 	ida_init(&adev->mr_ida);
 	ida_init(&adev->domain_ida);
 

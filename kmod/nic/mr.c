@@ -2,9 +2,9 @@
 /*
  * Memory regions: the device's table of them, DMA mapping, and the order of things.
  *
- *   create:  mapped (DMA, page list), published (entry, dma_wmb(), key): live
+ *   create:  mapped (DMA, page list), published (entry, key): live
  *   suspend: the entry says so, invalidated, unmapped: suspended
- *   resume:  mapped, published (entry, dma_wmb(), its state), invalidated: live
+ *   resume:  mapped, published (entry, state), invalidated: live
  *   destroy: key cleared, invalidated: dead; unmapped, (client) unpinned
  *
  * Invalidated: MR_INVALIDATE is acknowledged, and nothing that the device knew of the entry and its
@@ -51,13 +51,29 @@ struct angara_mr {
 	struct angara_pagelist list;
 };
 
+static size_t mr_table_size(const struct angara_device *adev)
+{
+	return adev->mr_entries * adev->hw->ops->mr_entry_size;
+}
+
+static const struct angara_hw_ops *mr_ops(const struct angara_mr *mr)
+{
+	return mr->dom->adev->hw->ops;
+}
+
+/* What the device reads of a region. */
+static void *mr_entry(const struct angara_mr *mr)
+{
+	return mr->dom->adev->mr_table + mr->index * mr_ops(mr)->mr_entry_size;
+}
+
 int angara_mr_table_alloc(struct angara_device *adev)
 {
 	struct device *dev = &adev->pdev->dev;
 
 	for (;;) {
-		adev->mr_table = dma_alloc_coherent(dev, adev->mr_entries * sizeof(*adev->mr_table),
-						    &adev->mr_table_dma, TABLE_GFP);
+		adev->mr_table = dma_alloc_coherent(dev, mr_table_size(adev), &adev->mr_table_dma,
+						    TABLE_GFP);
 		if (adev->mr_table)
 			return 0;
 		if (adev->mr_entries < 32)
@@ -69,7 +85,7 @@ int angara_mr_table_alloc(struct angara_device *adev)
 
 void angara_mr_table_free(struct angara_device *adev)
 {
-	size_t size = adev->mr_entries * sizeof(*adev->mr_table);
+	size_t size = mr_table_size(adev);
 
 	if (angara_device_must_leak(adev)) {
 		angara_count(adev, leaked_pages, PAGE_ALIGN(size) / PAGE_SIZE);
@@ -112,7 +128,7 @@ static int mr_map(struct angara_mr *mr, struct sg_table *sgt)
 		angara_count(adev, bounce_refused, 1);
 		goto unmap;
 	}
-	ret = angara_pagelist_build(dev, &mr->list, sgt, 0, mr->length);
+	ret = adev->hw->ops->list_build(adev->hw, &mr->list, sgt, 0, mr->length);
 	if (ret)
 		goto unmap;
 	mr->sgt = sgt;
@@ -126,12 +142,12 @@ unmap:
 
 static void mr_unmap(struct angara_mr *mr)
 {
-	struct device *dev = &mr->dom->adev->pdev->dev;
+	struct angara_device *adev = mr->dom->adev;
 
 	if (!mr->mapped)
 		return;
-	angara_pagelist_free(dev, &mr->list);
-	dma_unmap_sgtable(dev, mr->sgt, mr->dir, MAP_ATTRS);
+	adev->hw->ops->list_free(adev->hw, &mr->list);
+	dma_unmap_sgtable(&adev->pdev->dev, mr->sgt, mr->dir, MAP_ATTRS);
 	mr->mapped = false;
 }
 
@@ -140,54 +156,53 @@ static u64 key_new(u32 index)
 	u64 key;
 
 	do {
-		key = get_random_u64() << ANGARA_HW_KEY_INDEX_BITS | index;
-	} while (!(key >> ANGARA_HW_KEY_INDEX_BITS));
+		key = get_random_u64() << ANGARA_KEY_INDEX_BITS | index;
+	} while (!(key >> ANGARA_KEY_INDEX_BITS));
 	return key;
-}
-
-static struct angara_hw_mr *mr_entry(const struct angara_mr *mr)
-{
-	return &mr->dom->adev->mr_table[mr->index];
 }
 
 /* The entry is free, or says that the region is suspended. */
 static void mr_publish(struct angara_mr *mr)
 {
-	struct angara_hw_mr *entry = mr_entry(mr);
+	const struct angara_mr_entry entry = {
+		.key = mr->key,
+		.length = mr->length,
+		.domain = mr->dom->number,
+		.access = mr->access,
+		.list = &mr->list,
+	};
 
-	entry->length = cpu_to_le64(mr->length);
-	entry->list = cpu_to_le64(mr->list.root);
-	entry->first = cpu_to_le64(mr->list.first);
-	entry->domain = cpu_to_le32(mr->dom->number);
-	entry->access = cpu_to_le32(mr->access);
-	entry->npages = cpu_to_le64(mr->list.npages);
-	entry->page_shift = mr->list.page_shift;
-	entry->levels = mr->list.levels;
-	dma_wmb();
-	WRITE_ONCE(entry->state, ANGARA_HW_MR_LIVE);
-	WRITE_ONCE(entry->key, cpu_to_le64(mr->key));
-	/* Before any word that tells somebody the key. */
-	wmb();
+	mr_ops(mr)->mr_write(mr_entry(mr), &entry);
 }
 
 /*
  * The device forgets what it knew of the entry (or of all of the domain's), or has failed after
- * this. admin_post() orders what was written there before the command.
+ * this. The command comes after what was written there.
  */
-static void invalidate(struct angara_device *adev, u32 opcode, u64 what)
+static void invalidate(struct angara_device *adev, struct angara_cmd *cmd)
 {
-	struct angara_hw_cmd cmd = {
-		.opcode = cpu_to_le32(opcode),
-		.args = { cpu_to_le64(what) },
-	};
-
-	if (angara_admin_exec(adev, &cmd, 0) == -EIO)
+	if (angara_admin_exec(adev, cmd, 0) == -EIO)
 		angara_device_fail(adev, "it refused to forget a region");
 }
 
 static void mr_invalidate(struct angara_mr *mr)
 {
-	invalidate(mr->dom->adev, ANGARA_HW_MR_INVALIDATE, mr->key);
+	struct angara_cmd cmd = {
+		.kind = ANGARA_CMD_MR_INVALIDATE,
+		.mr_invalidate.key = mr->key,
+	};
+
+	invalidate(mr->dom->adev, &cmd);
+}
+
+static void domain_invalidate(struct angara_domain *dom)
+{
+	struct angara_cmd cmd = {
+		.kind = ANGARA_CMD_DOMAIN_INVALIDATE,
+		.domain_invalidate.domain = dom->number,
+	};
+
+	invalidate(dom->adev, &cmd);
 }
 
 /* No access is in flight or will start after this, or the device has failed. */
@@ -197,7 +212,7 @@ static void mr_kill(struct angara_mr *mr)
 
 	down_read(&dom->mr_sem);
 	if (mr->state != MR_DEAD) {
-		WRITE_ONCE(mr_entry(mr)->key, 0);
+		mr_ops(mr)->mr_clear(mr_entry(mr));
 		mr_invalidate(mr);
 		mr->state = MR_DEAD;
 	}
@@ -218,8 +233,8 @@ void angara_domain_kill_mrs(struct angara_domain *dom)
 	down_write(&dom->mr_sem);
 	if (!list_empty(&dom->mrs)) {
 		list_for_each_entry(mr, &dom->mrs, node)
-			WRITE_ONCE(mr_entry(mr)->key, 0);
-		invalidate(dom->adev, ANGARA_HW_DOMAIN_INVALIDATE, dom->number);
+			mr_ops(mr)->mr_clear(mr_entry(mr));
+		domain_invalidate(dom);
 		list_for_each_entry(mr, &dom->mrs, node)
 			mr->state = MR_DEAD;
 	}
@@ -293,7 +308,7 @@ int angara_mr_suspend(struct angara_mr *mr)
 
 	down_read(&dom->mr_sem);
 	if (mr->state == MR_LIVE) {
-		WRITE_ONCE(mr_entry(mr)->state, ANGARA_HW_MR_SUSPENDED);
+		mr_ops(mr)->mr_suspend(mr_entry(mr));
 		mr_invalidate(mr);
 		mr->state = MR_SUSPENDED;
 	}

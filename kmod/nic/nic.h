@@ -64,7 +64,6 @@
 #include <linux/cdev.h>
 #include <linux/device.h>
 #include <linux/idr.h>
-#include <linux/io-64-nonatomic-lo-hi.h>
 #include <linux/kref.h>
 #include <linux/mutex.h>
 #include <linux/pci.h>
@@ -76,16 +75,12 @@
 #include <linux/workqueue.h>
 
 #include <angara_client.h>
-#include <angara_hw.h>
 #include <misc/angara.h>
 
 #include "../compat/compat.h"
-#include "pagelist.h"
+#include "hw.h"
 
-#define ANGARA_HW_PAGE_SHIFT	12
-#define ANGARA_HW_PAGE		BIT(ANGARA_HW_PAGE_SHIFT)
 #define ANGARA_PE_LIMIT		4096		/* PEs of a device that the driver copes with */
-#define ANGARA_ADMIN_ENTRIES	64
 
 /* ---- parameters (main.c), constant after load ------------------------------------------------ */
 
@@ -129,29 +124,22 @@ enum angara_counter { ANGARA_COUNTERS(ANGARA_COUNTER_ENUM) ANGARA_COUNTERS_NUM }
 /* ---- structures ------------------------------------------------------------------------------ */
 
 /**
- * struct angara_admin - admin queue
- * @lock:	all but @wait
- * @cmd, @resp:	rings, DMA memory; NULL before and after their life
- * @cmd_dma, @resp_dma: their bus addresses
- * @prod:	commands posted since the reset
- * @seen:	responses consumed since the reset
+ * struct angara_admin - commands to the device
+ * @lock:	all but @wait; held in the device's operations on its queue
+ * @depth:	commands that may be without answer, so that the device's queue can't overflow
  * @next_id:	of the next command
- * @outstanding: commands without response; at most ANGARA_ADMIN_ENTRIES, so that neither ring can
- *		overflow
+ * @outstanding: commands without answer
+ * @answers:	that have come
  * @pending:	struct admin_wait
- * @sleepers:	who needs the interrupts of responses
- * @wait:	for responses and for room
+ * @sleepers:	who needs the interrupts of answers
+ * @wait:	for answers and for room
  */
 struct angara_admin {
 	spinlock_t lock;	/* see above */
-	struct angara_hw_cmd *cmd;
-	struct angara_hw_resp *resp;
-	dma_addr_t cmd_dma;
-	dma_addr_t resp_dma;
-	u32 prod;
-	u32 seen;
+	u32 depth;
 	u32 next_id;
 	u32 outstanding;
+	u32 answers;
 	struct list_head pending;
 	unsigned int sleepers;
 	wait_queue_head_t wait;
@@ -169,8 +157,7 @@ struct angara_vector {
  * @pdev:	PCI function, while not @removed
  * @number:	N of /dev/angara<N>
  * @inode:	its i_mapping is that of all PE files: to zap all user mappings at once
- * @ctl:	the control page, the only page of BAR 2 that the kernel maps
- * @bell:	ANGARA_HW_BELL
+ * @hw:		the device itself, behind hw.h; while it is bound
  * @srcu:	readers have seen @removed clear
  * @removed:	remove() has begun; set once
  * @fail_lock:	@failed, @quiesced
@@ -181,17 +168,17 @@ struct angara_vector {
  * @watch:	looks whether the function is still there, between start and stop
  * @num_vectors: MSI-X vectors in use
  * @vectors:	[num_vectors]
- * @version, @caps, @node, @pe_max, @marker_slots, @pio_bytes, @put_max, @offload_max: as the device
- *		says, checked
+ * @version, @loopback, @node_id, @pe_max, @marker_slots, @pio_bytes, @put_max, @offload_max: as
+ *		the device says, checked
  * @window_max:	bytes of the largest put window, as the device and the administrator say
- * @doorbell_phys, @pio_phys: the parts of BAR 2 that users map
+ * @doorbell_phys, @pio_phys: the parts of BARs that users map
  * @pio_wc:	the put rings' memory type is reserved
  * @pe_lock:	@pes, @pe_next
  * @pes:	[pe_max], by number
  * @pe_generation: [pe_max], of the last PE of that number, or 0
  * @pe_next:	where to look for a free number
  * @pe_used:	numbers taken
- * @mr_table:	DMA memory, [mr_entries]
+ * @mr_table:	DMA memory, [mr_entries]; the device knows what is in an entry
  * @mr_ida:	its free entries
  * @mr_used:	regions
  * @domain_ida:	numbers of domains
@@ -207,8 +194,7 @@ struct angara_device {
 	struct list_head node;
 	unsigned int number;
 	struct inode *inode;
-	struct angara_hw_control __iomem *ctl;
-	void __iomem *bell;
+	struct angara_hw *hw;
 	struct srcu_struct srcu;
 	bool removed;
 
@@ -222,7 +208,7 @@ struct angara_device {
 	struct angara_vector *vectors;
 
 	u32 version;
-	u32 caps;
+	bool loopback;
 	u32 node_id;
 	u32 pe_max;
 	u32 marker_slots;
@@ -242,7 +228,7 @@ struct angara_device {
 	u32 pe_next;
 	u32 pe_used;
 
-	struct angara_hw_mr *mr_table;
+	void *mr_table;
 	dma_addr_t mr_table_dma;
 	u32 mr_entries;
 	struct ida mr_ida;
@@ -303,9 +289,9 @@ struct angara_window_page {
 };
 
 /**
- * struct angara_window_leaf - what there is of ANGARA_HW_WINDOW_FANOUT pages of a put window
- * @pages:	[ANGARA_HW_WINDOW_FANOUT]; page is set once, with release order
- * @table:	what the device reads: bus address | 1 of each page, or 0. Never read back
+ * struct angara_window_leaf - what there is of ANGARA_WINDOW_FANOUT pages of a put window
+ * @pages:	[ANGARA_WINDOW_FANOUT]; page is set once, with release order
+ * @table:	what the device reads: a word for each page. Never read back
  */
 struct angara_window_leaf {
 	struct angara_window_page *pages;
@@ -316,7 +302,7 @@ struct angara_window_leaf {
  * struct angara_window - put window of a PE (domain->lock; faults look pages up without)
  * @size:	bytes
  * @nleaves:	entries
- * @table:	what the device reads: bus address | 1 of each leaf's table, or 0. Never read back
+ * @table:	what the device reads: a word for each leaf's table. Never read back
  * @leaves:	[nleaves]; set once, with release order, when something of it is committed
  * @committed:	pages
  */
@@ -386,12 +372,6 @@ static inline int angara_device_check(struct angara_device *adev)
 
 /* ---- hw.c ------------------------------------------------------------------------------------ */
 
-/* Tell a device that may rest of a request that was written before. */
-static inline void angara_hw_ring(struct angara_device *adev)
-{
-	writel(0, adev->bell);
-}
-
 void angara_hw_init(struct angara_device *adev);
 /* Reset, hand over the queues, DMA on, SETUP; from there on, the watch is running. */
 int angara_hw_start(struct angara_device *adev);
@@ -399,8 +379,6 @@ int angara_hw_start(struct angara_device *adev);
 int angara_hw_stop(struct angara_device *adev);
 /* DMA off, and no commands any more: the kernel goes down. */
 void angara_hw_shutdown(struct angara_device *adev);
-/* Reads fail now: pulled out, or for a moment. */
-bool angara_hw_reads_ones(struct angara_device *adev);
 /* The device doesn't do as told: stop it for good. May be called several times. */
 void angara_device_fail(struct angara_device *adev, const char *why);
 /* Failed, and it isn't known that DMA is off: what it can reach must be leaked. */
@@ -408,17 +386,16 @@ bool angara_device_must_leak(struct angara_device *adev);
 
 /* ---- admin.c --------------------------------------------------------------------------------- */
 
-int angara_admin_alloc(struct angara_device *adev);
-void angara_admin_free(struct angara_device *adev);
+void angara_admin_init(struct angara_device *adev);
 /* After a reset of the device. */
 void angara_admin_restart(struct angara_device *adev);
 /*
- * Post a command and wait for its response. @generation: of the PE concerned, or 0. -EIO: the
+ * Post a command and wait for its answer. @generation: of the PE concerned, or 0. -EIO: the
  * device refused; -ETIMEDOUT: it didn't answer, and is failed now; -ENODEV: it had failed before,
  * or has been pulled out.
  */
-int angara_admin_exec(struct angara_device *adev, struct angara_hw_cmd *cmd, u32 generation);
-/* Consume responses. Any context. */
+int angara_admin_exec(struct angara_device *adev, struct angara_cmd *cmd, u32 generation);
+/* Look for answers. Any context. */
 void angara_admin_poll(struct angara_device *adev);
 
 /* ---- irq.c ----------------------------------------------------------------------------------- */
@@ -489,10 +466,10 @@ void angara_grant_put(struct angara_domain *dom, u64 value);
 extern const struct file_operations angara_pe_fops;
 
 struct angara_pe *angara_pe_create(struct angara_domain *dom, u64 window_size, u64 job_key);
-/* ANGARA_HW_CLOSED if the owner has said goodbye, else ANGARA_HW_DIED. */
-u32 angara_pe_end(struct angara_pe *pe);
-/* First step of the end. @how: ANGARA_HW_CLOSED or ANGARA_HW_DIED, for its peers. */
-void angara_pe_stop(struct angara_pe *pe, u32 how);
+/* ANGARA_END_CLOSED if the owner has said goodbye, else ANGARA_END_DIED. */
+enum angara_end angara_pe_end(struct angara_pe *pe);
+/* First step of the end. @how: for its peers. */
+void angara_pe_stop(struct angara_pe *pe, enum angara_end how);
 void angara_pe_put(struct angara_pe *pe);
 void angara_pe_mem_put(struct angara_pe *pe);
 void angara_pes_remove(struct angara_device *adev);
@@ -532,7 +509,7 @@ static inline void angara_status_gone(struct page *page)
 	WRITE_ONCE(status->state, cpu_to_le32(ANGARA_PE_GONE));
 }
 
-/* ---- mr.c ------------------------------------------------------------------------ */
+/* ---- mr.c ------------------------------------------------------------------------------------ */
 
 int angara_mr_table_alloc(struct angara_device *adev);
 void angara_mr_table_free(struct angara_device *adev);

@@ -1,101 +1,110 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The PCI function: probe, remove, shutdown, suspend, and the constants of the control page.
- *
- * The id is that of QEMU's ivshmem devices. Those that aren't a NIC (no MSI-X BAR, or no magic at
- * the start of BAR 2) are left alone.
- *
- * Only the control page is ever mapped by the kernel: a kernel mapping of a page forces its memory
- * type on all user mappings.
+ * The PCI function: probe, remove, shutdown, suspend, and the check of what the device says that it
+ * has. Here is the list of devices; all else of one is in its folder.
  */
 #include <linux/module.h>
 #include <linux/overflow.h>
 #include <linux/pm.h>
 #include <linux/slab.h>
 
+#include "emu/ids.h"
 #include "nic.h"
 #include "pci.h"
 
-#define PCI_VENDOR_IVSHMEM	0x1af4
-#define PCI_DEVICE_IVSHMEM	0x1110
-#define BAR_BELL		0
-#define BAR_MSIX		1
-#define BAR_NIC			2
 #define MARKER_SLOTS_MAX	65536
 #define PIO_BYTES_MAX		SZ_1M
+#define ADMIN_DEPTH_MAX		4096
 
-static_assert(sizeof(struct angara_hw_control) == 256);
-static_assert(sizeof(struct angara_hw_cmd) == 128);
-static_assert(sizeof(struct angara_hw_resp) == 16);
-static_assert(sizeof(struct angara_hw_mr) == 64);
 static_assert(sizeof(struct angara_doorbell) == 256);
 static_assert(sizeof(struct angara_desc) == 128);
 static_assert(sizeof(struct angara_event_record) == 128);
 static_assert(sizeof(struct angara_put) == ANGARA_PIO_GRANULE);
 
-/* Range [offset, offset + count * each) lies in BAR 2, behind the control page, in whole pages. */
-static bool bar_range_ok(u64 bar_size, u64 offset, u32 count, u32 each)
-{
-	u64 size = (u64)count * each;
+/* What lies in a BAR. */
+struct bar_range {
+	struct angara_hw_place at;
+	u64 size;
+};
 
-	return IS_ALIGNED(offset, ANGARA_HW_PAGE) && IS_ALIGNED(each, ANGARA_HW_PAGE) &&
-	       offset >= ANGARA_HW_PAGE && offset <= bar_size && size <= bar_size - offset;
+/* Whole pages of a BAR that is memory. */
+static bool range_ok(struct pci_dev *pdev, const struct bar_range *range)
+{
+	unsigned int bar = range->at.bar;
+	u64 offset = range->at.offset, bar_size;
+
+	if (bar >= PCI_STD_NUM_BARS || !(pci_resource_flags(pdev, bar) & IORESOURCE_MEM))
+		return false;
+	bar_size = pci_resource_len(pdev, bar);
+	return IS_ALIGNED(offset, ANGARA_HW_PAGE) && IS_ALIGNED(range->size, ANGARA_HW_PAGE) &&
+	       offset <= bar_size && range->size <= bar_size - offset;
+}
+
+static bool ranges_apart(const struct bar_range *a, const struct bar_range *b)
+{
+	return a->at.bar != b->at.bar || a->at.offset + a->size <= b->at.offset ||
+	       b->at.offset + b->size <= a->at.offset;
+}
+
+/* Nobody gets at what is another's, or the driver's. The number and size of them are sound. */
+static bool ranges_ok(struct pci_dev *pdev, const struct angara_hw_limits *limits)
+{
+	const struct bar_range registers = { limits->registers, limits->registers_size };
+	const u64 pes = limits->pe_max;
+	const struct bar_range doorbells = { limits->doorbells, pes * ANGARA_HW_PAGE };
+	const struct bar_range puts = { limits->puts, pes * limits->pio_bytes };
+
+	return IS_ALIGNED(limits->pio_bytes, ANGARA_HW_PAGE) && range_ok(pdev, &registers) &&
+	       range_ok(pdev, &doorbells) && range_ok(pdev, &puts) &&
+	       ranges_apart(&registers, &doorbells) && ranges_apart(&registers, &puts) &&
+	       ranges_apart(&doorbells, &puts);
 }
 
 /* A put of the largest size and the pad before it must fit into the ring. */
-static bool put_max_ok(const struct angara_device *adev)
+static bool put_max_ok(const struct angara_hw_limits *limits)
 {
-	u32 granules = 1 + DIV_ROUND_UP(adev->put_max - ANGARA_PIO_INLINE, ANGARA_PIO_GRANULE);
+	u32 granules = 1 + DIV_ROUND_UP(limits->put_max - ANGARA_PIO_INLINE, ANGARA_PIO_GRANULE);
 
-	return adev->put_max >= ANGARA_NOTIFY_BYTES && adev->put_max <= U16_MAX &&
-	       granules <= adev->pio_bytes / 2 / ANGARA_PIO_GRANULE;
+	return limits->put_max >= ANGARA_NOTIFY_BYTES && limits->put_max <= U16_MAX &&
+	       granules <= limits->pio_bytes / 2 / ANGARA_PIO_GRANULE;
 }
 
-/* Read the constants; nothing of what the device says is used unchecked. */
-static int read_control(struct angara_device *adev, unsigned int *vectors)
+/* Nothing of what the device says is used unchecked. */
+static bool limits_ok(struct pci_dev *pdev, const struct angara_hw_limits *limits)
 {
-	struct angara_hw_control __iomem *ctl = adev->ctl;
-	struct pci_dev *pdev = adev->pdev;
-	u64 bar_size = pci_resource_len(pdev, BAR_NIC);
-	u64 doorbell, pio;
+	return !(limits->node >> ANGARA_NODE_BITS) &&
+	       limits->pe_max && limits->pe_max <= ANGARA_PE_LIMIT && limits->mr_max &&
+	       limits->admin_depth && limits->admin_depth <= ADMIN_DEPTH_MAX &&
+	       limits->vectors >= 2 &&
+	       limits->marker_slots && limits->marker_slots <= MARKER_SLOTS_MAX &&
+	       is_power_of_2(limits->pio_bytes) && limits->pio_bytes <= PIO_BYTES_MAX &&
+	       put_max_ok(limits) && limits->window_pages_max && limits->offload_max &&
+	       ranges_ok(pdev, limits);
+}
 
-	adev->version = readl(&ctl->version);
-	if (adev->version >> 16 != ANGARA_HW_VERSION >> 16) {
-		dev_err(&pdev->dev, "register version %u.%u, this driver needs %u.x: update it\n",
-			adev->version >> 16, adev->version & 0xffff, ANGARA_HW_VERSION >> 16);
-		return -EPROTO;
-	}
-	adev->caps = readl(&ctl->caps);
-	adev->node_id = readl(&ctl->node);
-	adev->pe_max = readl(&ctl->pe_max);
-	adev->mr_entries = min3(readl(&ctl->mr_max), angara_mr_entries,
-				1U << ANGARA_HW_KEY_INDEX_BITS);
-	adev->marker_slots = readl(&ctl->marker_slots);
-	adev->pio_bytes = readl(&ctl->pio_bytes);
-	adev->put_max = readl(&ctl->put_max);
-	adev->offload_max = readq(&ctl->offload_max);
-	adev->window_max = min((u64)readl(&ctl->window_pages_max) << ANGARA_HW_PAGE_SHIFT,
-			       (u64)angara_window_mb * SZ_1M);
-	adev->link = readl(&ctl->link) == 1;
-	*vectors = readl(&ctl->vectors);
-	doorbell = readq(&ctl->doorbell_offset);
-	pio = readq(&ctl->pio_offset);
+static phys_addr_t place_phys(struct pci_dev *pdev, struct angara_hw_place at)
+{
+	return pci_resource_start(pdev, at.bar) + at.offset;
+}
 
-	if (adev->node_id >> ANGARA_HW_NODE_BITS ||
-	    !adev->pe_max || adev->pe_max > ANGARA_PE_LIMIT || !adev->mr_entries ||
-	    !adev->marker_slots || adev->marker_slots > MARKER_SLOTS_MAX || *vectors < 2 ||
-	    !is_power_of_2(adev->pio_bytes) || adev->pio_bytes > PIO_BYTES_MAX ||
-	    !put_max_ok(adev) || !adev->window_max || !adev->offload_max ||
-	    !bar_range_ok(bar_size, doorbell, adev->pe_max, ANGARA_HW_PAGE) ||
-	    !bar_range_ok(bar_size, pio, adev->pe_max, adev->pio_bytes) ||
-	    (doorbell < pio ? doorbell + adev->pe_max * ANGARA_HW_PAGE > pio :
-			      pio + (u64)adev->pe_max * adev->pio_bytes > doorbell)) {
-		dev_err(&pdev->dev, "the control page is nonsense\n");
-		return -EINVAL;
-	}
-	adev->doorbell_phys = pci_resource_start(pdev, BAR_NIC) + doorbell;
-	adev->pio_phys = pci_resource_start(pdev, BAR_NIC) + pio;
-	return 0;
+static void limits_take(struct angara_device *adev, const struct angara_hw_limits *limits)
+{
+	adev->version = limits->version;
+	adev->loopback = limits->loopback;
+	adev->node_id = limits->node;
+	adev->pe_max = limits->pe_max;
+	adev->mr_entries = min3(limits->mr_max, angara_mr_entries, 1U << ANGARA_KEY_INDEX_BITS);
+	adev->admin.depth = limits->admin_depth;
+	adev->marker_slots = limits->marker_slots;
+	adev->pio_bytes = limits->pio_bytes;
+	adev->put_max = limits->put_max;
+	adev->offload_max = limits->offload_max;
+	adev->window_max = min(limits->window_pages_max,
+			       (u64)angara_window_mb * SZ_1M >> ANGARA_HW_PAGE_SHIFT)
+			   << ANGARA_HW_PAGE_SHIFT;
+	adev->doorbell_phys = place_phys(adev->pdev, limits->doorbells);
+	adev->pio_phys = place_phys(adev->pdev, limits->puts);
+	adev->link = adev->hw->ops->link_up(adev->hw);
 }
 
 static int pe_tables_alloc(struct angara_device *adev)
@@ -122,18 +131,10 @@ static void pio_type_free(struct angara_device *adev)
 		arch_io_free_memtype_wc(adev->pio_phys, (u64)adev->pe_max * adev->pio_bytes);
 }
 
-/* Enable the function and map its control page: -ENODEV if it is no NIC. */
-static int pci_setup(struct pci_dev *pdev, struct angara_hw_control __iomem **ctl_p)
+static int pci_setup(struct pci_dev *pdev)
 {
-	struct angara_hw_control __iomem *ctl;
 	int ret;
 
-	if (!pci_resource_len(pdev, BAR_MSIX) || !pdev->msix_cap ||
-	    !(pci_resource_flags(pdev, BAR_NIC) & IORESOURCE_MEM) ||
-	    pci_resource_len(pdev, BAR_NIC) < ANGARA_HW_PAGE ||
-	    !(pci_resource_flags(pdev, BAR_BELL) & IORESOURCE_MEM) ||
-	    pci_resource_len(pdev, BAR_BELL) < ANGARA_HW_BELL + sizeof(u32))
-		return -ENODEV;
 	if (PAGE_SIZE != ANGARA_HW_PAGE) {
 		dev_err(&pdev->dev, "kernels with pages other than 4 KiB aren't supported\n");
 		return -ENODEV;
@@ -143,78 +144,83 @@ static int pci_setup(struct pci_dev *pdev, struct angara_hw_control __iomem **ct
 		return ret;
 	ret = pci_request_regions(pdev, "angara_nic");
 	if (ret)
-		goto disable_device;
-	ctl = pci_iomap_range(pdev, BAR_NIC, ANGARA_HW_CONTROL, ANGARA_HW_PAGE);
-	if (!ctl) {
-		ret = -ENOMEM;
-		goto release_regions;
-	}
-	if (readq(&ctl->magic) != ANGARA_HW_MAGIC) {
-		ret = -ENODEV;
-		goto unmap;
-	}
-	ret = dma_set_mask_and_coherent(&pdev->dev, DMA_BIT_MASK(64));
-	if (ret)
-		goto unmap;
-	dma_set_max_seg_size(&pdev->dev, SZ_2G);
-	*ctl_p = ctl;
-	return 0;
-
-unmap:
-	pci_iounmap(pdev, ctl);
-release_regions:
-	pci_release_regions(pdev);
-disable_device:
-	pci_disable_device(pdev);
+		pci_disable_device(pdev);
 	return ret;
 }
 
-static void pci_cleanup(struct pci_dev *pdev, struct angara_hw_control __iomem *ctl)
+static void pci_cleanup(struct pci_dev *pdev)
 {
 	pci_clear_master(pdev);
-	pci_iounmap(pdev, ctl);
 	pci_release_regions(pdev);
 	pci_disable_device(pdev);
+}
+
+/* The device behind the function, and what the core has for it. */
+static struct angara_device *adev_attach(struct pci_dev *pdev, const struct angara_hw_ops *ops,
+					 struct angara_hw_limits *limits)
+{
+	struct angara_device *adev;
+	struct angara_hw *hw;
+
+	hw = ops->attach(pdev, limits);
+	if (IS_ERR(hw))
+		return ERR_CAST(hw);
+	hw->ops = ops;
+	if (!limits_ok(pdev, limits)) {
+		dev_err(&pdev->dev, "what the device says of itself is nonsense\n");
+		adev = ERR_PTR(-EINVAL);
+		goto detach;
+	}
+	adev = angara_device_alloc(pdev);
+	if (IS_ERR(adev))
+		goto detach;
+	hw->adev = adev;
+	adev->hw = hw;
+	limits_take(adev, limits);
+	return adev;
+
+detach:
+	ops->detach(hw, false);
+	return adev;
+}
+
+static void adev_detach(struct angara_device *adev)
+{
+	adev->hw->ops->detach(adev->hw, angara_device_must_leak(adev));
+	adev->hw = NULL;
+	put_device(&adev->dev);
 }
 
 static int angara_pci_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 {
-	struct angara_hw_control __iomem *ctl;
+	const struct angara_hw_ops *ops = (const struct angara_hw_ops *)id->driver_data;
+	struct angara_hw_limits limits = { };
 	struct angara_device *adev;
-	unsigned int vectors;
 	int ret;
 
-	ret = pci_setup(pdev, &ctl);
+	/* A driver_override may bind anything. */
+	ret = ops ? ops->match(pdev) : -ENODEV;
 	if (ret)
 		return ret;
-	adev = angara_device_alloc(pdev);
+	ret = pci_setup(pdev);
+	if (ret)
+		return ret;
+	adev = adev_attach(pdev, ops, &limits);
 	if (IS_ERR(adev)) {
 		ret = PTR_ERR(adev);
 		goto cleanup_pci;
 	}
-	adev->ctl = ctl;
-	ret = read_control(adev, &vectors);
-	if (ret)
-		goto put_adev;
-	adev->bell = pci_iomap_range(pdev, BAR_BELL, ANGARA_HW_BELL, sizeof(u32));
-	if (!adev->bell) {
-		ret = -ENOMEM;
-		goto put_adev;
-	}
 	ret = angara_buf_check(adev);
 	if (ret)
-		goto unmap_bell;
+		goto detach;
 	ret = pe_tables_alloc(adev);
 	if (ret)
-		goto unmap_bell;
-	ret = angara_admin_alloc(adev);
-	if (ret)
-		goto unmap_bell;
+		goto detach;
 	ret = angara_mr_table_alloc(adev);
 	if (ret)
-		goto free_admin;
+		goto detach;
 	/* Before the start: what is signalled before MSI-X is on gets lost. */
-	ret = angara_irq_setup(adev, vectors);
+	ret = angara_irq_setup(adev, limits.vectors);
 	if (ret)
 		goto free_mr_table;
 	ret = angara_hw_start(adev);
@@ -237,14 +243,10 @@ cleanup_irq:
 	angara_irq_cleanup(adev);
 free_mr_table:
 	angara_mr_table_free(adev);
-free_admin:
-	angara_admin_free(adev);
-unmap_bell:
-	pci_iounmap(pdev, adev->bell);
-put_adev:
-	put_device(&adev->dev);
+detach:
+	adev_detach(adev);
 cleanup_pci:
-	pci_cleanup(pdev, ctl);
+	pci_cleanup(pdev);
 	return ret;
 }
 
@@ -256,11 +258,9 @@ static void angara_pci_remove(struct pci_dev *pdev)
 	angara_hw_stop(adev);
 	angara_irq_cleanup(adev);
 	angara_mr_table_free(adev);
-	angara_admin_free(adev);
 	pio_type_free(adev);
-	pci_iounmap(pdev, adev->bell);
-	pci_cleanup(pdev, adev->ctl);
-	put_device(&adev->dev);
+	adev_detach(adev);
+	pci_cleanup(pdev);
 }
 
 /* kexec, reboot: the next kernel's memory must not be written to. */
@@ -294,7 +294,7 @@ static int __maybe_unused angara_pci_resume(struct device *dev)
 static SIMPLE_DEV_PM_OPS(angara_pm_ops, angara_pci_suspend, angara_pci_resume);
 
 static const struct pci_device_id angara_pci_ids[] = {
-	{ PCI_DEVICE(PCI_VENDOR_IVSHMEM, PCI_DEVICE_IVSHMEM) },
+	{ ANGARA_EMU_ID },
 	{ }
 };
 MODULE_DEVICE_TABLE(pci, angara_pci_ids);

@@ -136,23 +136,23 @@ void angara_pe_mem_put(struct angara_pe *pe)
 static int pe_hw_create(struct angara_pe *pe)
 {
 	struct angara_device *adev = pe->adev;
-	struct angara_hw_cmd cmd = {
-		.opcode = cpu_to_le32(ANGARA_HW_PE_CREATE),
-		.pe = {
-			.index = cpu_to_le32(pe->index),
-			.generation = cpu_to_le32(pe->generation),
-			.domain = cpu_to_le32(pe->dom->number),
-			.vector = cpu_to_le32(angara_pe_vector(adev, pe->index)),
-			.cmd = cpu_to_le64(pe->cmd.dma),
-			.event = cpu_to_le64(pe->event.dma),
-			.status = cpu_to_le64(pe->status.dma),
-			.marker = cpu_to_le64(pe->marker.dma),
-			.window = cpu_to_le64(pe->window.table.dma),
-			.cmd_entries = cpu_to_le32(angara_cmd_entries),
-			.event_entries = cpu_to_le32(angara_event_entries),
-			.marker_slots = cpu_to_le32(adev->marker_slots),
-			.window_pages = cpu_to_le32(pe->window.size >> ANGARA_HW_PAGE_SHIFT),
-			.job_key = cpu_to_le64(pe->job_key),
+	struct angara_cmd cmd = {
+		.kind = ANGARA_CMD_PE_CREATE,
+		.pe_create = {
+			.index = pe->index,
+			.generation = pe->generation,
+			.domain = pe->dom->number,
+			.vector = angara_pe_vector(adev, pe->index),
+			.cmd = pe->cmd.dma,
+			.event = pe->event.dma,
+			.status = pe->status.dma,
+			.marker = pe->marker.dma,
+			.window = pe->window.table.dma,
+			.cmd_entries = angara_cmd_entries,
+			.event_entries = angara_event_entries,
+			.marker_slots = adev->marker_slots,
+			.window_pages = pe->window.size >> ANGARA_HW_PAGE_SHIFT,
+			.job_key = pe->job_key,
 		},
 	};
 	int ret;
@@ -162,11 +162,11 @@ static int pe_hw_create(struct angara_pe *pe)
 }
 
 /* The device forgets the PE, or has failed after this. */
-static void pe_hw_reset(struct angara_pe *pe, u32 how)
+static void pe_hw_reset(struct angara_pe *pe, enum angara_end how)
 {
-	struct angara_hw_cmd cmd = {
-		.opcode = cpu_to_le32(ANGARA_HW_PE_RESET),
-		.args = { cpu_to_le64(pe->index), cpu_to_le64(pe->generation), cpu_to_le64(how) },
+	struct angara_cmd cmd = {
+		.kind = ANGARA_CMD_PE_RESET,
+		.pe_reset = { pe->index, pe->generation, how },
 	};
 
 	if (angara_admin_exec(pe->adev, &cmd, pe->generation) == -EIO)
@@ -174,14 +174,14 @@ static void pe_hw_reset(struct angara_pe *pe, u32 how)
 }
 
 /* A mapping that is left says that the owner went on using the PE whose file he had closed. */
-u32 angara_pe_end(struct angara_pe *pe)
+enum angara_end angara_pe_end(struct angara_pe *pe)
 {
 	return test_bit(ANGARA_PE_BIT_CLOSED, &pe->flags) && refcount_read(&pe->mem_refs) == 1 ?
-	       ANGARA_HW_CLOSED : ANGARA_HW_DIED;
+	       ANGARA_END_CLOSED : ANGARA_END_DIED;
 }
 
 /* Its owner sees that it has gone. */
-static void pe_forget(struct angara_pe *pe, u32 how)
+static void pe_forget(struct angara_pe *pe, enum angara_end how)
 {
 	lockdep_assert_held(&pe->dom->lock);
 	if (!test_and_clear_bit(ANGARA_PE_BIT_RUNNING, &pe->flags))
@@ -193,7 +193,7 @@ static void pe_forget(struct angara_pe *pe, u32 how)
 }
 
 /* See nic.h. Idempotent. */
-void angara_pe_stop(struct angara_pe *pe, u32 how)
+void angara_pe_stop(struct angara_pe *pe, enum angara_end how)
 {
 	lockdep_assert_held(&pe->dom->lock);
 	if (!test_and_clear_bit(ANGARA_PE_BIT_HELD, &pe->flags))
@@ -302,7 +302,7 @@ unsigned int angara_pes_revoke(struct angara_device *adev, u32 uid, u64 job_key)
 			continue;
 		mutex_lock(&pe->dom->lock);
 		ended += test_bit(ANGARA_PE_BIT_RUNNING, &pe->flags);
-		pe_forget(pe, ANGARA_HW_DIED);
+		pe_forget(pe, ANGARA_END_DIED);
 		mutex_unlock(&pe->dom->lock);
 		angara_pe_put(pe);
 	}
@@ -324,7 +324,7 @@ void angara_pes_remove(struct angara_device *adev)
 		if (!pe)
 			continue;
 		mutex_lock(&pe->dom->lock);
-		angara_pe_stop(pe, ANGARA_HW_DIED);
+		angara_pe_stop(pe, ANGARA_END_DIED);
 		mutex_unlock(&pe->dom->lock);
 		pe_mem_free(pe);
 		angara_pe_put(pe);

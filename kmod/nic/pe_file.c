@@ -159,7 +159,7 @@ static struct file *pe_file_create(struct angara_domain *dom, u64 window_size, u
 	file = anon_inode_getfile("[angara_pe]", &angara_pe_fops, pe, O_RDWR);
 	if (IS_ERR(file)) {
 		mutex_lock(&dom->lock);
-		angara_pe_stop(pe, ANGARA_HW_CLOSED);
+		angara_pe_stop(pe, ANGARA_END_CLOSED);
 		mutex_unlock(&dom->lock);
 		angara_pe_put(pe);
 		return file;

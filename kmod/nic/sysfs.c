@@ -23,7 +23,7 @@ static ssize_t version_show(struct device *dev, struct device_attribute *attr, c
 }
 static DEVICE_ATTR_RO(version);
 
-/* The attribute goes before the control page does. */
+/* The attribute goes before the device is detached. */
 static ssize_t link_show(struct device *dev, struct device_attribute *attr, char *buf)
 {
 	return sysfs_emit(buf, "%s\n", angara_link_check(to_adev(dev)) ? "up" : "down");
@@ -32,7 +32,7 @@ static DEVICE_ATTR_RO(link);
 
 static ssize_t loopback_show(struct device *dev, struct device_attribute *attr, char *buf)
 {
-	return sysfs_emit(buf, "%u\n", !!(to_adev(dev)->caps & ANGARA_HW_CAP_LOOPBACK));
+	return sysfs_emit(buf, "%u\n", to_adev(dev)->loopback);
 }
 static DEVICE_ATTR_RO(loopback);
 

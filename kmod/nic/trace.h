@@ -13,33 +13,39 @@
 
 #include "nic.h"
 
-#define angara_show_opcode(opcode)				\
-	__print_symbolic(opcode,				\
-			 { ANGARA_HW_SETUP, "setup" },		\
-			 { ANGARA_HW_PE_CREATE, "pe_create" },	\
-			 { ANGARA_HW_PE_RESET, "pe_reset" },	\
-			 { ANGARA_HW_MR_INVALIDATE, "mr_invalidate" },	\
-			 { ANGARA_HW_WINDOW_SYNC, "window_sync" },	\
-			 { ANGARA_HW_NOP, "nop" },				\
-			 { ANGARA_HW_DOMAIN_INVALIDATE, "domain_invalidate" })
+TRACE_DEFINE_ENUM(ANGARA_CMD_SETUP);
+TRACE_DEFINE_ENUM(ANGARA_CMD_PE_CREATE);
+TRACE_DEFINE_ENUM(ANGARA_CMD_PE_RESET);
+TRACE_DEFINE_ENUM(ANGARA_CMD_MR_INVALIDATE);
+TRACE_DEFINE_ENUM(ANGARA_CMD_WINDOW_SYNC);
+TRACE_DEFINE_ENUM(ANGARA_CMD_DOMAIN_INVALIDATE);
+
+#define angara_show_kind(kind)					\
+	__print_symbolic(kind,					\
+			 { ANGARA_CMD_SETUP, "setup" },		\
+			 { ANGARA_CMD_PE_CREATE, "pe_create" },	\
+			 { ANGARA_CMD_PE_RESET, "pe_reset" },	\
+			 { ANGARA_CMD_MR_INVALIDATE, "mr_invalidate" },	\
+			 { ANGARA_CMD_WINDOW_SYNC, "window_sync" },	\
+			 { ANGARA_CMD_DOMAIN_INVALIDATE, "domain_invalidate" })
 
 TRACE_EVENT(angara_admin_done,
-	TP_PROTO(const struct angara_device *adev, u32 opcode, u32 status, u64 ns),
-	TP_ARGS(adev, opcode, status, ns),
+	TP_PROTO(const struct angara_device *adev, u32 kind, u32 status, u64 ns),
+	TP_ARGS(adev, kind, status, ns),
 	TP_STRUCT__entry(
 		__field(dev_t, devt)
-		__field(u32, opcode)
+		__field(u32, kind)
 		__field(u32, status)
 		__field(u64, ns)
 	),
 	TP_fast_assign(
 		__entry->devt = adev->dev.devt;
-		__entry->opcode = opcode;
+		__entry->kind = kind;
 		__entry->status = status;
 		__entry->ns = ns;
 	),
 	TP_printk("minor=%u command=%s status=%u ns=%llu", MINOR(__entry->devt),
-		  angara_show_opcode(__entry->opcode), __entry->status, __entry->ns)
+		  angara_show_kind(__entry->kind), __entry->status, __entry->ns)
 );
 
 TRACE_EVENT(angara_admin_stale,

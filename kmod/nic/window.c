@@ -5,7 +5,7 @@
  *
  * Pages, and the words that tell the device of them, are kept in leaves, which come with the first
  * page that is committed in their range: what isn't committed costs a word and a pointer for
- * each ANGARA_HW_WINDOW_FANOUT pages.
+ * each ANGARA_WINDOW_FANOUT pages.
  */
 #include <linux/mm.h>
 #include <linux/overflow.h>
@@ -15,7 +15,7 @@
 #include "nic.h"
 #include "trace.h"
 
-#define FANOUT		ANGARA_HW_WINDOW_FANOUT
+#define FANOUT		ANGARA_WINDOW_FANOUT
 #define LEAF_BYTES	((u64)FANOUT << ANGARA_HW_PAGE_SHIFT)
 
 static_assert(FANOUT * sizeof(__le64) == ANGARA_HW_PAGE);
@@ -185,9 +185,9 @@ static int more_alloc(struct angara_device *adev, struct window_more *more)
 
 static int window_sync(struct angara_pe *pe)
 {
-	struct angara_hw_cmd cmd = {
-		.opcode = cpu_to_le32(ANGARA_HW_WINDOW_SYNC),
-		.args = { cpu_to_le64(pe->index) },
+	struct angara_cmd cmd = {
+		.kind = ANGARA_CMD_WINDOW_SYNC,
+		.window_sync.index = pe->index,
 	};
 	int ret = angara_admin_exec(pe->adev, &cmd, pe->generation);
 
@@ -200,10 +200,11 @@ static int window_sync(struct angara_pe *pe)
 static void window_publish(struct angara_pe *pe, u32 first, u32 last,
 			   const struct window_more *more)
 {
+	const struct angara_hw_ops *ops = pe->adev->hw->ops;
 	const struct angara_window_page *page = more->pages;
 	struct angara_window_leaf *leaf, **next = more->leaves;
 	struct angara_window *window = &pe->window;
-	__le64 *table = page_address(window->table.page);
+	void *table = page_address(window->table.page);
 	struct angara_window_page *entry;
 	u32 i;
 
@@ -212,7 +213,7 @@ static void window_publish(struct angara_pe *pe, u32 first, u32 last,
 		leaf = window->leaves[i / FANOUT];
 		if (!leaf) {
 			leaf = *next++;
-			WRITE_ONCE(table[i / FANOUT], cpu_to_le64(leaf->table.dma | 1));
+			ops->window_set(table, i / FANOUT, leaf->table.dma);
 			/* Pairs with the acquire in angara_window_page(). */
 			smp_store_release(&window->leaves[i / FANOUT], leaf);
 		}
@@ -220,8 +221,7 @@ static void window_publish(struct angara_pe *pe, u32 first, u32 last,
 		if (entry->page)
 			continue;
 		entry->dma = page->dma;
-		WRITE_ONCE(((__le64 *)page_address(leaf->table.page))[i % FANOUT],
-			   cpu_to_le64(page->dma | 1));
+		ops->window_set(page_address(leaf->table.page), i % FANOUT, page->dma);
 		/* Pairs with the acquire in angara_window_page(). */
 		smp_store_release(&entry->page, page->page);
 		page++;

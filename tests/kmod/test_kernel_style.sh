@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
 # The kernel modules by the kernel's own measures: built with all warnings for two kernels, with sparse for
-# the first, and checkpatch, from its source. Reports TAP.
+# the first, and checkpatch, from its source. Also, that devices stay behind kmod/nic/hw.h. Reports TAP.
 
 set -euo pipefail
 
@@ -47,6 +47,17 @@ checkpatch_run()
     (cd kmod && "$folder/checkpatch.pl" --terse --no-summary --file "$@") >"$output" 2>&1 || true
 }
 
+# Puts into the output what in the folder $1, a copy of kmod/, knows a device from outside its folder:
+# registers of the emulated one, its constants, what it is made of, how registers are read and written. The one
+# exception is the list of devices, which includes ids.h.
+door_leaks_find()
+{
+    (cd "$1" && find . -name '*.[ch]' ! -path './nic/emu/*' ! -path ./include/angara_hw.h \
+        -exec grep -EniH \
+        'include.*(angara_hw\.h|emu/)|ivshmem|1af4|\b(emu_|angara_hw_(control|cmd|resp|mr|pe)\b)|\b(io)?(read|write)(8|16|32|64|[bwlq])\(' \
+        {} +) | grep -vE '^\./nic/pci\.c:[0-9]+:#include "emu/ids\.h"$|^\./hooks/' >"$output" || true
+}
+
 # tried NAME COMMAND...: the test is passed if that says nothing, skipped if it ends with status 3
 tried()
 {
@@ -71,10 +82,22 @@ tried 'no warning with 6.1, nor from sparse' warnings_find own C=2
 tried 'no warning with 6.12' warnings_find backports
 tried 'checkpatch --strict finds nothing' checkpatch_run "${sources[@]}"
 
-# That it would.
+tried 'devices are known in their own folders only' door_leaks_find kmod
+
+# That they would.
 printf '// SPDX-License-Identifier: GPL-2.0-only\nint f(int a){ return(a); }\n' >"$work/bad.c"
 if [[ $rc != 3 ]]; then
     checkpatch_run "$work/bad.c"
     ok 'and would' noticed 'space required before the open brace'
 fi
+mkdir -p "$work/leaky/nic/emu"
+echo 'writel(0, bell);' >"$work/leaky/nic/emu/device.c"
+door_leaks_find "$work/leaky"
+ok 'a device may know itself' [ ! -s "$output" ]
+for line in '#include <angara_hw.h>' '#include "emu/emu.h"' 'u32 up = readl(&ctl->link);' \
+    'struct angara_hw_mr *entry;' '/* behind ivshmem */'; do
+    echo "$line" >"$work/leaky/nic/mr.c"
+    door_leaks_find "$work/leaky"
+    ok "others don't: $line" noticed 'nic/mr.c:1:'
+done
 finish

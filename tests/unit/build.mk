@@ -55,8 +55,8 @@ $(UNIT_CHANNEL_TESTS:%=$(B)/tests/unit/%): \
 $(UNIT_CHANNEL_TESTS:%=$(B)/tests/unit/%): UNIT_LIBS := -lucs
 
 # Of the kernel modules, what needs so little of a kernel that it can be tested without one.
-$(B)/obj/tests/unit/test_pagelist.o $(B)/obj/kmod/nic/pagelist.o: \
-	CFLAGS_EXTRA += -Itests/unit/kernel -Ikmod/nic
-$(B)/tests/unit/test_pagelist: $(B)/obj/kmod/nic/pagelist.o
+$(B)/obj/tests/unit/test_pagelist.o $(B)/obj/kmod/nic/emu/pagelist.o: \
+	CFLAGS_EXTRA += -Itests/unit/kernel -Ikmod/nic/emu
+$(B)/tests/unit/test_pagelist: $(B)/obj/kmod/nic/emu/pagelist.o
 
 .SECONDARY: $(UNIT_TESTS:%=$(B)/obj/tests/unit/%.o)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Page lists of regions (kmod/nic/pagelist.c) from scatter lists as drivers of all kinds hand them
+ * Page lists of regions (kmod/nic/emu/pagelist.c) from scatter lists as drivers of all kinds hand them
  * out: runs and holes as behind an IOMMU, segments that meet inside a page, parts of a list. Each
  * list is walked as the device walks it (angara_hw.h), and must lead to the bytes of the list.
  */
@@ -156,9 +156,9 @@ static void list_check(const struct angara_pagelist *list, u64 offset, u64 lengt
 /* Build it, check it, give it back. What it came to is in *list, of which the nodes are gone. */
 static void list_try(struct angara_pagelist *list, u64 offset, u64 length)
 {
-    assert_int_equal(angara_pagelist_build(&device, list, &table, offset, length), 0);
+    assert_int_equal(emu_pagelist_build(&device, list, &table, offset, length), 0);
     list_check(list, offset, length);
-    angara_pagelist_free(&device, list);
+    emu_pagelist_free(&device, list);
     assert_int_equal(live, 0);
 }
 
@@ -166,7 +166,7 @@ static void refused(int error, u64 offset, u64 length)
 {
     struct angara_pagelist list;
 
-    assert_int_equal(angara_pagelist_build(&device, &list, &table, offset, length), error);
+    assert_int_equal(emu_pagelist_build(&device, &list, &table, offset, length), error);
     assert_int_equal(live, 0);
 }
 
@@ -257,14 +257,14 @@ static void test_shifts(void **state)
         table_add(3 * page + 17, page - 17); /* begins inside */
         table_add(8 * page, page);
         table_add(5 * page, page - 5); /* ends inside */
-        assert_int_equal(angara_pagelist_build(&device, &list, &table, 0, table_length()), 0);
+        assert_int_equal(emu_pagelist_build(&device, &list, &table, 0, table_length()), 0);
         assert_int_equal(list.page_shift, shift);
         assert_int_equal(list.first, 17);
         assert_int_equal(list.npages, 3);
         if (shift < 20) {
             list_check(&list, 0, table_length());
         }
-        angara_pagelist_free(&device, &list);
+        emu_pagelist_free(&device, &list);
     }
 }
 
@@ -365,7 +365,7 @@ static void test_no_memory(void **state)
     }
     do {
         countdown = ++n;
-        ret       = angara_pagelist_build(&device, &list, &table, 0, SEGMENTS * PAGE);
+        ret       = emu_pagelist_build(&device, &list, &table, 0, SEGMENTS * PAGE);
         if (ret != 0) {
             assert_int_equal(ret, -ENOMEM);
             assert_int_equal(live, 0);
@@ -373,7 +373,7 @@ static void test_no_memory(void **state)
     } while (ret != 0);
     countdown = 0;
     assert_int_equal(n, 1 + 1 + SEGMENTS / FANOUT + 1); /* the array, leaves, their parent */
-    angara_pagelist_free(&device, &list);
+    emu_pagelist_free(&device, &list);
     assert_int_equal(live, 0);
 }
 

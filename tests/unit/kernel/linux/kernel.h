@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What kmod/nic/pagelist.c wants of the kernel, for a test outside of it. The other headers here
+ * What kmod/nic/emu/pagelist.c wants of the kernel, for a test outside of it. The other headers here
  * include this one. "Coherent" memory comes from malloc, which says where it went.
  */
 #ifndef ANGARA_TESTS_KERNEL_H

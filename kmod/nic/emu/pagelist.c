@@ -167,7 +167,7 @@ static u64 parents_fill(struct angara_pagelist *list, unsigned int leaves)
 	return child->dma;
 }
 
-int angara_pagelist_build(struct device *dev, struct angara_pagelist *list,
+int emu_pagelist_build(struct device *dev, struct angara_pagelist *list,
 			  const struct sg_table *sgt, u64 offset, u64 length)
 {
 	unsigned int leaves, level, total;
@@ -189,7 +189,7 @@ int angara_pagelist_build(struct device *dev, struct angara_pagelist *list,
 	}
 	ret = nodes_alloc(dev, list, total);
 	if (ret) {
-		angara_pagelist_free(dev, list);
+		emu_pagelist_free(dev, list);
 		return ret;
 	}
 	leaves_fill(list, sgt, offset, length);
@@ -197,7 +197,7 @@ int angara_pagelist_build(struct device *dev, struct angara_pagelist *list,
 	return 0;
 }
 
-void angara_pagelist_free(struct device *dev, struct angara_pagelist *list)
+void emu_pagelist_free(struct device *dev, struct angara_pagelist *list)
 {
 	struct angara_pagelist_node *node;
 
