@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * For tests, never for use: failing allocations and delays in angara_nic and angara_memreg, put in
- * from outside by kprobes, so that what is tested is what is shipped. Parameters, in
+ * from outside by kprobes, so that what is tested is what is shipped; errors of PCI. Parameters, in
  * /sys/module/angara_hooks/parameters:
  *
  *   fail	write N: the N-th allocation that the writing task makes inside an entry point of
@@ -12,6 +12,9 @@
  *		line: no more delays. Read: how often tasks were delayed
  *   region	write "suspend" or "resume": the region that was created last, as a client whose
  *		memory moves does (to where it was). It must still be there
+ *   pci_error	write "DOMAIN:BUS:DEVICE.FUNCTION WHAT": call angara_nic's error handlers for that
+ *		function as the PCI core would if it had seen WHAT: normal, frozen, perm_failure,
+ *		or slot_reset. Read: what the last one returned, a pci_ers_result_t, or 0
  *
  * The modules must be loaded before, and one task at a time may use @fail.
  */
@@ -20,6 +23,7 @@
 #include <linux/ktime.h>
 #include <linux/module.h>
 #include <linux/moduleparam.h>
+#include <linux/pci.h>
 #include <linux/preempt.h>
 #include <linux/rcupdate.h>
 #include <linux/sched.h>
@@ -296,6 +300,76 @@ static const struct kernel_param_ops region_ops = {
 module_param_cb(region, &region_ops, NULL, 0200);
 MODULE_PARM_DESC(region, "suspend or resume the region that was created last");
 
+/* ---- errors of PCI --------------------------------------------------------------------------- */
+
+static unsigned int pci_error_result;
+
+static int pci_error_call(struct pci_dev *pdev, const struct pci_error_handlers *handlers,
+			  const char *what)
+{
+	static const struct {
+		const char *name;
+		pci_channel_state_t state;
+	} states[] = {
+		{ "normal", pci_channel_io_normal },
+		{ "frozen", pci_channel_io_frozen },
+		{ "perm_failure", pci_channel_io_perm_failure },
+	};
+	unsigned int i;
+
+	if (!strcmp(what, "slot_reset")) {
+		pci_error_result = (__force unsigned int)handlers->slot_reset(pdev);
+		pdev->error_state = pci_channel_io_normal;
+		return 0;
+	}
+	for (i = 0; i < ARRAY_SIZE(states); i++) {
+		if (strcmp(what, states[i].name))
+			continue;
+		/* As it is left until "slot_reset", but for what the core would never leave. */
+		pdev->error_state = states[i].state;
+		pci_error_result =
+			(__force unsigned int)handlers->error_detected(pdev, states[i].state);
+		if (pdev->error_state == pci_channel_io_perm_failure)
+			pdev->error_state = pci_channel_io_normal;
+		return 0;
+	}
+	return -EINVAL;
+}
+
+static int pci_error_set(const char *text, const struct kernel_param *param)
+{
+	unsigned int domain, bus, device, function;
+	struct pci_driver *driver;
+	struct pci_dev *pdev;
+	char what[16];
+	int ret = -ENODEV;
+
+	if (sscanf(text, "%x:%x:%x.%x %15s", &domain, &bus, &device, &function, what) != 5)
+		return -EINVAL;
+	pdev = pci_get_domain_bus_and_slot(domain, bus, PCI_DEVFN(device, function));
+	if (!pdev)
+		return -ENODEV;
+	device_lock(&pdev->dev);
+	driver = pdev->dev.driver ? to_pci_driver(pdev->dev.driver) : NULL;
+	if (driver && driver->err_handler && !strcmp(driver->name, "angara_nic"))
+		ret = pci_error_call(pdev, driver->err_handler, what);
+	device_unlock(&pdev->dev);
+	pci_dev_put(pdev);
+	return ret;
+}
+
+static int pci_error_get(char *buffer, const struct kernel_param *param)
+{
+	return sysfs_emit(buffer, "%u\n", pci_error_result);
+}
+
+static const struct kernel_param_ops pci_error_ops = {
+	.set = pci_error_set,
+	.get = pci_error_get,
+};
+module_param_cb(pci_error, &pci_error_ops, NULL, 0600);
+MODULE_PARM_DESC(pci_error, "ADDRESS WHAT: call angara_nic's handler for that error");
+
 /* ---- module ---------------------------------------------------------------------------------- */
 
 static void allocators_unregister(void)
@@ -386,5 +460,5 @@ static void __exit angara_hooks_exit(void)
 module_init(angara_hooks_init);
 module_exit(angara_hooks_exit);
 
-MODULE_DESCRIPTION("Failing allocations and delays, to test the Angara modules");
+MODULE_DESCRIPTION("Failing allocations, delays, errors of PCI, to test the Angara modules");
 MODULE_LICENSE("GPL");

@@ -118,10 +118,13 @@ static bool admin_done(struct angara_device *adev, const struct admin_wait *w)
 static void admin_sleeper(struct angara_device *adev, bool begins)
 {
 	struct angara_admin *admin = &adev->admin;
+	bool change;
 
 	spin_lock_irq(&admin->lock);
-	if (begins ? !admin->sleepers++ : !--admin->sleepers)
-		adev->hw->ops->admin_irq(adev->hw, begins || READ_ONCE(adev->failed));
+	change = begins ? !admin->sleepers++ : !--admin->sleepers;
+	/* One that has failed may be out of reach. */
+	if (change && !READ_ONCE(adev->failed))
+		adev->hw->ops->admin_irq(adev->hw, begins);
 	spin_unlock_irq(&admin->lock);
 }
 

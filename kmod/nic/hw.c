@@ -99,14 +99,50 @@ static int hw_dma(struct angara_device *adev, bool on)
 	return hw_wait(adev, adev->hw->ops->dma_done);
 }
 
+/*
+ * Last resort, for a function that doesn't acknowledge that DMA is off. 0: it is.
+ *
+ * Bus mastering is cleared, and read back: what the function has sent before has arrived then, as
+ * completions don't overtake writes. That proves nothing of what comes later: whether the bit is
+ * heeded is up to the logic that has just failed, and the DMA of an emulated device doesn't pass
+ * a bus. So it doesn't count. A function-level reset does, where there is one: it ends with a
+ * function that answers again and has forgotten where our memory is.
+ */
+static int hw_cut_off(struct pci_dev *pdev)
+{
+	u16 command;
+	int ret;
+
+	pci_clear_master(pdev);
+	pci_read_config_word(pdev, PCI_COMMAND, &command);
+	if (pcie_reset_flr(pdev, PCI_RESET_PROBE))
+		return -ENOTTY;
+	/*
+	 * Not pci_reset_function(): who removes the device holds its lock. If accesses of users to
+	 * the configuration space are blocked already, somebody else resets it just now.
+	 */
+	if (!pci_cfg_access_trylock(pdev))
+		return -EBUSY;
+	/* BARs and interrupts are needed until the driver is unbound. */
+	pci_save_state(pdev);
+	ret = pcie_reset_flr(pdev, PCI_RESET_DO_RESET);
+	pci_restore_state(pdev);
+	pci_save_state(pdev);
+	pci_cfg_access_unlock(pdev);
+	return ret;
+}
+
 /* 0: nothing is in flight or will start. */
 static int hw_dma_off(struct angara_device *adev)
 {
 	int ret = adev->known ? hw_dma(adev, false) : 0;
 
 	trace_angara_dma_off(adev, ret);
+	/* What has been pulled out does none. */
+	if (ret && ret != -ENODEV)
+		return hw_cut_off(adev->pdev);
 	pci_clear_master(adev->pdev);
-	return ret == -ENODEV ? 0 : ret;
+	return 0;
 }
 
 static int hw_setup(struct angara_device *adev)
@@ -131,6 +167,8 @@ int angara_hw_start(struct angara_device *adev)
 	angara_admin_restart(adev);
 
 	step = "DMA on";
+	/* For who restores it after a reset: without bus mastering. */
+	pci_save_state(adev->pdev);
 	pci_set_master(adev->pdev);
 	ret = hw_dma(adev, true);
 	if (ret)
@@ -197,6 +235,36 @@ void angara_device_fail(struct angara_device *adev, const char *why)
 	/* Not earlier: who hears of it may use memory for something else. */
 	if (first)
 		angara_wake_all(adev);
+}
+
+/* Nothing is asked of the device: in this state a driver leaves its registers alone. */
+void angara_device_fail_frozen(struct angara_device *adev, const char *why, bool dead)
+{
+	bool first;
+
+	mutex_lock(&adev->fail_lock);
+	first = !adev->failed;
+	WRITE_ONCE(adev->failed, true);
+	if (first)
+		dev_err(&adev->pdev->dev,
+			"the device failed (%s): bind the driver again to use it\n", why);
+	pci_clear_master(adev->pdev);
+	/* Frozen may mean that nothing comes through, or no more than that it will be reset. */
+	if (dead || !pci_device_is_present(adev->pdev))
+		WRITE_ONCE(adev->quiesced, true);
+	else if (!adev->quiesced)
+		dev_err(&adev->pdev->dev,
+			"until it is reset it may do DMA: what ends before is never freed\n");
+	mutex_unlock(&adev->fail_lock);
+	if (first)
+		angara_wake_all(adev);
+}
+
+void angara_device_was_reset(struct angara_device *adev)
+{
+	mutex_lock(&adev->fail_lock);
+	WRITE_ONCE(adev->quiesced, true);
+	mutex_unlock(&adev->fail_lock);
 }
 
 bool angara_device_must_leak(struct angara_device *adev)

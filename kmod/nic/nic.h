@@ -165,6 +165,7 @@ struct angara_vector {
  * @quiesced:	failed, but DMA is known to be off; set once
  * @link:	last link state seen
  * @known:	the device has been told where our memory is
+ * @frozen:	the PCI core has said that the channel is, so that a reset comes next
  * @watch:	looks whether the function is still there, between start and stop
  * @num_vectors: MSI-X vectors in use
  * @vectors:	[num_vectors]
@@ -202,6 +203,7 @@ struct angara_device {
 	bool failed;
 	bool quiesced;
 	bool known;
+	bool frozen;
 	struct delayed_work watch;
 	u32 link;
 	unsigned int num_vectors;
@@ -381,6 +383,13 @@ int angara_hw_stop(struct angara_device *adev);
 void angara_hw_shutdown(struct angara_device *adev);
 /* The device doesn't do as told: stop it for good. May be called several times. */
 void angara_device_fail(struct angara_device *adev, const char *why);
+/*
+ * The same, for a device that may not be asked (@why: what the PCI core says). Its DMA is known to
+ * be off if the function is @dead, or can't be reached any more.
+ */
+void angara_device_fail_frozen(struct angara_device *adev, const char *why, bool dead);
+/* The function, which had failed, has been reset: its DMA is off. */
+void angara_device_was_reset(struct angara_device *adev);
 /* Failed, and it isn't known that DMA is off: what it can reach must be leaked. */
 bool angara_device_must_leak(struct angara_device *adev);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The PCI function: probe, remove, shutdown, suspend, and the check of what the device says that it
- * has. Here is the list of devices; all else of one is in its folder.
+ * The PCI function: probe, remove, shutdown, suspend, errors and resets of others, and the check of
+ * what the device says that it has. Here is the list of devices; all else of one is in its folder.
  */
 #include <linux/module.h>
 #include <linux/overflow.h>
@@ -291,6 +291,63 @@ static int __maybe_unused angara_pci_resume(struct device *dev)
 	return adev->failed ? 0 : angara_hw_start(adev);
 }
 
+/*
+ * Errors. The device fails, its users hear of it, and it stays failed until the driver is bound
+ * again: nothing of what users have in it could be trusted to have survived. All of these are
+ * called with the lock that probe and remove hold.
+ */
+static pci_ers_result_t angara_pci_error_detected(struct pci_dev *pdev, pci_channel_state_t state)
+{
+	struct angara_device *adev = pci_get_drvdata(pdev);
+
+	switch (state) {
+	case pci_channel_io_normal:
+		/* Something got lost, and be it a write before a marker. It can still be asked. */
+		angara_device_fail(adev, "PCI reports an error");
+		return PCI_ERS_RESULT_CAN_RECOVER;
+	case pci_channel_io_frozen:
+		adev->frozen = true;
+		angara_device_fail_frozen(adev, "PCI reports a fatal error", false);
+		return PCI_ERS_RESULT_NEED_RESET;
+	default:
+		angara_device_fail_frozen(adev, "PCI reports that it is dead", true);
+		return PCI_ERS_RESULT_DISCONNECT;
+	}
+}
+
+/*
+ * The function's configuration is needed to unbind the driver; bus mastering was off when it was
+ * saved, and stays so. Only after "frozen" does this prove that there was a reset: after an error
+ * that can be lived with, the PCI core may call it without one.
+ */
+static pci_ers_result_t angara_pci_slot_reset(struct pci_dev *pdev)
+{
+	struct angara_device *adev = pci_get_drvdata(pdev);
+
+	pci_restore_state(pdev);
+	pci_save_state(pdev);
+	/* If it had been bound meanwhile. */
+	angara_device_fail(adev, "its slot was reset");
+	if (adev->frozen)
+		angara_device_was_reset(adev);
+	return PCI_ERS_RESULT_RECOVERED;
+}
+
+/*
+ * Somebody resets it on purpose (sysfs): afterwards it would know of no PE. What reset_done() says
+ * would prove nothing, as it is called after an attempt, too.
+ */
+static void angara_pci_reset_prepare(struct pci_dev *pdev)
+{
+	angara_device_fail(pci_get_drvdata(pdev), "a reset was asked for");
+}
+
+static const struct pci_error_handlers angara_pci_errors = {
+	.error_detected = angara_pci_error_detected,
+	.slot_reset = angara_pci_slot_reset,
+	.reset_prepare = angara_pci_reset_prepare,
+};
+
 static SIMPLE_DEV_PM_OPS(angara_pm_ops, angara_pci_suspend, angara_pci_resume);
 
 static const struct pci_device_id angara_pci_ids[] = {
@@ -305,6 +362,7 @@ static struct pci_driver angara_pci_driver = {
 	.probe = angara_pci_probe,
 	.remove = angara_pci_remove,
 	.shutdown = angara_pci_shutdown,
+	.err_handler = &angara_pci_errors,
 	.driver.pm = &angara_pm_ops,
 };
 

@@ -479,6 +479,7 @@ static const struct {
     {"alloc", test_alloc},
     {"nodes", test_nodes},
     {"secrets", test_secrets},
+    {"errors", test_errors},
     {"unload", test_unload},
     {"remove_stuck", test_remove_stuck},
     {"remove", test_remove},

@@ -88,6 +88,8 @@ void test_threads(void);
 void test_cycles(void);
 /* kmod_test_alloc.c */
 void test_alloc(void);
+/* kmod_test_error.c */
+void test_errors(void);
 /* kmod_test_secret.c */
 void test_nodes(void);
 void test_secrets(void);
