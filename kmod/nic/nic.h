@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * angara_nic: what its files share.
+ * angara_nic: what its files share. This is the core: what holds for any device of this model. A
+ * device is known by hw.h only, and has a folder of its own, where nothing of this file is known.
  *
  * Objects and lifetime (a -> b: a holds a reference on b)
  *
@@ -26,8 +27,11 @@
  *   - PE: PE_RESET acknowledged, then free. MR: key cleared, MR_INVALIDATE acknowledged, then
  *     unmap, then (the client) unpin.
  *   - A command that isn't answered in time, or answered with an error where there is no legal one,
- *     fails the device: DMA off. Acknowledged: device->quiesced, and everything may be freed.
- *     Otherwise everything that the device may reach is leaked on purpose, and counted.
+ *     fails the device: DMA off. Acknowledged, or enforced by a function-level reset:
+ *     device->quiesced, and everything may be freed. Otherwise everything that the device may reach
+ *     is leaked on purpose, and counted.
+ *   - So does an error that the PCI core reports. If the channel is frozen the device isn't asked:
+ *     quiesced is it when the function can't be reached, or has been reset.
  *   - A failed device stays failed until the driver is bound again (probe resets it).
  *
  * Who may fail, and how
@@ -41,6 +45,7 @@
  * Locks, outermost first. "m" may sleep; all but irq-safe ones are taken in process context.
  *
  *   lock			protects
+ *   device_lock (kernel)	m the function's: probe, remove, suspend, handlers of errors
  *   mmap_lock (kernel)		m VMAs. Taken before the driver's locks by ->mmap, ->fault, vm_ops;
  *				never taken under them: no user copies, no pinning
  *   devices_lock		m lists of devices and clients; held in add() and remove() callbacks
@@ -50,11 +55,11 @@
  *   domain->mr_sem		m states of a domain's regions; held while the device answers
  *   device->srcu		(read) device not removed. Outside domain->lock; handlers of calls
  *				begin and end it themselves, between the copies of arguments
- *   device->fail_lock		m the way from working to failed; registers of reset and DMA
+ *   device->fail_lock		m the way from working to failed; the device's reset and DMA
  *   users_lock			m users and what they use
  *   device->pe_lock		irq-safe: table of PEs by number
  *   domain->mr_lock		list of a domain's regions
- *   admin->lock		irq-safe: admin rings and who waits for them
+ *   admin->lock		irq-safe: the device's admin queue and who waits for answers
  *
  * remove() calls synchronize_srcu() with devices_lock at most.
  */
