@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Page lists of regions (kmod/nic/emu/pagelist.c) from scatter lists as drivers of all kinds hand them
- * out: runs and holes as behind an IOMMU, segments that meet inside a page, parts of a list. Each
- * list is walked as the device walks it (angara_hw.h), and must lead to the bytes of the list.
+ * Page lists of regions (kmod/nic/emu/pagelist.c) from scatter lists as drivers of all kinds hand
+ * them out: runs and holes as behind an IOMMU, segments that meet inside a page, parts of a list.
+ * Each list is walked as the device walks it (angara_hw.h), and must lead to the bytes of the list.
  */
 #include "pagelist.h"
 

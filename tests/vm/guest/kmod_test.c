@@ -483,6 +483,7 @@ static const struct {
     {"unload", test_unload},
     {"remove_stuck", test_remove_stuck},
     {"remove", test_remove},
+    {"foreign", test_foreign},
     {"bounce", test_bounce},
 };
 #define ALONE (sizeof(groups) / sizeof(groups[0]) - 1) /* needs another kernel command line */

@@ -100,6 +100,7 @@ void test_hold(void);
 void test_order(void);
 void test_remove(void);
 void test_remove_stuck(void);
+void test_foreign(void);
 /* kmod_test_limits.c */
 void test_limits(void);
 void test_quotas(void);

@@ -447,3 +447,19 @@ void test_remove(void)
     driver_tell("bind", slot);
     OK(SYSFS("pe_used") == 0);
 }
+
+/* An administrator may have the driver try any function: one that is no NIC is left alone. */
+void test_foreign(void)
+{
+    static const char name[] = "a function that is no NIC is refused";
+    static const char at[]   = "/sys/bus/pci/devices/0000:00:1f.3"; /* the machine's SMBus */
+
+    if (!run("test -e %s/driver_override -a ! -e %s/driver", at, at)) {
+        tap_skip(name, "there is none without a driver");
+        return;
+    }
+    MUST(run("echo angara_nic >%s/driver_override", at));
+    OK_SAY(!run("echo 0000:00:1f.3 >/sys/bus/pci/drivers/angara_nic/bind 2>/dev/null"), "%s", name);
+    OK(!run("test -e %s/driver", at) && access("/dev/angara1", F_OK) == -1);
+    MUST(run("echo >%s/driver_override", at));
+}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What kmod/nic/emu/pagelist.c wants of the kernel, for a test outside of it. The other headers here
- * include this one. "Coherent" memory comes from malloc, which says where it went.
+ * What kmod/nic/emu/pagelist.c wants of the kernel, for a test outside of it. The other headers
+ * here include this one. "Coherent" memory comes from malloc, which says where it went.
  */
 #ifndef ANGARA_TESTS_KERNEL_H
 #define ANGARA_TESTS_KERNEL_H
