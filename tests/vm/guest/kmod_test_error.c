@@ -211,6 +211,29 @@ static void inject_dead(void)
     rebind();
 }
 
+/*
+ * The device doesn't acknowledge that DMA is off, and the function has no reset of its own:
+ * clearing its bus master bit proves nothing, nor does a slot_reset() of a channel that wasn't
+ * frozen.
+ */
+static void inject_stuck(void)
+{
+    user_t user;
+
+    user_start(&user);
+    MUST(run("vm_host emu stuck 0 dma on"));
+    OK(error_inject("normal") == CAN_RECOVER);
+    OK(state_is("failed, leaking"));
+    OK(error_inject("slot_reset") == RECOVERED && state_is("failed, leaking"));
+    user_hears(&user);
+    /* What has ended now would be lost. */
+    OK(error_inject("frozen") == NEED_RESET && error_inject("slot_reset") == RECOVERED);
+    OK(state_is("failed"));
+    MUST(run("vm_host emu stuck 0 dma off"));
+    user_end(&user);
+    rebind();
+}
+
 /* An error that comes while the device has failed already. */
 static void inject_again(void)
 {
@@ -275,6 +298,7 @@ void test_errors(void)
     inject_frozen();
     inject_slot_reset();
     inject_dead();
+    inject_stuck();
     inject_again();
     hooks_unload();
     port_error("COMP_TIME", "after an error that isn't fatal it has stopped");
