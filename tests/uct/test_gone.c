@@ -109,6 +109,37 @@ static void gone_unconfirmed(ut_t *t)
     lf_cleanup(&lf);
 }
 
+/* As before, but rank 0 has turned to it before: the answer is the same however often it asks. */
+static void gone_asked(ut_t *t)
+{
+    ut_comp_t    comp;
+    ucs_status_t expected;
+    lf_t         lf;
+
+    setenv("ANGARA_PEER_CHECK", "5", 1);
+    lf_init(&lf, t);
+    lf_talk(&lf, 1 - t->rank, 1);
+    ut_flush(t, &t->main);
+    ut_barrier(t);
+    if (t->rank == 1) {
+        ut_recv_word_still(t, 0);
+        lf_cleanup(&lf);
+        ut_send_word(t, 0, lf.received);
+        return;
+    }
+    CHECK_OK(uct_ep_am_short(t->ep[1], LF_AM, 0, NULL, 0));
+    ut_send_word(t, 1, 0);
+    expected = (ut_recv_word(t, 1) == 2) ? UCS_OK : UCS_ERR_CONNECTION_RESET;
+    ut_progress_ms(t, 200);
+    CHECK_EQ(t->main.errors, 0);
+    CHECK_OK(uct_ep_check(t->ep[1], 0, NULL));
+    ut_comp_init(&comp, 1);
+    CHECK_STATUS(ut_comp_wait(t, uct_ep_flush(t->ep[1], 0, &comp.super), &comp), expected);
+    UT_WAIT(t, t->main.errors == 1);
+    CHECK_STATUS(t->main.error, UCS_ERR_CONNECTION_RESET);
+    lf_cleanup(&lf);
+}
+
 /* An orderly end aborts nothing, even where nobody handles errors and the peer is missed. */
 static void gone_unhandled(ut_t *t)
 {
@@ -306,6 +337,7 @@ LF_GONE(put, LF_PUT)
 LF_GONE(check, LF_CHECK)
 LF_GONE(pending, LF_PENDING)
 LF_TEST(gone_unconfirmed, 2)
+LF_TEST(gone_asked, 2)
 LF_TEST(gone_unhandled, 2)
 LF_KILL(one_status, 2)
 LF_KILL(server, 3)
@@ -318,7 +350,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_gone_check),       cmocka_unit_test(test_gone_pending),
         cmocka_unit_test(test_gone_unconfirmed), cmocka_unit_test(test_gone_unhandled),
         cmocka_unit_test(test_one_status),       cmocka_unit_test(test_server),
-        cmocka_unit_test(test_server_with_eps),
+        cmocka_unit_test(test_server_with_eps),  cmocka_unit_test(test_gone_asked),
     };
 
     return ut_main(argc, argv, "gone", tests, sizeof(tests) / sizeof(tests[0]));

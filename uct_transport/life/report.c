@@ -94,9 +94,10 @@ void uct_angara_peer_report(uct_angara_peer_t *peer)
 
     uct_angara_peer_verdict(peer);
     memcpy(reason, peer->reason, sizeof(reason));
-    is_orderly     = (peer->life.state == UCT_ANGARA_LIFE_PARTING);
-    peer->is_lossy = !uct_angara_life_is_gone(&peer->life) ||
-                     uct_angara_channel_is_unconfirmed(&peer->ch);
+    is_orderly = (peer->life.state == UCT_ANGARA_LIFE_PARTING);
+    /* what was lost when it settled stays lost, though nothing of it is left to be seen */
+    peer->is_lossy |= !uct_angara_life_is_gone(&peer->life) ||
+                      uct_angara_channel_is_unconfirmed(&peer->ch);
     is_needed       = uct_angara_peer_is_needed(peer);
     peer->is_spared = uct_angara_peer_spares_users(peer);
     if ((uct_angara_peer_do(peer, is_needed ? UCT_ANGARA_EV_REPORT : UCT_ANGARA_EV_SETTLE, NULL) &
