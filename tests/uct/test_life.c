@@ -307,6 +307,81 @@ static void untold(ut_t *t)
     lf_cleanup(&lf);
 }
 
+/* A failure that nobody has heard of, since its endpoint is gone, is none of those that are made
+ * before it is reported: not even of the first of two. */
+static void two_after_failure(ut_t *t)
+{
+    unsigned round;
+    uct_ep_h first;
+    lf_t     lf;
+
+    lf_init(&lf, t);
+    for (round = 0; round < 20; ++round) {
+        lf_send(t, t->ep[0], round);
+        UT_WAIT(t, lf.received == 2 * round + 1);
+        if (!lf_fault_post(&lf, 0)) {
+            ut_flush(t, &t->main);
+            UT_WAIT(t, t->main.errors == 1);
+            t->main.errors = 0;
+        }
+        uct_ep_destroy(t->ep[0]);
+        first    = ut_ep_create(&t->main, &t->addr[0]);
+        t->ep[0] = ut_ep_create(&t->main, &t->addr[0]);
+        ut_progress_ms(t, 1);
+        CHECK_EQ(t->main.errors, 0);
+        lf_send(t, first, round);
+        UT_WAIT(t, lf.received == 2 * round + 2);
+        uct_ep_destroy(first);
+    }
+    lf_cleanup(&lf);
+}
+
+/*
+ * Rank 1 has an endpoint with no part in the connection that rank 0 gives up, and has sent by it.
+ * Another one that is made between hearing of it and the next turn of progress changes nothing.
+ */
+static void two_when_told(ut_t *t)
+{
+    unsigned rounds = ut_rounds(20), round;
+    uint64_t before;
+    uct_ep_h first;
+    lf_t     lf;
+
+    lf_init(&lf, t);
+    lf_talk(&lf, 1 - t->rank, 1);
+    if (t->rank == 1) {
+        lf_send(t, t->ep[1], 0);
+        UT_WAIT(t, lf.received == 2);
+    }
+    for (round = 0; round < rounds; ++round) {
+        before = lf.received;
+        ut_barrier(t);
+        if (t->rank == 0) {
+            lf_fault(&lf, 1);
+            UT_WAIT(t, t->main.errors == 1);
+            lf_renew(t, 1);
+            ut_send_word(t, 1, 0);
+            UT_WAIT(t, lf.received == before + 3);
+        } else {
+            ut_recv_word_still(t, 0);
+            uct_ep_destroy(t->ep[0]);
+            first = ut_ep_create(&t->main, &t->addr[0]);
+            CHECK_OK(uct_ep_am_short(first, LF_AM, 400, NULL, 0)); /* kept */
+            CHECK_OK(uct_ep_am_short(t->ep[1], LF_AM, 0, NULL, 0));
+            uct_ep_flush(t->ep[1], 0, NULL); /* looks at the events, and makes no progress */
+            t->ep[0] = ut_ep_create(&t->main, &t->addr[0]);
+            lf_send(t, t->ep[0], 500);
+            lf_send(t, first, 600);
+            uct_ep_destroy(first);
+        }
+        CHECK_EQ(t->main.errors, 0);
+        ut_barrier(t);
+        lf_talk(&lf, 1 - t->rank, 5000 + round);
+        CHECK_EQ(t->main.errors, 0);
+    }
+    lf_cleanup(&lf);
+}
+
 /* Messages flow all the time; now and then a side fails and both go on. What a flush confirmed is
  * there. */
 static void in_traffic(ut_t *t)
@@ -364,16 +439,19 @@ LF_TEST(anew_at_once, 2)
 LF_TEST(closed_and_opened, 2)
 LF_TEST(own_pe, 1)
 LF_TEST(untold, 1)
+LF_TEST(two_after_failure, 1)
+LF_TEST(two_when_told, 2)
 LF_TEST(in_traffic, 2)
 
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_told),         cmocka_unit_test(test_flush_within),
-        cmocka_unit_test(test_told_sender),  cmocka_unit_test(test_starts_anew),
-        cmocka_unit_test(test_anew_at_once), cmocka_unit_test(test_closed_and_opened),
-        cmocka_unit_test(test_own_pe),       cmocka_unit_test(test_untold),
-        cmocka_unit_test(test_in_traffic),
+        cmocka_unit_test(test_told),          cmocka_unit_test(test_flush_within),
+        cmocka_unit_test(test_told_sender),   cmocka_unit_test(test_starts_anew),
+        cmocka_unit_test(test_anew_at_once),  cmocka_unit_test(test_closed_and_opened),
+        cmocka_unit_test(test_own_pe),        cmocka_unit_test(test_untold),
+        cmocka_unit_test(test_in_traffic),    cmocka_unit_test(test_two_after_failure),
+        cmocka_unit_test(test_two_when_told),
     };
 
     return ut_main(argc, argv, "life", tests, sizeof(tests) / sizeof(tests[0]));

@@ -18,9 +18,11 @@ ucs_status_t uct_angara_peer_add_user(uct_angara_net_t *net, const angara_addres
     }
 
     if (peer->ch.status != UCS_OK) {
-        uct_angara_peer_bury(peer);
-        peer->is_spared     = 1;
-        peer->is_early_lost = 1;
+        if (!uct_angara_peer_spares_users(peer)) { /* else those that there are go on, too */
+            uct_angara_peer_bury(peer);
+            peer->is_early_lost = 1;
+        }
+        peer->is_spared = 1;
     }
 
     user->peer    = peer;
