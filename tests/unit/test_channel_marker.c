@@ -212,6 +212,50 @@ static void test_late_slot(void **state)
     }
 }
 
+static link_t *thief;
+
+static void on_end_steal(uct_angara_port_t *port, uct_angara_op_t *op, ucs_status_t status)
+{
+    link_t *link = (link_t *)op->ch;
+
+    on_end(port, op, status);
+    assert_non_null(link->ch.markers.slot);
+    thief->ch.rma_dirty = 1;
+    assert_int_equal(uct_angara_channel_post_marker(&thief->ch), UCS_OK);
+    assert_null(link->ch.markers.slot);
+    put(link, 2);
+}
+
+/* Caught: a slot that is looked at though it is another channel's by now, since what ended last has
+ * started something there. */
+static void test_slot_stolen(void **state)
+{
+    pair_t           p = start();
+    uct_angara_op_t *op;
+
+    (void)state;
+    thief = link_open(p.a, p.b);
+    assert_int_equal(uct_angara_channel_post_marker(&p.ab->ch), UCS_OK);
+    op       = op_new(p.ab, 1);
+    op->func = on_end_steal;
+    uct_angara_channel_enqueue(&p.ab->ch, op, p.ab->ch.markers.posted);
+    take_slots(p.a);
+    arrive(0);
+    turns(&p);
+    assert_ended(1, 1, UCS_OK);
+    assert_int_equal(fabric.posted, 2);
+    arrive(1);
+    turns(&p);
+    assert_int_equal(fabric.posted, 3);
+    assert_ended(1, 1, UCS_OK);
+    arrive(2);
+    turns(&p);
+    assert_ended(2, 2, UCS_OK);
+    return_slots(p.a);
+    link_close(thief);
+    pair_close(&p);
+}
+
 /* Caught: a slot that is never given back. */
 static void test_slot_returned(void **state)
 {
@@ -405,6 +449,7 @@ int main(void)
         cmocka_unit_test(test_late_slot),    cmocka_unit_test(test_slot_returned),
         cmocka_unit_test(test_self),         cmocka_unit_test(test_batch_marker),
         cmocka_unit_test(test_batch_limits), cmocka_unit_test(test_bounce),
+        cmocka_unit_test(test_slot_stolen),
     };
 
     return cmocka_run_group_tests_name("channel_marker", tests, domain_open, domain_close);

@@ -73,7 +73,8 @@ static unsigned uct_angara_markers_complete(uct_angara_port_t *port, uct_angara_
     unsigned         count = 0;
     uct_angara_op_t *op;
 
-    while (!ucs_queue_is_empty(&markers->ops)) {
+    /* What a callback starts may give the slot to another channel, and queue behind it. */
+    while ((markers->slot != NULL) && !ucs_queue_is_empty(&markers->ops)) {
         op = ucs_queue_head_elem_non_empty(&markers->ops, uct_angara_op_t, queue);
         if (!angara_marker_arrived(markers->slot, op->value) ||
             (op->is_flush && (uct_angara_channel_confirm(op->ch, op->flush.head) != UCS_OK))) {
