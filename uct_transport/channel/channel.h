@@ -109,6 +109,12 @@ int uct_angara_channel_has_user_ops(const uct_angara_channel_t *ch);
 ucs_status_t uct_angara_channel_post_marker(uct_angara_channel_t *ch);
 
 /**
+ * Have a marker slot, for who waits in the call: others make no progress meanwhile.
+ * @return UCS_OK, or UCS_ERR_NO_RESOURCE while other channels need all that there are.
+ */
+ucs_status_t uct_angara_channel_take_slot(uct_angara_channel_t *ch);
+
+/**
  * To be called right after a ring operation was posted.
  *
  * @return UCS_OK if it and all before it has completed; UCS_INPROGRESS if @a value_p was set to the

@@ -181,6 +181,11 @@ static ucs_status_t uct_angara_channel_open_markers(uct_angara_channel_t *ch)
     return UCS_OK;
 }
 
+ucs_status_t uct_angara_channel_take_slot(uct_angara_channel_t *ch)
+{
+    return (ch->markers.slot != NULL) ? UCS_OK : uct_angara_channel_open_markers(ch);
+}
+
 /* ---- markers of a channel ------------------------------------------------------------------- */
 
 int uct_angara_channel_is_dirty(const uct_angara_channel_t *ch)

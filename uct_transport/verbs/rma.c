@@ -392,6 +392,14 @@ ucs_status_t uct_angara_ep_get_short(uct_ep_h tl_ep, void *buffer, unsigned leng
         return UCS_ERR_NO_RESOURCE;
     }
 
+    status = uct_angara_peer_check_rma(peer);
+    if (ucs_likely(status == UCS_OK)) {
+        status = uct_angara_channel_take_slot(&peer->ch);
+    }
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
+    }
+
     status = uct_angara_ep_get_bcopy(tl_ep, uct_angara_get_short_unpack, &wait, length, remote_addr,
                                      rkey, &wait.comp);
     if (status == UCS_INPROGRESS) {
