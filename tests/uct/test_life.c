@@ -382,6 +382,57 @@ static void two_when_told(ut_t *t)
     lf_cleanup(&lf);
 }
 
+typedef struct {
+    uct_pending_req_t super;
+    lf_t             *lf;
+    uct_ep_h          first; /* that fails while its request is tried */
+    int               is_done;
+} lf_retry_t;
+
+static ucs_status_t lf_retry(uct_pending_req_t *self)
+{
+    lf_retry_t *retry = (lf_retry_t *)self;
+    ut_t       *t     = retry->lf->t;
+
+    retry->is_done = 1;
+    if (lf_fault_post(retry->lf, 0)) {
+        t->ep[0] = ut_ep_create(&t->main, &t->addr[0]); /* by whoever hears of it at once */
+    }
+    return UCS_OK;
+}
+
+/* An endpoint fails by a queued request, and another one is made before the request has ended: it
+ * isn't held up by what was queued to the first. */
+static void anew_in_request(ut_t *t)
+{
+    lf_retry_t retry = {.super.func = lf_retry};
+    unsigned   round;
+    lf_t       lf;
+
+    lf_init(&lf, t);
+    retry.lf = &lf;
+    for (round = 0; round < 20; ++round) {
+        retry.first   = t->ep[0];
+        retry.is_done = 0;
+        CHECK_OK(uct_ep_pending_add(retry.first, &retry.super, 0));
+        UT_WAIT(t, retry.is_done);
+        if (t->ep[0] == retry.first) { /* the call hasn't said it */
+            ut_flush(t, &t->main);
+            t->ep[0] = NULL;
+        }
+        UT_WAIT(t, t->main.errors == 1);
+        uct_ep_destroy(retry.first);
+        if (t->ep[0] == NULL) {
+            t->ep[0] = ut_ep_create(&t->main, &t->addr[0]);
+        }
+        t->main.errors = 0;
+        lf_send(t, t->ep[0], round);
+        UT_WAIT(t, lf.received == round + 1);
+        CHECK_EQ(t->main.errors, 0);
+    }
+    lf_cleanup(&lf);
+}
+
 /* Messages flow all the time; now and then a side fails and both go on. What a flush confirmed is
  * there. */
 static void in_traffic(ut_t *t)
@@ -441,6 +492,7 @@ LF_TEST(own_pe, 1)
 LF_TEST(untold, 1)
 LF_TEST(two_after_failure, 1)
 LF_TEST(two_when_told, 2)
+LF_TEST(anew_in_request, 1)
 LF_TEST(in_traffic, 2)
 
 int main(int argc, char **argv)
@@ -451,7 +503,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_anew_at_once),  cmocka_unit_test(test_closed_and_opened),
         cmocka_unit_test(test_own_pe),        cmocka_unit_test(test_untold),
         cmocka_unit_test(test_in_traffic),    cmocka_unit_test(test_two_after_failure),
-        cmocka_unit_test(test_two_when_told),
+        cmocka_unit_test(test_two_when_told), cmocka_unit_test(test_anew_in_request),
     };
 
     return ut_main(argc, argv, "life", tests, sizeof(tests) / sizeof(tests[0]));

@@ -118,6 +118,10 @@ static ucs_arbiter_cb_result_t uct_angara_ep_dispatch_cb(ucs_arbiter_t       *ar
     uct_angara_peer_update(peer);
     status = req->func(req);
     --peer->dispatching;
+    if (ucs_unlikely(ep->user.peer != peer)) {
+        uct_angara_peer_update(peer);
+        peer = ep->user.peer; /* it has failed, and moved with all that is queued to it */
+    }
     if (ucs_unlikely((peer->ch.status != UCS_OK) && UCS_STATUS_IS_ERR(status) &&
                      (status != UCS_ERR_NO_RESOURCE))) {
         uct_pending_req_arb_group_push(&ep->given_up, req); /* its owner keeps it: don't try on */
