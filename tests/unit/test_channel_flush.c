@@ -55,6 +55,27 @@ static void test_stop(void **state)
     pair_close(&p);
 }
 
+/* Caught: a flush that asks about messages which have failed before, though none of them is its
+ * own: a peer that leaves in order never takes them. */
+static void test_stop_confirms(void **state)
+{
+    pair_t p = start();
+
+    (void)state;
+    assert_int_equal(send_plain(p.ab, 1), UCS_OK);
+    uct_angara_channel_stop(&p.ab->ch, UCS_ERR_IO_ERROR, UCS_ERR_IO_ERROR, 1);
+    p.ab->confirm = UCS_INPROGRESS;
+    assert_int_equal(flush(p.ab), UCS_OK);
+    put(p.ab, 1);
+    assert_int_equal(flush(p.ab), UCS_INPROGRESS);
+    arrive(0);
+    turns(&p);
+    assert_ended(2, FLUSH_TAG, UCS_OK);
+    assert_int_equal(p.ab->confirms, 0);
+    assert_false(uct_angara_channel_is_unconfirmed(&p.ab->ch));
+    pair_close(&p);
+}
+
 /* Caught: a flush of a channel that failed which succeeds, or posts; one that the callback of an
  * early message's flush starts and nobody ends. */
 static void test_failed(void **state)
@@ -418,6 +439,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_stop_confirms),
         cmocka_unit_test(test_failed),
         cmocka_unit_test(test_flush_again),
         cmocka_unit_test(test_flush_order),

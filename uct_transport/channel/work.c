@@ -133,6 +133,7 @@ void uct_angara_channel_stop(uct_angara_channel_t *ch, ucs_status_t status,
     ch->rma_dirty       = 0;
     ch->is_credit_dirty = 0;
     ch->tx.marked       = ch->tx.head;
+    ch->tx.confirmed    = ch->tx.head; /* what was lost has been told: no flush covers it */
     ch->tx.ready_owed   = 0;
     ch->is_fenced &= !uct_angara_early_is_empty(&ch->early);
     uct_angara_channel_close_markers(ch);
