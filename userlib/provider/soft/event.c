@@ -149,14 +149,16 @@ angara_status_t soft_notify(angara_peer_h base, const void *record, size_t lengt
     }
     status = soft_record_push((void *)((char *)peer->remote.seg + peer->remote.layout.events),
                               peer->remote.events, &head, sizeof(head), record, length);
-    if (status != ANGARA_OK) {
+    if (status == ANGARA_OK) {
+        pe->counters.notifies++;
+    } else {
         pe->counters.notify_refused++;
-        return status;
     }
-    pe->counters.notifies++;
+    /* Also who is refused: a claim may be in the way whose owner has died since the receiver fell
+     * asleep, and nobody else makes him look. */
     __atomic_thread_fence(__ATOMIC_SEQ_CST); /* the record, then the look at `armed` */
     soft_wake(base);
-    return ANGARA_OK;
+    return status;
 }
 
 /* ---- wake-ups -------------------------------------------------------------------------------- */
