@@ -190,6 +190,41 @@ static void test_chaos_local_gone(void **state)
     free(before);
 }
 
+/* After a reset nothing lands any more: what was put has, and what others write then stays. */
+static void test_chaos_reset(void **state)
+{
+    struct timespec pause = {0, 200000};
+    uint64_t        bytes[4], word;
+    unsigned        seed, i;
+
+    (void)state;
+    memset(bytes, 7, sizeof(bytes));
+    for (seed = 1; seed <= 30; ++seed) {
+        mock_t *mock = mock_new(seed);
+        far_t  *far  = &mock->far[0];
+
+        for (i = 0; i < 30; ++i) {
+            assert_int_equal(
+                ang_engine_post_window(&far->pair, 64 * i, bytes, sizeof(bytes), 64 * i + 32, 1, 8),
+                ANGARA_OK);
+            assert_int_equal(post_word(mock, 0, 64 * i + 32, 2 + i), ANGARA_OK);
+        }
+        ang_engine_pair_reset(&far->pair, ANGARA_OK);
+        for (i = 0; i < 30; ++i) {
+            memcpy(&word, far->window + 64 * i + 32, sizeof(word));
+            assert_int_equal(word, 2 + i);
+            assert_memory_equal(far->window + 64 * i, bytes, sizeof(bytes));
+        }
+        memset(far->window, 9, sizeof(far->window));
+        nanosleep(&pause, NULL);
+        ang_engine_progress(&mock->engine);
+        for (i = 0; i < sizeof(far->window); ++i) {
+            assert_int_equal(far->window[i], 9);
+        }
+        mock_free(mock);
+    }
+}
+
 /* A sleeper is woken by a flag and by a word of 8 bytes, when they have landed; by nothing else. */
 static void test_chaos_wakes(void **state)
 {
@@ -222,6 +257,7 @@ int main(void)
         cmocka_unit_test(test_chaos_order),      cmocka_unit_test(test_chaos_sources),
         cmocka_unit_test(test_chaos_remove),     cmocka_unit_test(test_chaos_fault),
         cmocka_unit_test(test_chaos_local_gone), cmocka_unit_test(test_chaos_wakes),
+        cmocka_unit_test(test_chaos_reset),
     };
 
     return cmocka_run_group_tests_name("chaos", tests, NULL, NULL);

@@ -486,6 +486,16 @@ static unsigned windows_progress(ang_chaos_t *chaos, ang_pair_t *pair)
     return count;
 }
 
+void ang_chaos_land_windows(ang_pair_t *pair)
+{
+    while (pair->window != NULL) {
+        for (ang_entry_t *entry = pair->window; entry != NULL; entry = entry->next) {
+            entry->due = 0;
+        }
+        windows_progress(pair->engine->chaos, pair);
+    }
+}
+
 void ang_chaos_drop_windows(ang_pair_t *pair)
 {
     ang_entry_t *entry;

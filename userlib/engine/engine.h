@@ -135,7 +135,8 @@ void ang_engine_cleanup(ang_engine_t *engine);
 void ang_engine_pair_add(ang_engine_t *engine, ang_pair_t *pair);
 /* Drops what is queued. */
 void ang_engine_pair_remove(ang_pair_t *pair);
-/* Drop what is queued and set the error (ANGARA_OK clears it). */
+/* Drop the ring operations that are queued and set the error. ANGARA_OK clears it, and lands the
+ * window writes. */
 void ang_engine_pair_reset(ang_pair_t *pair, angara_status_t error);
 /*
  * Guests: a thread other than the caller's, or the caller himself, that looks after what is queued.

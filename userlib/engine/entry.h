@@ -73,6 +73,7 @@ void            ang_chaos_stop(ang_engine_t *engine);
 angara_status_t ang_chaos_post(ang_pair_t *pair, const ang_entry_t *model, const void *bytes,
                                size_t length);
 unsigned        ang_chaos_progress(ang_engine_t *engine);
+void            ang_chaos_land_windows(ang_pair_t *pair);
 void            ang_chaos_drop_windows(ang_pair_t *pair);
 
 #endif

@@ -37,6 +37,9 @@ void ang_engine_pair_reset(ang_pair_t *pair, angara_status_t error)
 {
     ang_engine_lock(pair->engine);
     ang_pair_drop(pair);
+    if (error == ANGARA_OK) {
+        ang_chaos_land_windows(pair); /* what begins anew must not meet what was put before */
+    }
     pair->error = error;
     ang_engine_unlock(pair->engine);
 }

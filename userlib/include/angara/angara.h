@@ -434,7 +434,7 @@ ANGARA_API angara_status_t angara_peer_status(angara_peer_h peer);
 
 /**
  * Clear the error of a pair after a fault. Everything queued to it is dropped: on success nothing
- * of it is in flight or can start. Fails if it is dead.
+ * of it is in flight or can start, and window puts posted before have landed. Fails if it is dead.
  * @return ANGARA_OK; ANGARA_ERR_PEER_DEAD; ANGARA_ERR_BUSY if the peer's process is performing an
  *         operation that it was asked for, and hasn't ended within ANGARA_PEER_WAIT of being asked:
  *         the pair stays in error, and the call may be repeated. Nothing more lands in own memory.
