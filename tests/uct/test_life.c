@@ -3,6 +3,7 @@
  * The life of a connection. A failure is told to a live peer, which fails too and answers; then
  * both start anew, as often as it takes, without a message lost in silence.
  */
+#include "ut_inside.h"
 #include "ut_life.h"
 
 #include <unistd.h>
@@ -156,6 +157,33 @@ static void told_sender(ut_t *t)
             ut_progress(t);
         }
         ut_send_word(t, 0, confirmed);
+    }
+    ut_barrier(t);
+    lf_cleanup(&lf);
+}
+
+/* A get_short that was posted and fails in the call keeps its buffer until the failure is reported:
+ * before, the data may still land there. */
+static void failed_get_short(ut_t *t)
+{
+    uint64_t     word;
+    ut_inside_t  inside;
+    ucs_status_t status;
+    lf_t         lf;
+
+    lf_init(&lf, t);
+    lf_talk(&lf, 1 - t->rank, 1);
+    if (t->rank == 0) {
+        lf_fault_post(&lf, 1);
+        status = uct_ep_get_short(t->ep[1], &word, sizeof(word), lf.remotes[1].addr,
+                                  lf.remotes[1].key.rkey);
+        CHECK_STATUS(status, UCS_ERR_IO_ERROR);
+        ut_inside(t->main.iface, &inside);
+        CHECK_EQ(inside.bounces, inside.gets);
+        CHECK_EQ(t->main.errors, 0);
+        UT_WAIT(t, t->main.errors == 1);
+        ut_inside(t->main.iface, &inside);
+        CHECK_EQ(inside.bounces, 0);
     }
     ut_barrier(t);
     lf_cleanup(&lf);
@@ -493,17 +521,25 @@ LF_TEST(untold, 1)
 LF_TEST(two_after_failure, 1)
 LF_TEST(two_when_told, 2)
 LF_TEST(anew_in_request, 1)
+LF_TEST(failed_get_short, 2)
 LF_TEST(in_traffic, 2)
 
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_told),          cmocka_unit_test(test_flush_within),
-        cmocka_unit_test(test_told_sender),   cmocka_unit_test(test_starts_anew),
-        cmocka_unit_test(test_anew_at_once),  cmocka_unit_test(test_closed_and_opened),
-        cmocka_unit_test(test_own_pe),        cmocka_unit_test(test_untold),
-        cmocka_unit_test(test_in_traffic),    cmocka_unit_test(test_two_after_failure),
-        cmocka_unit_test(test_two_when_told), cmocka_unit_test(test_anew_in_request),
+        cmocka_unit_test(test_told),
+        cmocka_unit_test(test_flush_within),
+        cmocka_unit_test(test_told_sender),
+        cmocka_unit_test(test_starts_anew),
+        cmocka_unit_test(test_anew_at_once),
+        cmocka_unit_test(test_closed_and_opened),
+        cmocka_unit_test(test_own_pe),
+        cmocka_unit_test(test_untold),
+        cmocka_unit_test(test_in_traffic),
+        cmocka_unit_test(test_two_after_failure),
+        cmocka_unit_test(test_two_when_told),
+        cmocka_unit_test(test_anew_in_request),
+        cmocka_unit_test(test_failed_get_short),
     };
 
     return ut_main(argc, argv, "life", tests, sizeof(tests) / sizeof(tests[0]));

@@ -14,6 +14,8 @@ void ut_inside(uct_iface_h tl_iface, ut_inside_t *inside)
     inside->scans     = port->stats.scans;
     inside->markers   = port->stats.markers;
     inside->waiting   = port->batch.count;
+    inside->gets      = port->stats.get_bcopy;
+    inside->bounces   = (port->bounce.free != NULL) ? port->bounce.count - port->bounce.nfree : 0;
     inside->slow      = port->slow;
     inside->hot       = port->poll.nhot;
     inside->open      = port->poll.nopen;

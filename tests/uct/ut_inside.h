@@ -12,9 +12,11 @@
 #include <angara/angara.h>
 
 typedef struct {
-    uint64_t scans;     /* scans of the ready array */
-    uint64_t markers;   /* completion markers posted */
-    uint64_t waiting;   /* transfers of the batch that is not posted yet */
+    uint64_t scans;   /* scans of the ready array */
+    uint64_t markers; /* completion markers posted */
+    uint64_t waiting; /* transfers of the batch that is not posted yet */
+    uint64_t gets; /* gets posted through bounce buffers, but for get_short that has ended well */
+    uint64_t bounces;   /* bounce buffers in use, now */
     uint64_t slow;      /* slow work that each turn of progress looks at, now */
     uint64_t hot;       /* rings polled directly, now */
     uint64_t open;      /* rings open, now */

@@ -372,6 +372,22 @@ static void uct_angara_get_short_done(uct_completion_t *comp)
     (void)comp; /* the count says it */
 }
 
+/*
+ * The call ends with the failure. Its op, the oldest, stays until the report: only then has the
+ * peer been stopped, and until then the data may still land in the buffer.
+ */
+static ucs_status_t uct_angara_get_short_leave(uct_angara_peer_t           *peer,
+                                               const uct_angara_get_wait_t *wait)
+{
+    uct_angara_op_t *op = ucs_queue_head_elem_non_empty(&peer->ch.markers.ops, uct_angara_op_t,
+                                                        queue);
+
+    ucs_assert(op->comp == &wait->comp);
+    op->func = uct_angara_op_done;
+    op->comp = NULL;
+    return peer->ch.status;
+}
+
 ucs_status_t uct_angara_ep_get_short(uct_ep_h tl_ep, void *buffer, unsigned length,
                                      uint64_t remote_addr, uct_rkey_t rkey)
 {
@@ -410,11 +426,9 @@ ucs_status_t uct_angara_ep_get_short(uct_ep_h tl_ep, void *buffer, unsigned leng
             if (ucs_unlikely(angara_status != ANGARA_OK)) {
                 uct_angara_channel_error(&peer->ch, angara_status, "get");
             }
-            if (ucs_unlikely(uct_angara_peer_verdict(peer) != UCS_OK)) {
-                uct_angara_channel_fail_ops(&peer->ch, peer->ch.status, peer->ch.status);
-            }
-        } while (wait.comp.count > 0);
-        status = wait.comp.status;
+            status = uct_angara_peer_verdict(peer);
+        } while ((wait.comp.count > 0) && (status == UCS_OK));
+        status = (wait.comp.count > 0) ? uct_angara_get_short_leave(peer, &wait) : wait.comp.status;
     }
 
     if (ucs_likely(status == UCS_OK)) {
