@@ -255,6 +255,39 @@ static void test_ready_owed(void **state)
     pair_close(&p);
 }
 
+/* Caught: a credit that was refused and is never sent; one that is owed for ever to who takes none.
+ */
+static void test_credit_owed(void **state)
+{
+    uct_angara_port_config_t cfg = config();
+    int                      is_mute;
+    unsigned                 i;
+    pair_t                   p;
+
+    (void)state;
+    if (attr.caps & ANGARA_CAP_WINDOW_DIRECT) {
+        skip();
+    }
+    for (is_mute = 0; is_mute <= 1; ++is_mute) {
+        p = pair_open(&cfg, deliver_plain);
+        for (i = 0; i < SLOTS / 8; ++i) {
+            assert_int_equal(send_plain(p.ab, 1), UCS_OK);
+        }
+        turn(p.a); /* its ready word */
+        is_put_refused = 1;
+        UNTIL(&p, p.ba->ch.rx.credit_owed);
+        assert_int_equal(p.b->delivered, SLOTS / 8);
+        assert_true(uct_angara_channel_has_work(&p.ba->ch));
+        is_put_refused   = 0;
+        p.ba->ch.is_mute = (uint8_t)is_mute;
+        turn(p.b);
+        assert_int_equal(p.ba->ch.rx.credit_owed, 0);
+        assert_false(uct_angara_channel_has_work(&p.ba->ch));
+        UNTIL(&p, is_mute || (*p.ab->ch.tx.credit == SLOTS / 8));
+        pair_close(&p);
+    }
+}
+
 /* Caught: what was refused and is not repeated, or is taken for sent. */
 static void test_refusals(void **state)
 {
@@ -436,6 +469,7 @@ int main(void)
         cmocka_unit_test(test_packed),
         cmocka_unit_test(test_room),
         cmocka_unit_test_teardown(test_ready_owed, refuse_none),
+        cmocka_unit_test_teardown(test_credit_owed, refuse_none),
         cmocka_unit_test_teardown(test_refusals, refuse_none),
         cmocka_unit_test(test_credits),
         cmocka_unit_test(test_bad_credits),

@@ -48,7 +48,8 @@ void uct_angara_rx_return_credits(uct_angara_channel_t *ch)
     angara_status_t  status;
 
     if (ch->is_mute || (rx->credited == rx->tail)) {
-        return; /* nobody there wants them any more, or has them all */
+        rx->credit_owed = 0; /* nobody there wants them any more, or has them all */
+        return;
     }
 
     status = angara_put_u64(ch->ap, rx->credit_off, rx->tail);

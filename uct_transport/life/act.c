@@ -164,7 +164,6 @@ unsigned uct_angara_peer_do(uct_angara_peer_t *peer, uct_angara_event_t event,
         uct_angara_peer_flush_ours(peer, UCT_ANGARA_EV_FLUSHED);
     }
     if (todo & UCT_ANGARA_DO_FLUSH_RX) {
-        uct_angara_rx_return_credits(ch); /* so that the peer knows what was consumed */
         uct_angara_channel_close_rx(ch);
         /* our last credit must have landed before the peer reuses its credit line */
         ch->is_credit_dirty = (ch->rx.credited > 0);

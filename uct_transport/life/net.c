@@ -132,7 +132,10 @@ static unsigned uct_angara_peer_consume(uct_angara_peer_t *peer)
         uct_angara_peer_fail(peer, UCS_ERR_CONNECTION_RESET, "%s wrote on behind its CLOSE",
                              angara_peer_name(peer->ch.ap));
     } else if (rx->tail == rx->total) {
-        uct_angara_peer_step(peer, UCT_ANGARA_EV_CONSUMED);
+        uct_angara_rx_return_credits(&peer->ch); /* so that the peer knows what was consumed */
+        if (!rx->credit_owed) {
+            uct_angara_peer_step(peer, UCT_ANGARA_EV_CONSUMED);
+        }
     }
     return count;
 }
