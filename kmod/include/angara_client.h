@@ -158,6 +158,8 @@ struct angara_call {
  * @size:	bytes of the argument
  * @min_size:	the same in the first version that had the call
  * @flags:	known flags
+ * @any_version: callers of other versions are served too: the handler judges their flags, and what
+ *		is behind the argument that this kernel knows isn't looked at
  * @handler:	returns 0 or a negative errno; replies itself
  */
 struct angara_ioctl {
@@ -165,6 +167,7 @@ struct angara_ioctl {
 	u32 size;
 	u32 min_size;
 	u32 flags;
+	bool any_version;
 	int (*handler)(struct angara_call *call);
 };
 

@@ -45,7 +45,15 @@ void memreg_users_wait(struct memreg_users *users)
 	wait_event(users->wait, users_gone(users));
 }
 
+void memreg_users_wait_bounded(struct memreg_users *users, unsigned long timeout)
+{
+	wait_event_timeout(users->wait, users_gone(users), timeout);
+}
+
 /* ---- devices --------------------------------------------------------------------------------- */
+
+struct workqueue_struct *memreg_wq;
+struct memreg_users memreg_retiring;	/* regions whose device has been removed */
 
 static DEFINE_MUTEX(memreg_devices_lock);
 static LIST_HEAD(memreg_devices);
@@ -109,10 +117,12 @@ static void memreg_remove(struct angara_device *adev)
 	mdev->dying = true;
 	mutex_unlock(&mdev->lock);
 	while ((region = device_claim_any(mdev)))
-		memreg_region_destroy(region);
+		memreg_region_retire(region);
 	memreg_users_wait(&mdev->users);
 	mutex_destroy(&mdev->lock);
 	kfree(mdev);
+	/* Who looks for what is left doesn't find what is only late; but nobody waits for users. */
+	memreg_users_wait_bounded(&memreg_retiring, HZ);
 }
 
 static struct angara_client memreg_client = {
@@ -123,12 +133,22 @@ static struct angara_client memreg_client = {
 
 int memreg_client_register(void)
 {
-	return angara_client_register(&memreg_client);
+	int ret;
+
+	memreg_users_init(&memreg_retiring);
+	memreg_wq = alloc_workqueue("angara_memreg", WQ_UNBOUND, 0);
+	if (!memreg_wq)
+		return -ENOMEM;
+	ret = angara_client_register(&memreg_client);
+	if (ret)
+		destroy_workqueue(memreg_wq);
+	return ret;
 }
 
 void memreg_client_unregister(void)
 {
 	angara_client_unregister(&memreg_client);
+	destroy_workqueue(memreg_wq);
 }
 
 struct memreg_device *memreg_device_get(struct angara_device *adev)

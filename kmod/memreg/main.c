@@ -56,11 +56,11 @@ static int memreg_close(struct inode *inode, struct file *file)
 
 static const struct angara_ioctl memreg_ioctls[] = {
 	{ ANGARA_IOC_MR_REG, ANGARA_CALL_SIZE(struct angara_ioc_mr_reg),
-	  sizeof(struct angara_ioc_mr_reg), 0, memreg_reg_ioctl },
+	  offsetofend(struct angara_ioc_mr_reg, page_shift), 0, false, memreg_reg_ioctl },
 	{ ANGARA_IOC_MR_DEREG, ANGARA_CALL_SIZE(struct angara_ioc_mr_dereg),
-	  sizeof(struct angara_ioc_mr_dereg), 0, memreg_dereg_ioctl },
+	  offsetofend(struct angara_ioc_mr_dereg, reserved), 0, false, memreg_dereg_ioctl },
 	{ ANGARA_IOC_MR_CHECK, ANGARA_CALL_SIZE(struct angara_ioc_mr_check),
-	  sizeof(struct angara_ioc_mr_check), 0, memreg_check_ioctl },
+	  offsetofend(struct angara_ioc_mr_check, length), 0, false, memreg_check_ioctl },
 };
 
 static long memreg_ioctl(struct file *file, unsigned int cmd, unsigned long arg)

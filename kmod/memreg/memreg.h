@@ -19,7 +19,8 @@
  * memory (userfaultfd, FUSE) doesn't keep a device from being removed.
  *
  * Order of the end: claimed, angara_mr_destroy() (the device acknowledges, unmapped), notifier
- * removed, unpinned, out of the device's list, handle free, file told.
+ * removed, unpinned, handle free, file told. The device isn't needed after the first two: its
+ * removal leaves the others to a work item.
  *
  * Stale words: set by the mmu notifier without a lock, read by the owner through a read-only
  * mapping. MEMREG_STALE when the addresses of a region may mean other memory than was pinned; 0
@@ -45,6 +46,7 @@
 #include <linux/mutex.h>
 #include <linux/scatterlist.h>
 #include <linux/wait.h>
+#include <linux/workqueue.h>
 #include <linux/xarray.h>
 
 #include <angara_client.h>
@@ -130,7 +132,9 @@ struct memreg_file {
  * @npages:	pages
  * @max_segment: bytes of the largest segment of @sgt
  * @writable:	the device writes: pages are dirty when they are unpinned
+ * @leaks:	while it retires: its pages stay
  * @key:	names it to remote PEs; no other has it
+ * @retire_work: its end without its device
  * @stale:	its stale word
  */
 struct memreg_region {
@@ -145,7 +149,9 @@ struct memreg_region {
 	unsigned long npages;
 	unsigned int max_segment;
 	bool writable;
+	bool leaks;
 	u64 key;
+	struct work_struct retire_work;
 	u32 handle;
 	u32 *stale;
 };
@@ -163,6 +169,8 @@ void memreg_users_init(struct memreg_users *users);
 void memreg_users_get(struct memreg_users *users);
 void memreg_users_put(struct memreg_users *users);
 void memreg_users_wait(struct memreg_users *users);
+/* At most so long, jiffies. */
+void memreg_users_wait_bounded(struct memreg_users *users, unsigned long timeout);
 
 /* ---- region.c -------------------------------------------------------------------------------- */
 
@@ -171,7 +179,15 @@ int memreg_dereg_ioctl(struct angara_call *call);
 int memreg_check_ioctl(struct angara_call *call);
 /* Become the one who ends the region, if it (still) has that handle. */
 bool memreg_region_claim(struct memreg_file *file, u32 handle, struct memreg_region *region);
+/* End a claimed region. -EIO: it is gone, but its pages are pinned for ever. */
 int memreg_region_destroy(struct memreg_region *region);
+/*
+ * The same, for who removes its device: that is let go here. The rest is done by a work item, as
+ * it waits for whatever is going on in the page tables of the region's mm.
+ */
+void memreg_region_retire(struct memreg_region *region);
+extern struct workqueue_struct *memreg_wq;
+extern struct memreg_users memreg_retiring;
 /* End all regions of a file. */
 void memreg_file_drain(struct memreg_file *file);
 

@@ -6,6 +6,7 @@
 #include <linux/mm.h>
 #include <linux/overflow.h>
 #include <linux/slab.h>
+#include <linux/workqueue.h>
 
 #include "memreg.h"
 
@@ -135,22 +136,48 @@ bool memreg_region_claim(struct memreg_file *file, u32 handle, struct memreg_reg
 	return xa_cmpxchg(&file->regions, handle, region, XA_ZERO_ENTRY, GFP_KERNEL) == region;
 }
 
-/* Of a claimed region. -EIO: it is gone, but its pages are pinned for ever. */
-int memreg_region_destroy(struct memreg_region *region)
+/* The device forgets a claimed region, and isn't needed any more. */
+static int region_leave(struct memreg_region *region)
 {
 	struct memreg_device *mdev = region->mdev;
-	struct memreg_file *file = region->file;
 	int ret;
 
 	ret = angara_mr_destroy(region->mr);
 	mutex_lock(&mdev->lock);
 	list_del(&region->node);
 	mutex_unlock(&mdev->lock);
-	region_detach(region, ret);
 	memreg_count(deregistered, 1);
 	memreg_device_put(mdev);
+	return ret;
+}
+
+int memreg_region_destroy(struct memreg_region *region)
+{
+	struct memreg_file *file = region->file;
+	int ret;
+
+	ret = region_leave(region);
+	region_detach(region, ret);
 	memreg_users_put(&file->users);
 	return ret;
+}
+
+static void retire_work(struct work_struct *work)
+{
+	struct memreg_region *region = container_of(work, struct memreg_region, retire_work);
+	struct memreg_file *file = region->file;
+
+	region_detach(region, region->leaks);
+	memreg_users_put(&file->users);
+	memreg_users_put(&memreg_retiring);
+}
+
+void memreg_region_retire(struct memreg_region *region)
+{
+	region->leaks = region_leave(region);
+	memreg_users_get(&memreg_retiring);
+	INIT_WORK(&region->retire_work, retire_work);
+	queue_work(memreg_wq, &region->retire_work);
 }
 
 void memreg_file_drain(struct memreg_file *file)

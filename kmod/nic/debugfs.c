@@ -22,7 +22,8 @@ static int counters_show(struct seq_file *file, void *data)
 		seq_printf(file, "%s %lld\n", counter_names[i],
 			   (long long)atomic64_read(&adev->counters[i]));
 	/* The file goes before the device is detached. */
-	seq_printf(file, "key_mismatches %u\n", adev->hw->ops->key_mismatches(adev->hw));
+	if (!READ_ONCE(adev->failed))
+		seq_printf(file, "key_mismatches %u\n", adev->hw->ops->key_mismatches(adev->hw));
 	return 0;
 }
 DEFINE_SHOW_ATTRIBUTE(counters);

@@ -8,6 +8,7 @@
 #include <linux/file.h>
 #include <linux/fs.h>
 #include <linux/slab.h>
+#include <linux/uaccess.h>
 
 #include "nic.h"
 
@@ -83,7 +84,7 @@ static struct angara_domain *domain_create(struct angara_device *adev)
 	if (ret < 0)
 		goto free_dom;
 	dom->number = ret;
-	dom->user = angara_user_get(adev, current_uid());
+	dom->user = angara_user_get(adev);
 	if (!dom->user) {
 		ret = -ENOMEM;
 		goto free_number;
@@ -145,7 +146,13 @@ static int info_ioctl(struct angara_call *call)
 		ret = angara_call_reply(call);
 		return ret ? ret : -EPROTO;
 	}
-	if (call->usize < offsetofend(struct angara_ioc_info, name) ||
+	/* One of ours: now all of it counts. */
+	ret = copy_struct_from_user(info, call->ksize, call->uarg, call->usize);
+	if (ret)
+		return ret;
+	info->size = call->usize;
+	info->version = ANGARA_UAPI_VERSION;
+	if (info->flags || call->usize < offsetofend(struct angara_ioc_info, name) ||
 	    memchr_inv(&info->caps, 0, offsetofend(struct angara_ioc_info, name) -
 				       offsetof(struct angara_ioc_info, caps)))
 		return -EINVAL;
@@ -177,9 +184,9 @@ static int info_ioctl(struct angara_call *call)
 static const struct angara_ioctl domain_ioctls[] = {
 	/* Callers of any version are told which one this is. */
 	{ ANGARA_IOC_INFO, ANGARA_CALL_SIZE(struct angara_ioc_info),
-	  offsetofend(struct angara_ioc_info, version), 0, info_ioctl },
+	  offsetofend(struct angara_ioc_info, version), 0, true, info_ioctl },
 	{ ANGARA_IOC_PE_CREATE, ANGARA_CALL_SIZE(struct angara_ioc_pe_create),
-	  sizeof(struct angara_ioc_pe_create), 0, angara_pe_create_ioctl },
+	  offsetofend(struct angara_ioc_pe_create, reserved), 0, false, angara_pe_create_ioctl },
 };
 
 static long domain_ioctl(struct file *file, unsigned int cmd, unsigned long arg)

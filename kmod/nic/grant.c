@@ -203,11 +203,11 @@ static int next_ioctl(struct angara_call *call)
 
 static const struct angara_ioctl grant_ioctls[] = {
 	{ ANGARA_IOC_JOB_ADD, ANGARA_CALL_SIZE(struct angara_ioc_job),
-	  sizeof(struct angara_ioc_job), 0, add_ioctl },
+	  offsetofend(struct angara_ioc_job, reserved), 0, false, add_ioctl },
 	{ ANGARA_IOC_JOB_DEL, ANGARA_CALL_SIZE(struct angara_ioc_job),
-	  sizeof(struct angara_ioc_job), 0, del_ioctl },
+	  offsetofend(struct angara_ioc_job, reserved), 0, false, del_ioctl },
 	{ ANGARA_IOC_JOB_NEXT, ANGARA_CALL_SIZE(struct angara_ioc_job),
-	  sizeof(struct angara_ioc_job), 0, next_ioctl },
+	  offsetofend(struct angara_ioc_job, reserved), 0, false, next_ioctl },
 };
 
 /* Who may is asked at each call: the file belongs to nobody. */

@@ -132,14 +132,31 @@ static int hw_cut_off(struct pci_dev *pdev)
 	return ret;
 }
 
+/*
+ * Its registers read all ones. What has been pulled out does no DMA; but one whose registers hang,
+ * while the rest works, looks the same. If its configuration space answers, it is reset, if it can
+ * be. Otherwise it is taken for gone.
+ */
+static int hw_gone(struct pci_dev *pdev)
+{
+	int ret;
+
+	pci_clear_master(pdev);
+	if (!pci_device_is_present(pdev))
+		return 0;
+	ret = hw_cut_off(pdev);
+	return ret == -ENOTTY ? 0 : ret;
+}
+
 /* 0: nothing is in flight or will start. */
 static int hw_dma_off(struct angara_device *adev)
 {
 	int ret = adev->known ? hw_dma(adev, false) : 0;
 
 	trace_angara_dma_off(adev, ret);
-	/* What has been pulled out does none. */
-	if (ret && ret != -ENODEV)
+	if (ret == -ENODEV)
+		return hw_gone(adev->pdev);
+	if (ret)
 		return hw_cut_off(adev->pdev);
 	pci_clear_master(adev->pdev);
 	return 0;
@@ -238,7 +255,7 @@ void angara_device_fail(struct angara_device *adev, const char *why)
 }
 
 /* Nothing is asked of the device: in this state a driver leaves its registers alone. */
-void angara_device_fail_frozen(struct angara_device *adev, const char *why, bool dead)
+void angara_device_fail_frozen(struct angara_device *adev, const char *why)
 {
 	bool first;
 
@@ -249,8 +266,11 @@ void angara_device_fail_frozen(struct angara_device *adev, const char *why, bool
 		dev_err(&adev->pdev->dev,
 			"the device failed (%s): bind the driver again to use it\n", why);
 	pci_clear_master(adev->pdev);
-	/* Frozen may mean that nothing comes through, or no more than that it will be reset. */
-	if (dead || !pci_device_is_present(adev->pdev))
+	/*
+	 * Frozen may mean that nothing comes through, or no more than that it will be reset; dead,
+	 * that it is gone, or no more than that a reset has failed.
+	 */
+	if (!pci_device_is_present(adev->pdev))
 		WRITE_ONCE(adev->quiesced, true);
 	else if (!adev->quiesced)
 		dev_err(&adev->pdev->dev,

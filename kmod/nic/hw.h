@@ -222,11 +222,13 @@ struct angara_mr_entry {
  * @pdev:	PCI function, enabled, its regions reserved
  * @adev:	of the core; NULL until attach() has returned
  * @ops:	how to talk to it; set by the core
+ * @going:	the core is about to take it away: who makes something big may stop
  */
 struct angara_hw {
 	struct pci_dev *pdev;
 	struct angara_device *adev;
 	const struct angara_hw_ops *ops;
+	bool going;
 };
 
 /**

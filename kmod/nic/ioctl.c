@@ -46,12 +46,13 @@ static int ioctl_call(struct file *file, const struct angara_ioctl *ioctl, void 
 		return -EINVAL;
 	if (call.usize > PAGE_SIZE)
 		return -E2BIG;
-	ret = copy_struct_from_user(&arg, call.ksize, uarg, call.usize);
+	ret = copy_struct_from_user(&arg, call.ksize, uarg,
+				    ioctl->any_version ? min(call.usize, call.ksize) : call.usize);
 	if (ret)
 		return ret;
 	/* Another thread may have written it meanwhile. */
 	arg.head.size = call.usize;
-	if (arg.head.flags & ~ioctl->flags)
+	if (!ioctl->any_version && arg.head.flags & ~ioctl->flags)
 		return -EINVAL;
 	return ioctl->handler(&call);
 }

@@ -14,7 +14,8 @@
 
 bool angara_link_check(struct angara_device *adev)
 {
-	bool link = adev->hw->ops->link_up(adev->hw);
+	/* Registers of one that has failed aren't touched: some buses take that for an error. */
+	bool link = !READ_ONCE(adev->failed) && adev->hw->ops->link_up(adev->hw);
 
 	if (xchg(&adev->link, link) == link)
 		return link;
@@ -29,6 +30,8 @@ static void vector_begin(struct angara_vector *vector)
 	struct angara_device *adev = vector->adev;
 
 	angara_count(adev, irqs, 1);
+	if (READ_ONCE(adev->failed))
+		return;
 	adev->hw->ops->irq_ack(adev->hw, vector->index);
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Limits: quotas of a user (real uid), and pinned memory of an mm against RLIMIT_MEMLOCK, as RDMA
- * does. A user has a record per device, which lives as long as a domain of his.
+ * Limits: quotas of a user (see user_kuid()), and pinned memory of an mm against RLIMIT_MEMLOCK, as
+ * RDMA does. A user has a record per device, which lives as long as a domain of his.
  *
  * A quota that the administrator has set holds for everybody. Those that he hasn't are there so
  * that one user can't take a device, or all memory, from the others: a part of what there is, not
@@ -14,6 +14,7 @@
 #include <linux/sizes.h>
 #include <linux/slab.h>
 #include <linux/uidgid.h>
+#include <linux/user_namespace.h>
 
 #include "nic.h"
 
@@ -44,8 +45,23 @@ static struct angara_user *user_find(const struct angara_device *adev, kuid_t ui
 	return NULL;
 }
 
-struct angara_user *angara_user_get(struct angara_device *adev, kuid_t uid)
+/*
+ * Who pays: the real uid. In a user namespace, who owns the outermost one: there he has as many
+ * uids as he likes.
+ */
+static kuid_t user_kuid(void)
 {
+	const struct user_namespace *ns = current_user_ns();
+	kuid_t uid = current_uid();
+
+	for (; ns != &init_user_ns; ns = ns->parent)
+		uid = ns->owner;
+	return uid;
+}
+
+struct angara_user *angara_user_get(struct angara_device *adev)
+{
+	kuid_t uid = user_kuid();
 	struct angara_user *user;
 
 	mutex_lock(&users_lock);

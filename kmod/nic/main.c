@@ -202,6 +202,7 @@ free_adev:
 static void users_end(struct angara_device *adev)
 {
 	WRITE_ONCE(adev->removed, true);
+	WRITE_ONCE(adev->hw->going, true);
 	/* After this no call is under way, and every later fault maps a dummy page. */
 	synchronize_srcu(&adev->srcu);
 	angara_wake_all(adev);

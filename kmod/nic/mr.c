@@ -315,8 +315,8 @@ int angara_mr_suspend(struct angara_mr *mr)
 	up_read(&dom->mr_sem);
 	if (angara_device_must_leak(dom->adev))
 		ret = -EIO;
-	else if (mr->state == MR_SUSPENDED)
-		mr_unmap(mr);
+	else
+		mr_unmap(mr); /* suspended, or dead meanwhile */
 	return ret;
 }
 EXPORT_SYMBOL_GPL(angara_mr_suspend);

@@ -50,6 +50,8 @@
  *				never taken under them: no user copies, no pinning
  *   devices_lock		m lists of devices and clients; held in add() and remove() callbacks
  *   owner->lock		m objects of an mm; held in release() callbacks
+ *   pe->commit_lock		m what a PE's window has: memory is allocated under it; outside
+ *				device->srcu
  *   device->grants_lock	m granted job keys; inside device->srcu, outside domain->lock
  *   domain->lock		m PEs of a domain: creation, end, window
  *   domain->mr_sem		m states of a domain's regions; held while the device answers
@@ -306,7 +308,7 @@ struct angara_window_leaf {
 };
 
 /**
- * struct angara_window - put window of a PE (domain->lock; faults look pages up without)
+ * struct angara_window - put window of a PE (commit_lock; faults look pages up without)
  * @size:	bytes
  * @nleaves:	entries
  * @table:	what the device reads: a word for each leaf's table. Never read back
@@ -335,7 +337,8 @@ struct angara_window {
  * @node:	in dom->pes
  * @index, @generation: its address, with the node id
  * @job_key:	which PEs exist for it; set before it has a number
- * @charged:	pages that count as its memory; see angara_pe_charge() (domain->lock)
+ * @charged:	pages that count as its memory; see angara_pe_charge() (commit_lock)
+ * @commit_lock: one commit at a time: the window's memory is allocated under it
  * @dummy:	what its writable mappings show after removal
  * @irqs_seen:	interrupts that have woken sleepers
  * @irqs_read:	interrupts that read() has reported
@@ -356,6 +359,7 @@ struct angara_pe {
 	struct angara_buf marker;
 	struct angara_window window;
 	unsigned long charged;
+	struct mutex commit_lock;	/* see above */
 	struct page *dummy;
 	u64 irqs_seen;
 	u64 irqs_read;
@@ -390,9 +394,9 @@ void angara_hw_shutdown(struct angara_device *adev);
 void angara_device_fail(struct angara_device *adev, const char *why);
 /*
  * The same, for a device that may not be asked (@why: what the PCI core says). Its DMA is known to
- * be off if the function is @dead, or can't be reached any more.
+ * be off if the function can't be reached any more.
  */
-void angara_device_fail_frozen(struct angara_device *adev, const char *why, bool dead);
+void angara_device_fail_frozen(struct angara_device *adev, const char *why);
 /* The function, which had failed, has been reset: its DMA is off. */
 void angara_device_was_reset(struct angara_device *adev);
 /* Failed, and it isn't known that DMA is off: what it can reach must be leaked. */
@@ -536,7 +540,8 @@ enum angara_resource {
 	ANGARA_RESOURCE_PE, ANGARA_RESOURCE_MR, ANGARA_RESOURCE_PAGE, ANGARA_RESOURCES_NUM
 };
 
-struct angara_user *angara_user_get(struct angara_device *adev, kuid_t uid);
+/* The current task's. */
+struct angara_user *angara_user_get(struct angara_device *adev);
 void angara_user_put(struct angara_user *user);
 int angara_user_charge(struct angara_user *user, enum angara_resource what);
 void angara_user_uncharge(struct angara_user *user, enum angara_resource what);

@@ -46,6 +46,36 @@ static bool ranges_apart(const struct bar_range *a, const struct bar_range *b)
 	       b->at.offset + b->size <= a->at.offset;
 }
 
+/* The pages in which a structure of MSI-X lies. */
+static struct bar_range msix_range(struct pci_dev *pdev, int where, u32 size)
+{
+	struct bar_range range;
+	u64 offset, end;
+	u32 at;
+
+	/* Table and pending bits are described alike. */
+	pci_read_config_dword(pdev, pdev->msix_cap + where, &at);
+	offset = ALIGN_DOWN(at & PCI_MSIX_TABLE_OFFSET, ANGARA_HW_PAGE);
+	end = ALIGN((u64)(at & PCI_MSIX_TABLE_OFFSET) + size, ANGARA_HW_PAGE);
+	range.at.bar = at & PCI_MSIX_TABLE_BIR;
+	range.at.offset = offset;
+	range.size = end - offset;
+	return range;
+}
+
+/* Who writes there has the device write what he likes to where he likes. */
+static bool apart_from_msix(struct pci_dev *pdev, const struct bar_range *range)
+{
+	struct bar_range table, pending;
+	int vectors = pci_msix_vec_count(pdev);
+
+	if (vectors < 0)
+		return false;
+	table = msix_range(pdev, PCI_MSIX_TABLE, vectors * PCI_MSIX_ENTRY_SIZE);
+	pending = msix_range(pdev, PCI_MSIX_PBA, DIV_ROUND_UP(vectors, 64) * sizeof(u64));
+	return ranges_apart(range, &table) && ranges_apart(range, &pending);
+}
+
 /* Nobody gets at what is another's, or the driver's. The number and size of them are sound. */
 static bool ranges_ok(struct pci_dev *pdev, const struct angara_hw_limits *limits)
 {
@@ -57,7 +87,8 @@ static bool ranges_ok(struct pci_dev *pdev, const struct angara_hw_limits *limit
 	return IS_ALIGNED(limits->pio_bytes, ANGARA_HW_PAGE) && range_ok(pdev, &registers) &&
 	       range_ok(pdev, &doorbells) && range_ok(pdev, &puts) &&
 	       ranges_apart(&registers, &doorbells) && ranges_apart(&registers, &puts) &&
-	       ranges_apart(&doorbells, &puts);
+	       ranges_apart(&doorbells, &puts) && apart_from_msix(pdev, &doorbells) &&
+	       apart_from_msix(pdev, &puts);
 }
 
 /* A put of the largest size and the pad before it must fit into the ring. */
@@ -303,14 +334,16 @@ static pci_ers_result_t angara_pci_error_detected(struct pci_dev *pdev, pci_chan
 	switch (state) {
 	case pci_channel_io_normal:
 		/* Something got lost, and be it a write before a marker. It can still be asked. */
+		adev->frozen = false;
 		angara_device_fail(adev, "PCI reports an error");
 		return PCI_ERS_RESULT_CAN_RECOVER;
 	case pci_channel_io_frozen:
 		adev->frozen = true;
-		angara_device_fail_frozen(adev, "PCI reports a fatal error", false);
+		angara_device_fail_frozen(adev, "PCI reports a fatal error");
 		return PCI_ERS_RESULT_NEED_RESET;
 	default:
-		angara_device_fail_frozen(adev, "PCI reports that it is dead", true);
+		adev->frozen = false;
+		angara_device_fail_frozen(adev, "PCI reports that it is dead");
 		return PCI_ERS_RESULT_DISCONNECT;
 	}
 }
@@ -330,6 +363,7 @@ static pci_ers_result_t angara_pci_slot_reset(struct pci_dev *pdev)
 	angara_device_fail(adev, "its slot was reset");
 	if (adev->frozen)
 		angara_device_was_reset(adev);
+	adev->frozen = false;
 	return PCI_ERS_RESULT_RECOVERED;
 }
 

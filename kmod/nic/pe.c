@@ -211,6 +211,7 @@ static void pe_free(struct kref *ref)
 
 	angara_domain_put(pe->dom);
 	__free_page(pe->dummy);
+	mutex_destroy(&pe->commit_lock);
 	kfree(pe);
 }
 
@@ -232,6 +233,7 @@ struct angara_pe *angara_pe_create(struct angara_domain *dom, u64 window_size, u
 	kref_init(&pe->ref);
 	refcount_set(&pe->mem_refs, 1);
 	init_waitqueue_head(&pe->wait);
+	mutex_init(&pe->commit_lock);
 	pe->adev = adev;
 	pe->dom = dom;
 	pe->job_key = job_key;

@@ -115,7 +115,8 @@ static __poll_t pe_poll(struct file *file, poll_table *wait)
 
 static const struct angara_ioctl pe_ioctls[] = {
 	{ ANGARA_IOC_WINDOW_COMMIT, ANGARA_CALL_SIZE(struct angara_ioc_window_commit),
-	  sizeof(struct angara_ioc_window_commit), 0, angara_window_commit_ioctl },
+	  offsetofend(struct angara_ioc_window_commit, length), 0, false,
+	  angara_window_commit_ioctl },
 };
 
 static long pe_ioctl(struct file *file, unsigned int cmd, unsigned long arg)

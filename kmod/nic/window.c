@@ -160,8 +160,21 @@ static void more_free(struct angara_device *adev, struct window_more *more)
 	kfree(more->leaves);
 }
 
-static int more_alloc(struct angara_device *adev, struct window_more *more)
+/*
+ * Is it still worth it? Memory that is charged to a small cgroup may take minutes, and whoever
+ * removes the device waits for this.
+ */
+static int pe_check(const struct angara_pe *pe)
 {
+	/* Its job key may have been revoked: then the device doesn't know it. */
+	if (!test_bit(ANGARA_PE_BIT_RUNNING, &pe->flags))
+		return -ENODEV;
+	return angara_device_check(pe->adev);
+}
+
+static int more_alloc(struct angara_pe *pe, struct window_more *more)
+{
+	struct angara_device *adev = pe->adev;
 	int ret = 0;
 	u32 i;
 
@@ -171,11 +184,12 @@ static int more_alloc(struct angara_device *adev, struct window_more *more)
 		ret = -ENOMEM;
 	for (i = 0; i < more->nleaves && !ret; i++) {
 		more->leaves[i] = leaf_alloc(adev);
-		if (!more->leaves[i])
-			ret = -ENOMEM;
+		ret = more->leaves[i] ? pe_check(pe) : -ENOMEM;
 	}
 	for (i = 0; i < more->npages && !ret; i++) {
-		ret = fatal_signal_pending(current) ? -EINTR : page_alloc(adev, &more->pages[i]);
+		ret = fatal_signal_pending(current) ? -EINTR : pe_check(pe);
+		if (!ret)
+			ret = page_alloc(adev, &more->pages[i]);
 		cond_resched();
 	}
 	if (ret)
@@ -233,17 +247,25 @@ static int window_commit(struct angara_pe *pe, u32 first, u32 last)
 	struct window_more more = { };
 	int ret;
 
-	lockdep_assert_held(&pe->dom->lock);
+	lockdep_assert_held(&pe->commit_lock);
+	ret = pe_check(pe);
+	if (ret)
+		return ret;
 	more_count(&pe->window, first, last, &more);
 	if (!more.npages)
 		return 0;
 	ret = angara_pe_charge(pe, more.npages + more.nleaves);
 	if (ret)
 		return ret;
-	ret = more_alloc(pe->adev, &more);
+	ret = more_alloc(pe, &more);
+	if (ret)
+		goto uncharge;
+	mutex_lock(&pe->dom->lock);
+	ret = pe_check(pe);
 	if (ret) {
-		angara_pe_uncharge(pe, more.npages + more.nleaves);
-		return ret;
+		mutex_unlock(&pe->dom->lock);
+		more_free(pe->adev, &more);
+		goto uncharge;
 	}
 	window_publish(pe, first, last, &more);
 	kvfree(more.pages);
@@ -251,7 +273,13 @@ static int window_commit(struct angara_pe *pe, u32 first, u32 last)
 	pe->window.committed += more.npages;
 	angara_count(pe->adev, window_pages, more.npages);
 	trace_angara_window_commit(pe, more.npages);
-	return window_sync(pe);
+	ret = window_sync(pe);
+	mutex_unlock(&pe->dom->lock);
+	return ret;
+
+uncharge:
+	angara_pe_uncharge(pe, more.npages + more.nleaves);
+	return ret;
 }
 
 /* Of the PE's file. */
@@ -266,16 +294,13 @@ int angara_window_commit_ioctl(struct angara_call *call)
 		return -EINVAL;
 	if (check_add_overflow(arg->offset, arg->length, &end) || end > pe->window.size)
 		return -ERANGE;
+	ret = mutex_lock_killable(&pe->commit_lock);
+	if (ret)
+		return ret;
 	idx = srcu_read_lock(&pe->adev->srcu);
-	mutex_lock(&pe->dom->lock);
-	ret = angara_device_check(pe->adev);
-	/* Its job key was revoked: the device doesn't know it. */
-	if (!ret && !test_bit(ANGARA_PE_BIT_RUNNING, &pe->flags))
-		ret = -ENODEV;
-	if (!ret)
-		ret = window_commit(pe, arg->offset >> ANGARA_HW_PAGE_SHIFT,
-				    DIV_ROUND_UP_ULL(end, ANGARA_HW_PAGE));
-	mutex_unlock(&pe->dom->lock);
+	ret = window_commit(pe, arg->offset >> ANGARA_HW_PAGE_SHIFT,
+			    DIV_ROUND_UP_ULL(end, ANGARA_HW_PAGE));
 	srcu_read_unlock(&pe->adev->srcu, idx);
+	mutex_unlock(&pe->commit_lock);
 	return ret;
 }

@@ -22,6 +22,14 @@ static struct device device;
 
 static long     live;      /* blocks that haven't been freed */
 static unsigned countdown; /* n: the n-th allocation from here on fails */
+static unsigned killed_at; /* n: the process is being killed when so many blocks are there */
+static bool     going;
+
+int fatal_signal_pending(const void *task)
+{
+    (void)task;
+    return killed_at != 0 && live >= (long)killed_at;
+}
 
 static int fails(void)
 {
@@ -156,7 +164,7 @@ static void list_check(const struct angara_pagelist *list, u64 offset, u64 lengt
 /* Build it, check it, give it back. What it came to is in *list, of which the nodes are gone. */
 static void list_try(struct angara_pagelist *list, u64 offset, u64 length)
 {
-    assert_int_equal(emu_pagelist_build(&device, list, &table, offset, length), 0);
+    assert_int_equal(emu_pagelist_build(&device, list, &table, offset, length, &going), 0);
     list_check(list, offset, length);
     emu_pagelist_free(&device, list);
     assert_int_equal(live, 0);
@@ -166,7 +174,7 @@ static void refused(int error, u64 offset, u64 length)
 {
     struct angara_pagelist list;
 
-    assert_int_equal(emu_pagelist_build(&device, &list, &table, offset, length), error);
+    assert_int_equal(emu_pagelist_build(&device, &list, &table, offset, length, &going), error);
     assert_int_equal(live, 0);
 }
 
@@ -257,7 +265,7 @@ static void test_shifts(void **state)
         table_add(3 * page + 17, page - 17); /* begins inside */
         table_add(8 * page, page);
         table_add(5 * page, page - 5); /* ends inside */
-        assert_int_equal(emu_pagelist_build(&device, &list, &table, 0, table_length()), 0);
+        assert_int_equal(emu_pagelist_build(&device, &list, &table, 0, table_length(), &going), 0);
         assert_int_equal(list.page_shift, shift);
         assert_int_equal(list.first, 17);
         assert_int_equal(list.npages, 3);
@@ -365,7 +373,7 @@ static void test_no_memory(void **state)
     }
     do {
         countdown = ++n;
-        ret       = emu_pagelist_build(&device, &list, &table, 0, SEGMENTS * PAGE);
+        ret       = emu_pagelist_build(&device, &list, &table, 0, SEGMENTS * PAGE, &going);
         if (ret != 0) {
             assert_int_equal(ret, -ENOMEM);
             assert_int_equal(live, 0);
@@ -375,6 +383,23 @@ static void test_no_memory(void **state)
     assert_int_equal(n, 1 + 1 + SEGMENTS / FANOUT + 1); /* the array, leaves, their parent */
     emu_pagelist_free(&device, &list);
     assert_int_equal(live, 0);
+}
+
+/* A long list isn't made to its end for a process that is being killed, nor for a device that goes.
+ */
+static void test_given_up(void **state)
+{
+    (void)state;
+    table_clear();
+    for (unsigned page = 0; page < SEGMENTS; ++page) {
+        table_add((2 * page + 2) * PAGE, PAGE);
+    }
+    killed_at = 3;
+    refused(-EINTR, 0, SEGMENTS * PAGE);
+    killed_at = 0;
+    going     = true;
+    refused(-ENODEV, 0, SEGMENTS * PAGE);
+    going = false;
 }
 
 static u64 draw(u64 below)
@@ -417,11 +442,11 @@ static void test_random(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_run),     cmocka_unit_test(test_merged),
-        cmocka_unit_test(test_gaps),    cmocka_unit_test(test_shifts),
-        cmocka_unit_test(test_levels),  cmocka_unit_test(test_clipped),
-        cmocka_unit_test(test_refused), cmocka_unit_test(test_no_memory),
-        cmocka_unit_test(test_random),
+        cmocka_unit_test(test_run),      cmocka_unit_test(test_merged),
+        cmocka_unit_test(test_gaps),     cmocka_unit_test(test_shifts),
+        cmocka_unit_test(test_levels),   cmocka_unit_test(test_clipped),
+        cmocka_unit_test(test_refused),  cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_given_up), cmocka_unit_test(test_random),
     };
 
     return cmocka_run_group_tests_name("pagelist", tests, NULL, NULL);

@@ -191,7 +191,7 @@ static u32 emu_key_mismatches(struct angara_hw *hw)
 static int emu_list_build(struct angara_hw *hw, struct angara_pagelist *list,
 			  const struct sg_table *sgt, u64 offset, u64 length)
 {
-	return emu_pagelist_build(&hw->pdev->dev, list, sgt, offset, length);
+	return emu_pagelist_build(&hw->pdev->dev, list, sgt, offset, length, &hw->going);
 }
 
 static void emu_list_free(struct angara_hw *hw, struct angara_pagelist *list)

@@ -7,6 +7,7 @@
 #include <linux/dma-mapping.h>
 #include <linux/log2.h>
 #include <linux/mm.h>
+#include <linux/sched/signal.h>
 #include <linux/slab.h>
 
 #include "pagelist.h"
@@ -111,7 +112,8 @@ static int list_measure(struct angara_pagelist *list, const struct sg_table *sgt
 	return 0;
 }
 
-static int nodes_alloc(struct device *dev, struct angara_pagelist *list, unsigned int count)
+static int nodes_alloc(struct device *dev, struct angara_pagelist *list, unsigned int count,
+		       const bool *going)
 {
 	struct angara_pagelist_node *node;
 
@@ -119,6 +121,11 @@ static int nodes_alloc(struct device *dev, struct angara_pagelist *list, unsigne
 	if (!list->nodes)
 		return -ENOMEM;
 	for (; list->num_nodes < count; list->num_nodes++) {
+		/* Charged to a small cgroup, memory may take minutes. */
+		if (fatal_signal_pending(current))
+			return -EINTR;
+		if (READ_ONCE(*going))
+			return -ENODEV;
 		node = &list->nodes[list->num_nodes];
 		node->entries = dma_alloc_coherent(dev, FANOUT * sizeof(__le64), &node->dma,
 						   GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
@@ -168,7 +175,7 @@ static u64 parents_fill(struct angara_pagelist *list, unsigned int leaves)
 }
 
 int emu_pagelist_build(struct device *dev, struct angara_pagelist *list,
-			  const struct sg_table *sgt, u64 offset, u64 length)
+			  const struct sg_table *sgt, u64 offset, u64 length, const bool *going)
 {
 	unsigned int leaves, level, total;
 	bool scattered;
@@ -187,7 +194,7 @@ int emu_pagelist_build(struct device *dev, struct angara_pagelist *list,
 		level = count_nodes(level);
 		list->levels++;
 	}
-	ret = nodes_alloc(dev, list, total);
+	ret = nodes_alloc(dev, list, total, going);
 	if (ret) {
 		emu_pagelist_free(dev, list);
 		return ret;

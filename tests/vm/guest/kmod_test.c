@@ -148,6 +148,10 @@ static void test_calls(void)
     OK(ioctl(domain, ANGARA_IOC_INFO, &large) == 0);
     large.newer = 1;
     OK_ERRNO(ioctl(domain, ANGARA_IOC_INFO, &large), E2BIG);
+    large.info = (struct angara_ioc_info){.size = sizeof(large), .flags = 4, .version = 99};
+    OK_SAY(ioctl(domain, ANGARA_IOC_INFO, &large) == -1 && errno == EPROTO &&
+               large.info.version == ANGARA_UAPI_VERSION,
+           "whatever else a program of another version asks for, it is told the version");
     OK_ERRNO(ioctl(domain, ANGARA_IOC_INFO, NULL), EFAULT);
     OK_ERRNO(ioctl(domain, _IO(ANGARA_IOC_TYPE, 0x7f), &info), ENOTTY);
     OK_ERRNO(ioctl(domain, ANGARA_IOC_MR_REG, &info), ENOTTY);

@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -80,6 +81,37 @@ static void user_end(user_t *user)
     kill(user->pid, SIGKILL);
     MUST(waitpid(user->pid, NULL, 0) == user->pid);
     close(user->pipe);
+}
+
+/* In a user namespace of that user's, as another user there. */
+static taken_t user_try_inside(uid_t uid, take_t take)
+{
+    int     ready[2], go[2], result[2];
+    char    path[64], byte;
+    taken_t taken;
+    pid_t   pid;
+
+    MUST(pipe(ready) == 0 && pipe(go) == 0 && pipe(result) == 0);
+    pid = fork();
+    if (pid == 0) {
+        MUST(setgid(uid) == 0 && setuid(uid) == 0 && unshare(CLONE_NEWUSER) == 0);
+        MUST(write(ready[1], "", 1) == 1 && read(go[0], &byte, 1) == 1);
+        MUST(setresuid(1, 1, 1) == 0);
+        taken = take();
+        MUST(write(result[1], &taken, sizeof(taken)) == sizeof(taken));
+        _exit(0);
+    }
+    MUST(pid > 0 && read(ready[0], &byte, 1) == 1);
+    snprintf(path, sizeof(path), "/proc/%d/uid_map", pid);
+    file_write(path, "0 100000 2");
+    MUST(write(go[1], "", 1) == 1 && read(result[0], &taken, sizeof(taken)) == sizeof(taken));
+    MUST(waitpid(pid, NULL, 0) == pid);
+    for (int i = 0; i < 2; ++i) {
+        close(ready[i]);
+        close(go[i]);
+        close(result[i]);
+    }
+    return taken;
 }
 
 /* The same, for a moment. */
@@ -190,6 +222,8 @@ static void quota_case(const char *name, take_t take, take_t take_one, unsigned 
     OK_SAY(greedy.taken.error == EDQUOT, "%s: then it is EDQUOT", name);
     same = user_try(GREEDY, RLIM_INFINITY, take_one);
     OK_SAY(same.error == EDQUOT || take == take_memory, "%s: in his other processes too", name);
+    same = user_try_inside(GREEDY, take_one);
+    OK_SAY(same.error == EDQUOT || take == take_memory, "%s: and in a user namespace of his", name);
     other = user_try(OTHER, RLIM_INFINITY, take_one);
     OK_SAY(other.count == 1, "%s: another user still gets one", name);
     user_end(&greedy);

@@ -53,6 +53,8 @@ static inline struct scatterlist *sg_next(struct scatterlist *sg)
 #define clamp_t(type, v, l, h) min_t(type, max_t(type, v, l), h)
 #define WARN_ON_ONCE(c)        ((c) ? abort() : (void)0)
 #define cpu_to_le64(x)         ((__le64)(x))
+#define READ_ONCE(x)           (*(const volatile __typeof__(x) *)&(x))
+#define current                NULL
 #define cond_resched()         ((void)0)
 
 #define GFP_KERNEL_ACCOUNT     0
@@ -68,6 +70,7 @@ static inline unsigned __ffs64(u64 x)
     return (unsigned)__builtin_ctzll(x);
 }
 
+int   fatal_signal_pending(const void *task);
 void *dma_alloc_coherent(struct device *dev, size_t size, dma_addr_t *dma, gfp_t gfp);
 void  dma_free_coherent(struct device *dev, size_t size, void *memory, dma_addr_t dma);
 void *kvcalloc(size_t count, size_t size, gfp_t gfp);
