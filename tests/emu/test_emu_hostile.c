@@ -308,6 +308,7 @@ static void fuzz_tables(net_t *net)
         scribble((char *)mr + 8, sizeof(*mr) - 8);
         mr->page_shift = (uint8_t)draw(40);
         mr->levels     = (uint8_t)draw(5);
+        mr->state      = draw(4) ? ANGARA_HW_MR_LIVE : ANGARA_HW_MR_SUSPENDED;
         if (draw(2)) {
             mr->page_shift = 12;
             mr->domain     = DOM;
@@ -325,6 +326,10 @@ static void fuzz_tables(net_t *net)
         guest_admin_args(&net->guests[0], ANGARA_HW_WINDOW_SYNC, net->a.hw.index, 0);
         pe_rma(&net->c, draw(2) ? ANGARA_OP_PUT : ANGARA_OP_GET, 0, &local, draw_number(), &local,
                draw_number(), draw(2) ? draw(100000) : draw_number());
+        if (mr->state == ANGARA_HW_MR_SUSPENDED) { /* what meets it would wait for ever */
+            mr->state = ANGARA_HW_MR_LIVE;
+            guest_admin_args(&net->guests[0], ANGARA_HW_MR_INVALIDATE, local.key, 0);
+        }
         pe_pair(&net->c, 0, &net->a);
         pe_put(&net->c, 0, draw(GUEST_WINDOW * GUEST_PAGE), "x", 1);
         net->c.doorbell->event_cons = net->c.status->event_prod;
