@@ -64,6 +64,16 @@ int memreg_open(void)
     return fd;
 }
 
+const char *slot_name(void)
+{
+    static char link[256];
+    ssize_t     length = readlink("/sys/class/angara/angara0/device", link, sizeof(link) - 1);
+
+    MUST(length > 0);
+    link[length] = 0;
+    return strrchr(link, '/') + 1;
+}
+
 unsigned draw(unsigned below)
 {
     static uint64_t state = 88172645463325252ull;

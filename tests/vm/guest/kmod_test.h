@@ -20,6 +20,10 @@ int   memreg_open(void);
 /* Map a part of a PE. */
 void *part(int fd, unsigned number, size_t length, int prot, int flags);
 
+/* Name of angara0's PCI function: what is written to the driver's files. */
+const char *slot_name(void);
+#define DRIVER "/sys/bus/pci/drivers/angara_nic/"
+
 /* Failing allocations and delays of kmod/hooks; the modules must be loaded. */
 void hooks_load(void);
 void hooks_unload(void);

@@ -12,7 +12,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define DRIVER    "/sys/bus/pci/drivers/angara_nic/"
 #define NODE      "/sys/class/angara/angara0/"
 #define PCI_ERROR "/sys/module/angara_hooks/parameters/pci_error"
 
@@ -30,17 +29,7 @@ typedef struct {
     short                    events; /* what has woken it */
 } user_t;
 
-static char slot[64]; /* the function's address */
-
-static void slot_find(void)
-{
-    char    link[256];
-    ssize_t length = readlink(NODE "device", link, sizeof(link) - 1);
-
-    MUST(length > 0);
-    link[length] = 0;
-    snprintf(slot, sizeof(slot), "%s", strrchr(link, '/') + 1);
-}
+static const char *slot; /* the function's address */
 
 static void state_read(char line[64])
 {
@@ -292,7 +281,7 @@ static void reset_by_user(void)
 
 void test_errors(void)
 {
-    slot_find();
+    slot = slot_name();
     hooks_load();
     inject_normal();
     inject_frozen();

@@ -113,19 +113,6 @@ void test_generations(void)
 
 /* ---- devices --------------------------------------------------------------------------------- */
 
-#define DRIVER "/sys/bus/pci/drivers/angara_nic/"
-
-/* Name of the PCI function. */
-static const char *slot_name(void)
-{
-    static char link[256];
-    int         length = (int)readlink("/sys/class/angara/angara0/device", link, sizeof(link) - 1);
-
-    MUST(length > 0);
-    link[length] = '\0';
-    return strrchr(link, '/') + 1;
-}
-
 /* One that would ignore keys is left alone; the message names both versions. */
 void test_old_device(void)
 {

@@ -259,25 +259,6 @@ static int stuck_end(stuck_t *stuck)
     return stuck->error;
 }
 
-/* The name of angara0's function, and what the driver is told about it: "bind" or "unbind". */
-static const char *slot_name(void)
-{
-    static char link[256];
-    ssize_t     length = readlink("/sys/class/angara/angara0/device", link, sizeof(link) - 1);
-
-    MUST(length > 0);
-    link[length] = 0;
-    return strrchr(link, '/') + 1;
-}
-
-static void driver_tell(const char *what, const char *slot)
-{
-    char path[100];
-
-    snprintf(path, sizeof(path), "/sys/bus/pci/drivers/angara_nic/%s", what);
-    file_write(path, slot);
-}
-
 /* Wait until a file is there. */
 static int file_wait(const char *path)
 {
@@ -361,7 +342,7 @@ void test_remove_stuck(void)
     waiting_start(&answers);
     OK(answers.error == -1 && SYSFS("mr_used") == 1 && pinned_pages() == pinned + 1);
 
-    driver_tell("unbind", slot);
+    file_write(DRIVER "unbind", slot);
     OK_SAY(access("/dev/angara0", F_OK) == -1 && pinned_pages() == pinned,
            "the device goes while registrations wait for user memory");
     if (pins.error == -1) {
@@ -380,7 +361,7 @@ void test_remove_stuck(void)
     OK(pinned_pages() == pinned);
     close(memreg);
     close(domain);
-    driver_tell("bind", slot);
+    file_write(DRIVER "bind", slot);
     MUST(file_wait("/dev/angara0"));
     OK(SYSFS("mr_used") == 0);
     munmap(missing, PAGE);
@@ -417,7 +398,7 @@ void test_remove(void)
     MUST(pthread_create(&thread, NULL, check_run, &checker) == 0);
     usleep(20000);
     stuck_start(&stuck, domain);
-    driver_tell("unbind", slot);
+    file_write(DRIVER "unbind", slot);
     MUST(pthread_join(thread, NULL) == 0);
     OK_SAY(checker.error == ENODEV || checker.error == ENOENT, "checks end with the device");
     delays_clear();
@@ -438,13 +419,13 @@ void test_remove(void)
     OK(touch((char *)pe.doorbell, 1) == 0 && touch(pe.pio, 1) == 0);
     OK(pe.event[3].valid == 0 && pe.marker[1] == 0);
 
-    driver_tell("bind", slot);
+    file_write(DRIVER "bind", slot);
     OK_SAY(file_wait("/dev/angara1"), "the old number is still taken by our files");
     pe_close(&pe);
     close(domain);
     close(memreg);
-    driver_tell("unbind", slot);
-    driver_tell("bind", slot);
+    file_write(DRIVER "unbind", slot);
+    file_write(DRIVER "bind", slot);
     OK(SYSFS("pe_used") == 0);
 }
 

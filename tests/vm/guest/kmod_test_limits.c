@@ -472,8 +472,7 @@ void test_kill_commit(void)
 
 /* ---- tables that can't be had ---------------------------------------------------------------- */
 
-#define FAIL   "/sys/module/angara_hooks/parameters/fail"
-#define DRIVER "/sys/bus/pci/drivers/angara_nic/"
+#define FAIL "/sys/module/angara_hooks/parameters/fail"
 
 /* Write the device's name without an error being one. @return the write's errno, or 0 */
 static int driver_write(const char *path, const char *slot)
@@ -489,16 +488,13 @@ static int driver_write(const char *path, const char *slot)
 /* The driver is bound again and again, while its first, second, third ... allocation fails. */
 void test_tables(void)
 {
-    char      link[256], *slot, text[32];
-    long long entries = SYSFS("mr_max");
-    unsigned  n, smaller = 0, refused = 0, lost = 0;
-    int       fail, reached = 1;
-    ssize_t   length;
+    const char *slot    = slot_name();
+    long long   entries = SYSFS("mr_max");
+    char        text[32];
+    unsigned    n, smaller = 0, refused = 0, lost = 0;
+    int         fail, reached = 1;
+    ssize_t     length;
 
-    length = readlink("/sys/class/angara/angara0/device", link, sizeof(link) - 1);
-    MUST(length > 0);
-    link[length] = 0;
-    slot         = strrchr(link, '/') + 1;
     hooks_load();
     fail = open(FAIL, O_RDWR | O_CLOEXEC);
     MUST(fail >= 0 && driver_write(DRIVER "unbind", slot) == 0);
