@@ -74,29 +74,43 @@ static void gone_then_used(ut_t *t)
     lf_cleanup(&lf);
 }
 
-/* As before, but rank 0 has sent something that no flush has confirmed: a flush says so. */
-static void gone_unconfirmed(ut_t *t)
+/*
+ * Rank 0 has sent something that no flush has confirmed when rank 1 closes. @return to rank 0: did
+ * rank 1 take it, after all, while it closed? To rank 1, which is through: -1.
+ */
+static int close_unconfirmed(ut_t *t, lf_t *lf)
 {
-    uint64_t received;
-    lf_t     lf;
+    int is_taken;
 
     setenv("ANGARA_PEER_CHECK", "5", 1);
-    lf_init(&lf, t);
-    lf_talk(&lf, 1 - t->rank, 1);
+    lf_init(lf, t);
+    lf_talk(lf, 1 - t->rank, 1);
     ut_flush(t, &t->main);
     ut_barrier(t);
     if (t->rank == 1) {
         ut_recv_word_still(t, 0);
-        lf_cleanup(&lf);
-        ut_send_word(t, 0, lf.received);
-        return;
+        lf_cleanup(lf);
+        ut_send_word(t, 0, lf->received);
+        return -1;
     }
     CHECK_OK(uct_ep_am_short(t->ep[1], LF_AM, 0, NULL, 0));
     ut_send_word(t, 1, 0);
-    received = ut_recv_word(t, 1);
+    is_taken = (ut_recv_word(t, 1) == 2);
     ut_progress_ms(t, 200);
     CHECK_EQ(t->main.errors, 0); /* nobody has asked */
-    if (received == 2) {         /* it was taken, after all, while the other closed */
+    return is_taken;
+}
+
+/* As before, but rank 0 has sent something that no flush has confirmed: a flush says so. */
+static void gone_unconfirmed(ut_t *t)
+{
+    lf_t lf;
+    int  is_taken = close_unconfirmed(t, &lf);
+
+    if (is_taken < 0) {
+        return;
+    }
+    if (is_taken) {
         CHECK_OK(uct_ep_flush(t->ep[1], 0, NULL));
         lf_cleanup(&lf);
         return;
@@ -112,29 +126,17 @@ static void gone_unconfirmed(ut_t *t)
 /* As before, but rank 0 has turned to it before: the answer is the same however often it asks. */
 static void gone_asked(ut_t *t)
 {
-    ut_comp_t    comp;
-    ucs_status_t expected;
-    lf_t         lf;
+    ut_comp_t comp;
+    lf_t      lf;
+    int       is_taken = close_unconfirmed(t, &lf);
 
-    setenv("ANGARA_PEER_CHECK", "5", 1);
-    lf_init(&lf, t);
-    lf_talk(&lf, 1 - t->rank, 1);
-    ut_flush(t, &t->main);
-    ut_barrier(t);
-    if (t->rank == 1) {
-        ut_recv_word_still(t, 0);
-        lf_cleanup(&lf);
-        ut_send_word(t, 0, lf.received);
+    if (is_taken < 0) {
         return;
     }
-    CHECK_OK(uct_ep_am_short(t->ep[1], LF_AM, 0, NULL, 0));
-    ut_send_word(t, 1, 0);
-    expected = (ut_recv_word(t, 1) == 2) ? UCS_OK : UCS_ERR_CONNECTION_RESET;
-    ut_progress_ms(t, 200);
-    CHECK_EQ(t->main.errors, 0);
     CHECK_OK(uct_ep_check(t->ep[1], 0, NULL));
     ut_comp_init(&comp, 1);
-    CHECK_STATUS(ut_comp_wait(t, uct_ep_flush(t->ep[1], 0, &comp.super), &comp), expected);
+    CHECK_STATUS(ut_comp_wait(t, uct_ep_flush(t->ep[1], 0, &comp.super), &comp),
+                 is_taken ? UCS_OK : UCS_ERR_CONNECTION_RESET);
     UT_WAIT(t, t->main.errors == 1);
     CHECK_STATUS(t->main.error, UCS_ERR_CONNECTION_RESET);
     lf_cleanup(&lf);
