@@ -87,8 +87,6 @@
 #include "../compat/compat.h"
 #include "hw.h"
 
-#define ANGARA_PE_LIMIT		4096		/* PEs of a device that the driver copes with */
-
 /* ---- parameters (main.c), constant after load ------------------------------------------------ */
 
 extern unsigned int angara_cmd_entries;

@@ -55,8 +55,10 @@ $(UNIT_CHANNEL_TESTS:%=$(B)/tests/unit/%): \
 $(UNIT_CHANNEL_TESTS:%=$(B)/tests/unit/%): UNIT_LIBS := -lucs
 
 # Of the kernel modules, what needs so little of a kernel that it can be tested without one.
-$(B)/obj/tests/unit/test_pagelist.o $(B)/obj/kmod/nic/emu/pagelist.o: \
-	CFLAGS_EXTRA += -Itests/unit/kernel -Ikmod/nic/emu
+$(B)/obj/tests/unit/test_pagelist.o $(B)/obj/kmod/nic/emu/pagelist.o \
+$(B)/obj/tests/unit/test_check.o $(B)/obj/kmod/nic/check.o: \
+	CFLAGS_EXTRA += -Itests/unit/kernel -Ikmod/nic/emu -Ikmod/nic -Ikmod/include/uapi
 $(B)/tests/unit/test_pagelist: $(B)/obj/kmod/nic/emu/pagelist.o
+$(B)/tests/unit/test_check: $(B)/obj/kmod/nic/check.o
 
 .SECONDARY: $(UNIT_TESTS:%=$(B)/obj/tests/unit/%.o)
