@@ -18,7 +18,7 @@ $(VM_KMOD:%=$(B)/tests/vm/%): $(B)/tests/vm/%: $(B)/obj/tests/vm/guest/%.o \
 	$(Q)$(CC) $(CFLAGS_COMMON) $(LDFLAGS_COMMON) $(CFLAGS) $(LDFLAGS) -o $@ $^
 
 $(B)/tests/vm/kmod_test: $(patsubst %,$(B)/obj/tests/vm/guest/kmod_test_%.o,access alloc error job life \
-	limits race region secret stale suspend)
+	limits memory race region secret stale suspend)
 
 $(B)/tests/vm/kmod_fuzz: $(patsubst %,$(B)/obj/tests/vm/guest/kmod_fuzz_%.o,calls rings)
 

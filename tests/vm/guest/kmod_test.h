@@ -104,12 +104,17 @@ void test_hold(void);
 void test_order(void);
 void test_remove(void);
 void test_remove_stuck(void);
+void test_remove_busy(void);
 void test_foreign(void);
 /* kmod_test_limits.c */
 void test_limits(void);
 void test_quotas(void);
+void test_tables(void);
+/* KiB that a PE without a window counts against RLIMIT_MEMLOCK. */
+long long pe_kib(const struct angara_ioc_info *info);
+/* kmod_test_memory.c */
 void test_memory(void);
 void test_kill_commit(void);
-void test_tables(void);
+void test_throttled(void);
 
 #endif

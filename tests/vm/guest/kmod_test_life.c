@@ -369,6 +369,78 @@ void test_remove_stuck(void)
     munmap(page, PAGE);
 }
 
+#define BUSY_PAGES 256u
+#define BUSY_STEP  (2ull << 20) /* one page in what the kernel unmaps in one go */
+
+typedef struct {
+    char        *pages;
+    volatile int done;
+} busy_t;
+
+/* Is the page of the step still mapped? */
+static int busy_has(const busy_t *busy, unsigned step)
+{
+    unsigned char there;
+
+    MUST(mincore(busy->pages + step * BUSY_STEP, PAGE, &there) == 0);
+    return there & 1;
+}
+
+static void *busy_run(void *arg)
+{
+    busy_t *busy = arg;
+
+    MUST(madvise(busy->pages, BUSY_PAGES * BUSY_STEP, MADV_DONTNEED) == 0);
+    busy->done = 1;
+    return NULL;
+}
+
+/*
+ * The owner of a region unmaps memory around it, which takes seconds: the region's notifier can't
+ * be removed until that is over. The device goes before, without the pages; they are let go later.
+ */
+void test_remove_busy(void)
+{
+    int                      domain = domain_open(), memreg = memreg_open();
+    const char              *slot   = slot_name();
+    long long                pinned = pinned_pages();
+    struct angara_ioc_mr_reg reg;
+    pthread_t                thread;
+    busy_t                   busy = {0};
+
+    busy.pages = mmap(NULL, BUSY_PAGES * BUSY_STEP, RW, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    MUST(busy.pages != MAP_FAILED);
+    MUST(madvise(busy.pages, BUSY_PAGES * BUSY_STEP, MADV_NOHUGEPAGE) == 0);
+    for (unsigned i = 0; i < BUSY_PAGES; ++i) {
+        busy.pages[i * BUSY_STEP] = 1;
+    }
+    OK(mr_reg(memreg, domain, busy.pages, PAGE, ALL, &reg) == 0 && pinned_pages() == pinned + 1);
+    hooks_load();
+    delay_add("page_remove_rmap", 20000);
+    MUST(pthread_create(&thread, NULL, busy_run, &busy) == 0);
+    while (busy_has(&busy, 1)) {
+        usleep(1000);
+    }
+    file_write(DRIVER "unbind", slot);
+    OK_SAY(!busy.done && access("/dev/angara0", F_OK) == -1,
+           "the device goes while its user's page tables are busy");
+    OK_SAY(pinned_pages() == pinned + 1, "the page is still pinned then");
+    delays_clear();
+    hooks_unload();
+    MUST(pthread_join(thread, NULL) == 0);
+    for (unsigned i = 0; i < 2000 && pinned_pages() != pinned; ++i) {
+        usleep(1000);
+    }
+    OK_SAY(pinned_pages() == pinned, "and let go when that is over");
+    OK(mr_dereg(memreg, reg.handle) == -1 && errno == ENOENT);
+    close(memreg);
+    close(domain);
+    file_write(DRIVER "bind", slot);
+    MUST(file_wait("/dev/angara0"));
+    OK(SYSFS("mr_used") == 0);
+    munmap(busy.pages, BUSY_PAGES * BUSY_STEP);
+}
+
 void test_remove(void)
 {
     int                      domain = domain_open(), memreg = memreg_open();

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Groups of kmod_test: what ordinary users can take (quotas, RLIMIT_MEMLOCK, the memory cgroup),
- * that others still get theirs then, what a window costs, and that the driver copes with tables
- * that can't be had.
+ * Groups of kmod_test: what ordinary users can take (quotas, RLIMIT_MEMLOCK), that others still get
+ * theirs then, and that the driver copes with tables that can't be had.
  */
 #include "kmod_test.h"
 
@@ -14,17 +13,15 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
-#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define MB       (1ull << 20)
-#define GREEDY   NOBODY
-#define OTHER    (NOBODY - 1)
-#define COUNTERS "/sys/kernel/debug/angara/angara0/counters"
-#define PES_MAX  1024
+#define MB      (1ull << 20)
+#define GREEDY  NOBODY
+#define OTHER   (NOBODY - 1)
+#define PES_MAX 1024
 
 /* ---- users ----------------------------------------------------------------------------------- */
 
@@ -260,7 +257,7 @@ static long long buffer_kib(uint64_t bytes)
     return (long long)(size / 1024);
 }
 
-static long long pe_kib(const struct angara_ioc_info *info)
+long long pe_kib(const struct angara_ioc_info *info)
 {
     return buffer_kib(info->cmd_entries * sizeof(struct angara_desc)) +
            buffer_kib(info->event_entries * sizeof(struct angara_event_record)) +
@@ -325,149 +322,6 @@ void test_limits(void)
     nodes_mode(0600);
     close(domain);
     OK(value_wait("/sys/class/angara/angara0/pe_used", 0));
-}
-
-/* ---- the memory cgroup ----------------------------------------------------------------------- */
-
-#define CGROUPS "/tmp/cgroup"
-#define CGROUP  CGROUPS "/limits"
-
-/* @return 0: there is no such controller */
-static int cgroup_make(const char *max)
-{
-    char controllers[256] = "";
-    int  fd;
-
-    mkdir(CGROUPS, 0700);
-    MUST(mount("none", CGROUPS, "cgroup2", 0, NULL) == 0);
-    fd = open(CGROUPS "/cgroup.controllers", O_RDONLY | O_CLOEXEC);
-    MUST(fd >= 0 && read(fd, controllers, sizeof(controllers) - 1) >= 0);
-    close(fd);
-    if (strstr(controllers, "memory") == NULL) {
-        MUST(umount(CGROUPS) == 0);
-        return 0;
-    }
-    file_write(CGROUPS "/cgroup.subtree_control", "+memory");
-    MUST(mkdir(CGROUP, 0700) == 0);
-    file_write(CGROUP "/memory.max", max);
-    return 1;
-}
-
-static void cgroup_end(void)
-{
-    MUST(rmdir(CGROUP) == 0);
-    MUST(umount(CGROUPS) == 0);
-}
-
-/* KiB of kernel memory of the group. */
-static long long cgroup_kernel(void)
-{
-    return value_read(CGROUP "/memory.stat", "kernel") / 1024;
-}
-
-#define COST_PES 16
-
-/* KiB of kernel memory of PEs with such windows. */
-static long long windows_cost(int domain, uint64_t window_size)
-{
-    struct angara_ioc_pe_create create;
-    int                         fds[COST_PES];
-    long long                   before = cgroup_kernel();
-
-    for (unsigned i = 0; i < COST_PES; ++i) {
-        MUST(pe_ioctl(domain, window_size, &create) == 0);
-        fds[i] = create.fd;
-    }
-    before = cgroup_kernel() - before;
-    for (unsigned i = 0; i < COST_PES; ++i) {
-        close(fds[i]);
-    }
-    return before;
-}
-
-#define WINDOW_KIB 16 /* of a window of any size, none of which is committed: docs/abi.md */
-
-static void cost_case(void)
-{
-    struct angara_ioc_info info;
-    int                    domain = domain_open();
-    long long              small, large;
-
-    file_write(CGROUP "/cgroup.procs", "0");
-    MUST(info_get(domain, &info) == 0);
-    windows_cost(domain, PAGE); /* slabs are filled */
-    small = windows_cost(domain, PAGE);
-    large = windows_cost(domain, info.window_max);
-    printf("# %d PEs: %lld KiB with windows of a page, %lld KiB with %llu MiB\n", COST_PES, small,
-           large, (unsigned long long)(info.window_max / MB));
-    OK_SAY(small >= COST_PES * pe_kib(&info), "the cgroup pays for rings");
-    OK_SAY(large - small <= COST_PES * WINDOW_KIB, "what isn't committed costs next to nothing");
-    close(domain);
-    file_write(CGROUPS "/cgroup.procs", "0");
-}
-
-/* More than the group may have: refused, and nobody is killed for it. */
-static void max_case(void)
-{
-    struct angara_ioc_pe_create create;
-    int                         status;
-    pid_t                       pid = fork();
-
-    if (pid == 0) {
-        int bad = 0;
-
-        file_write(CGROUP "/cgroup.procs", "0");
-        MUST(pe_ioctl(domain_open(), 256 * MB, &create) == 0);
-        bad |= !(window_commit(create.fd, 0, 256 * MB) == -1 && errno == ENOMEM) << 0;
-        bad |= !(window_commit(create.fd, 0, 8 * MB) == 0) << 1;
-        bad |= !(window_commit(create.fd, 8 * MB, 248 * MB) == -1 && errno == ENOMEM) << 2;
-        bad |= !(window_commit(create.fd, 200 * MB, 8 * MB) == 0) << 3;
-        _exit(bad);
-    }
-    MUST(waitpid(pid, &status, 0) == pid);
-    OK_SAY(WIFEXITED(status), "a process at its cgroup's limit lives on");
-    OK_SAY(status == 0, "it is told ENOMEM, and can have what there is");
-    OK(value_read(CGROUP "/memory.events", "oom_kill") == 0);
-    OK(value_wait("/sys/class/angara/angara0/pe_used", 0));
-}
-
-void test_memory(void)
-{
-    if (!cgroup_make("max")) {
-        tap_skip("memory", "there is no memory controller in cgroup2");
-        return;
-    }
-    cost_case();
-    file_write(CGROUP "/memory.max", "67108864");
-    max_case();
-    cgroup_end();
-}
-
-/* ---- the end in the middle ------------------------------------------------------------------- */
-
-/* WINDOW_COMMIT EINTR: who is killed leaves nothing. */
-void test_kill_commit(void)
-{
-    struct angara_ioc_pe_create create;
-
-    for (unsigned i = 0; i < 8; ++i) {
-        pid_t pid = fork();
-
-        if (pid == 0) {
-            int domain = domain_open();
-
-            while (pe_ioctl(domain, 128 * MB, &create) == 0) {
-                window_commit(create.fd, 0, 128 * MB);
-                close(create.fd);
-            }
-            _exit(1);
-        }
-        usleep(20000 + 10000 * i);
-        kill(pid, SIGKILL);
-        MUST(waitpid(pid, NULL, 0) == pid);
-    }
-    OK(value_wait("/sys/class/angara/angara0/pe_used", 0));
-    OK(value_read(COUNTERS, "window_pages") == 0);
 }
 
 /* ---- tables that can't be had ---------------------------------------------------------------- */
