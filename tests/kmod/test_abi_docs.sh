@@ -25,7 +25,7 @@ all ENODEV tests/vm/guest/kmod_trouble.sh failed.device.is.refused
 PE_CREATE EDQUOT tests/vm/guest/kmod_trouble.sh quota.of.PEs
 PE_CREATE EIO tests/vm/guest/kmod_trouble.sh creation.without.answer
 WINDOW_COMMIT EDQUOT tests/vm/guest/kmod_test_limits.c WINDOW_COMMIT.EDQUOT
-WINDOW_COMMIT EINTR tests/vm/guest/kmod_test_limits.c WINDOW_COMMIT.EINTR
+WINDOW_COMMIT EINTR tests/vm/guest/kmod_test_memory.c WINDOW_COMMIT.EINTR
 WINDOW_COMMIT EIO tests/vm/guest/kmod_trouble.sh commit.5
 MR_REG EDQUOT tests/vm/guest/kmod_trouble.sh quota_refused
 MR_REG EINTR tests/vm/guest/kmod_test_race.c kill_register
