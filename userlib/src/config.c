@@ -45,6 +45,9 @@ static const ang_var_t ang_vars[] = {
      "Job key that the PEs of a NIC ask for, 1 to 72057594037927935: the administrator must have "
      "granted it to the user (angara_jobkey). They reach PEs of the same key only. 0: the user's "
      "own. The soft fabric has no job keys."},
+    {"ANGARA_GPU", "auto", ANG_VAR_ENUM, FIELD(gpu), 0, 0, "auto|rocm|cuda|none",
+     "Which GPUs' memory is recognised: auto (of every runtime that the program has loaded), rocm, "
+     "cuda, or none."},
     {"ANGARA_LOG_LEVEL", "warn", ANG_VAR_ENUM, FIELD(log_level), 0, 0, "error|warn|info|debug",
      "What the library writes to stderr: error, warn, info or debug."},
     {"ANGARA_SOFT_NODE", "0", ANG_VAR_NUMBER, FIELD(node), 0, 0xfffffffe, NULL,

@@ -7,9 +7,13 @@
 
 #include <angara/angara.h>
 
+/* ANGARA_GPU */
+enum { ANG_CONFIG_GPU_AUTO, ANG_CONFIG_GPU_ROCM, ANG_CONFIG_GPU_CUDA, ANG_CONFIG_GPU_NONE };
+
 typedef struct {
     char     device[32];
     uint64_t log_level;
+    uint64_t gpu;            /* ANG_CONFIG_GPU_* */
     uint64_t node;           /* node id on the soft fabric */
     uint64_t loopback;       /* gets from the own node are performed by the initiator */
     uint64_t cma;            /* process_vm_readv/writev may be used */

@@ -25,6 +25,14 @@ typedef struct {
 /* Look at everything around the library. @return number of checks filled in. */
 unsigned info_checks(info_check_t *checks);
 
+/* GPUs and their runtimes. @return number of checks filled in, one at least */
+unsigned info_gpu_checks(info_check_t *checks);
+
+void info_set_value(info_check_t *check, info_state_t state, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+void info_set_fix(info_check_t *check, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
 const char *info_state_name(info_state_t state);
 
 #endif

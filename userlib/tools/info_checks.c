@@ -29,10 +29,7 @@ const char *info_state_name(info_state_t state)
     return names[state];
 }
 
-static void set_value(info_check_t *check, info_state_t state, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-
-static void set_value(info_check_t *check, info_state_t state, const char *format, ...)
+void info_set_value(info_check_t *check, info_state_t state, const char *format, ...)
 {
     va_list ap;
 
@@ -42,10 +39,7 @@ static void set_value(info_check_t *check, info_state_t state, const char *forma
     va_end(ap);
 }
 
-static void set_fix(info_check_t *check, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-
-static void set_fix(info_check_t *check, const char *format, ...)
+void info_set_fix(info_check_t *check, const char *format, ...)
 {
     va_list ap;
 
@@ -142,27 +136,30 @@ static void check_cma(info_check_t *check)
     check->name = "process_vm_readv between processes";
     read_line("/proc/sys/kernel/yama/ptrace_scope", scope, sizeof(scope));
     if (error == 0) {
-        set_value(check, INFO_OK, "permitted%s%s", (scope[0] != '\0') ? ", ptrace_scope " : "",
-                  scope);
+        info_set_value(check, INFO_OK, "permitted%s%s", (scope[0] != '\0') ? ", ptrace_scope " : "",
+                       scope);
         return;
     }
     if (probe_cma(1) == 0) {
-        set_value(check, INFO_OK, "permitted where the target allows it, ptrace_scope %s", scope);
+        info_set_value(check, INFO_OK, "permitted where the target allows it, ptrace_scope %s",
+                       scope);
         return;
     }
-    set_value(check, INFO_NOTE,
-              "forbidden (%s)%s%s: the peer's helper thread copies private memory, "
-              "slower",
-              strerror(error), (scope[0] != '\0') ? ", ptrace_scope " : "", scope);
+    info_set_value(check, INFO_NOTE,
+                   "forbidden (%s)%s%s: the peer's helper thread copies private memory, "
+                   "slower",
+                   strerror(error), (scope[0] != '\0') ? ", ptrace_scope " : "", scope);
     if (error == ENOSYS) {
-        set_fix(check,
-                "use a kernel with CONFIG_CROSS_MEMORY_ATTACH, or allow process_vm_readv and "
-                "process_vm_writev in the container's seccomp profile");
+        info_set_fix(check,
+                     "use a kernel with CONFIG_CROSS_MEMORY_ATTACH, or allow process_vm_readv and "
+                     "process_vm_writev in the container's seccomp profile");
     } else if ((scope[0] != '\0') && (scope[0] != '0')) {
-        set_fix(check, "sysctl kernel.yama.ptrace_scope=0, or in a container --cap-add=SYS_PTRACE");
+        info_set_fix(check,
+                     "sysctl kernel.yama.ptrace_scope=0, or in a container --cap-add=SYS_PTRACE");
     } else {
-        set_fix(check, "in a container add --cap-add=SYS_PTRACE, or allow process_vm_readv and "
-                       "process_vm_writev in its seccomp profile");
+        info_set_fix(check,
+                     "in a container add --cap-add=SYS_PTRACE, or allow process_vm_readv and "
+                     "process_vm_writev in its seccomp profile");
     }
 }
 
@@ -174,12 +171,13 @@ static void check_membarrier(info_check_t *check)
 
     check->name = "membarrier";
     if ((commands >= 0) && ((commands & MEMBARRIER_CMD_GLOBAL_EXPEDITED) != 0)) {
-        set_value(check, INFO_OK, "global expedited");
+        info_set_value(check, INFO_OK, "global expedited");
         return;
     }
-    set_value(check, INFO_NOTE, "not available: senders pay a full fence for each wake-up check");
-    set_fix(check,
-            "use Linux 4.16 or later, or allow membarrier in the container's seccomp profile");
+    info_set_value(check, INFO_NOTE,
+                   "not available: senders pay a full fence for each wake-up check");
+    info_set_fix(check,
+                 "use Linux 4.16 or later, or allow membarrier in the container's seccomp profile");
 }
 
 static void check_memfd(info_check_t *check)
@@ -188,11 +186,12 @@ static void check_memfd(info_check_t *check)
 
     check->name = "sealed memfds";
     if ((fd >= 0) && (ftruncate(fd, 4096) == 0)) {
-        set_value(check, INFO_OK, "available");
+        info_set_value(check, INFO_OK, "available");
     } else {
-        set_value(check, INFO_ERROR, "not available: %s", strerror(errno));
-        set_fix(check, "use Linux 3.17 or later, or allow memfd_create in the container's seccomp "
-                       "profile; look at ulimit -n and ulimit -f");
+        info_set_value(check, INFO_ERROR, "not available: %s", strerror(errno));
+        info_set_fix(check,
+                     "use Linux 3.17 or later, or allow memfd_create in the container's seccomp "
+                     "profile; look at ulimit -n and ulimit -f");
     }
     if (fd >= 0) {
         close(fd);
@@ -205,13 +204,13 @@ static void check_pidfd(info_check_t *check)
 
     check->name = "pidfd_open";
     if (fd >= 0) {
-        set_value(check, INFO_OK, "available");
+        info_set_value(check, INFO_OK, "available");
         close(fd);
         return;
     }
-    set_value(check, INFO_ERROR, "not available: %s", strerror(errno));
-    set_fix(check,
-            "use Linux 5.3 or later, or allow pidfd_open in the container's seccomp profile");
+    info_set_value(check, INFO_ERROR, "not available: %s", strerror(errno));
+    info_set_fix(check,
+                 "use Linux 5.3 or later, or allow pidfd_open in the container's seccomp profile");
 }
 
 /* Memory that shared segments can still take: free memory, and what the cgroup leaves. */
@@ -231,11 +230,11 @@ static void check_memory(info_check_t *check)
         fclose(file);
     }
     read_line("/sys/fs/cgroup/memory.max", limit, sizeof(limit));
-    set_value(check, INFO_OK, "%llu MiB%s%s", available / 1024,
-              (limit[0] != '\0') ? ", cgroup limit " : "", limit);
+    info_set_value(check, INFO_OK, "%llu MiB%s%s", available / 1024,
+                   (limit[0] != '\0') ? ", cgroup limit " : "", limit);
     if (available < 256 * 1024) {
         check->state = INFO_NOTE;
-        set_fix(check, "free memory: windows and shared regions are allocated in advance");
+        info_set_fix(check, "free memory: windows and shared regions are allocated in advance");
     }
 }
 
@@ -260,10 +259,10 @@ static void check_limit(info_check_t *check, const char *name, int resource, rli
     getrlimit((__rlimit_resource_t)resource, &limit);
     limit_text(limit.rlim_cur, soft, sizeof(soft));
     limit_text(limit.rlim_max, hard, sizeof(hard));
-    set_value(check, INFO_OK, "%s (hard limit %s)", soft, hard);
+    info_set_value(check, INFO_OK, "%s (hard limit %s)", soft, hard);
     if ((limit.rlim_cur != RLIM_INFINITY) && (limit.rlim_cur < wanted)) {
-        set_value(check, INFO_NOTE, "%s (hard limit %s): %s", soft, hard, why);
-        set_fix(check, "%s", fix);
+        info_set_value(check, INFO_NOTE, "%s (hard limit %s): %s", soft, hard, why);
+        info_set_fix(check, "%s", fix);
     }
 }
 
@@ -280,16 +279,16 @@ static void check_nic(info_check_t *check)
             continue;
         }
         if (errno == EACCES) {
-            set_value(check, INFO_MISSING, "%s may not be opened", nodes[i]);
-            set_fix(check, "add the user to the group angara and log in again");
+            info_set_value(check, INFO_MISSING, "%s may not be opened", nodes[i]);
+            info_set_fix(check, "add the user to the group angara and log in again");
         } else {
-            set_value(check, INFO_NOTE, "none (%s doesn't exist): the soft fabric is used",
-                      nodes[i]);
-            set_fix(check, "only with a NIC: load the modules angara_nic and angara_memreg");
+            info_set_value(check, INFO_NOTE, "none (%s doesn't exist): the soft fabric is used",
+                           nodes[i]);
+            info_set_fix(check, "only with a NIC: load the modules angara_nic and angara_memreg");
         }
         return;
     }
-    set_value(check, INFO_OK, "%s and %s", nodes[0], nodes[1]);
+    info_set_value(check, INFO_OK, "%s and %s", nodes[0], nodes[1]);
 }
 
 /* Folder of the library that this program runs with. */
@@ -354,17 +353,17 @@ static void check_ucx(info_check_t *check, const char *folder)
 
     check->name = "UCX transport";
     if (!have_ucx) {
-        set_value(check, INFO_MISSING, "libucp.so.0 isn't found");
-        set_fix(check, "install UCX (Debian: apt install libucx0), or set LD_LIBRARY_PATH");
+        info_set_value(check, INFO_MISSING, "libucp.so.0 isn't found");
+        info_set_fix(check, "install UCX (Debian: apt install libucx0), or set LD_LIBRARY_PATH");
         return;
     }
     if (!file_in(folder, "libuct_angara.so", path, sizeof(path))) {
-        set_value(check, INFO_MISSING, "libuct_angara.so isn't next to libangara.so in %.160s",
-                  folder);
-        set_fix(check, "build and install all of the project: make install PREFIX=...");
+        info_set_value(check, INFO_MISSING, "libuct_angara.so isn't next to libangara.so in %.160s",
+                       folder);
+        info_set_fix(check, "build and install all of the project: make install PREFIX=...");
         return;
     }
-    set_value(check, INFO_OK, "UCX %s, %.200s", version, path);
+    info_set_value(check, INFO_OK, "UCX %s, %.200s", version, path);
 }
 
 /* The Open MPI component: with the library, and in a folder that Open MPI looks into. */
@@ -385,19 +384,19 @@ static void check_ompi(info_check_t *check, const char *folder)
         found = access(home_path, R_OK) == 0;
     }
     if (!find_library("libmpi.so.40") && !find_library("libmpi.so")) {
-        set_value(check, INFO_NOTE, "Open MPI isn't found");
-        set_fix(check, "for MPI programs: install Open MPI (Debian: apt install openmpi-bin)");
+        info_set_value(check, INFO_NOTE, "Open MPI isn't found");
+        info_set_fix(check, "for MPI programs: install Open MPI (Debian: apt install openmpi-bin)");
     } else if (found || (built && (strstr(folder, "/usr/lib") == folder))) {
-        set_value(check, INFO_OK, "%.240s", found && !built ? home_path : path);
+        info_set_value(check, INFO_OK, "%.240s", found && !built ? home_path : path);
     } else if (built) {
-        set_value(check, INFO_NOTE, "%.160s is there, but Open MPI isn't told", path);
-        set_fix(check,
-                "in a build tree: eval \"$(scripts/angara_env)\"; else set "
-                "OMPI_MCA_mca_base_component_path=%.200s",
-                ours);
+        info_set_value(check, INFO_NOTE, "%.160s is there, but Open MPI isn't told", path);
+        info_set_fix(check,
+                     "in a build tree: eval \"$(scripts/angara_env)\"; else set "
+                     "OMPI_MCA_mca_base_component_path=%.200s",
+                     ours);
     } else {
-        set_value(check, INFO_MISSING, "mca_hook_angara.so isn't in %.160s", ours);
-        set_fix(check, "build and install all of the project: make install PREFIX=...");
+        info_set_value(check, INFO_MISSING, "mca_hook_angara.so isn't in %.160s", ours);
+        info_set_fix(check, "build and install all of the project: make install PREFIX=...");
     }
 }
 
@@ -422,6 +421,7 @@ unsigned info_checks(info_check_t *checks)
     check_limit(&checks[n++], "locked memory (ulimit -l)", RLIMIT_MEMLOCK, 64ul << 20,
                 "enough for the soft fabric; on a NIC rings, windows and registered memory count",
                 "only with a NIC: ulimit -l unlimited, or memlock in limits.conf");
+    n += info_gpu_checks(&checks[n]);
     if (library_folder(folder, sizeof(folder)) == 0) {
         check_ucx(&checks[n++], folder);
         check_ompi(&checks[n++], folder);

@@ -1,0 +1,406 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* CUDA's driver: see gpu.h and cuda.h. Calls libcuda.so.1, if the program has loaded it. */
+#define _GNU_SOURCE
+#include "cuda.h"
+
+#include "src/log.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#define DEVICES_MAX 64
+
+cuda_calls_t cuda;
+
+/* ---- the driver ------------------------------------------------------------------------------ */
+
+typedef struct {
+    const char *symbol;
+    size_t      offset; /* in cuda_calls_t */
+    int         needed;
+} cuda_symbol_t;
+
+#define SYMBOL_NEEDED(_name, _symbol, _arguments) {#_symbol, offsetof(cuda_calls_t, _name), 1},
+#define SYMBOL_WANTED(_name, _symbol, _arguments) {#_symbol, offsetof(cuda_calls_t, _name), 0},
+
+static const cuda_symbol_t cuda_symbols[] = {CUDA_CALLS_NEEDED(SYMBOL_NEEDED)
+                                                 CUDA_CALLS_WANTED(SYMBOL_WANTED)};
+
+#define NUM_SYMBOLS (sizeof(cuda_symbols) / sizeof(cuda_symbols[0]))
+
+static char cuda_lacking[512];
+
+/* RTLD_NOLOAD: the program decides whether there is a driver. The handle is never closed. */
+static int cuda_find(void)
+{
+    static int told;
+    void      *library = dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_LAZY | RTLD_LOCAL);
+    size_t     used    = 0;
+    void      *call;
+
+    if (library == NULL) {
+        return 0;
+    }
+    cuda_lacking[0] = '\0';
+    for (size_t i = 0; i < NUM_SYMBOLS; ++i) {
+        call = dlsym(library, cuda_symbols[i].symbol);
+        memcpy((char *)&cuda + cuda_symbols[i].offset, &call, sizeof(call));
+        if (call == NULL && cuda_symbols[i].needed) {
+            ang_log(told ? ANG_LOG_DEBUG : ANG_LOG_WARN,
+                    "libcuda.so.1 has no %s: GPU memory isn't recognised; it needs a driver of "
+                    "CUDA 11.2 or later",
+                    cuda_symbols[i].symbol);
+            told = 1;
+            return 0;
+        }
+        if (call == NULL && used < sizeof(cuda_lacking)) {
+            used += (size_t)snprintf(cuda_lacking + used, sizeof(cuda_lacking) - used, "%s%s",
+                                     used != 0 ? ", " : "", cuda_symbols[i].symbol);
+        }
+    }
+    ang_debug("CUDA's driver is in the process%s%s", used != 0 ? ", without " : "", cuda_lacking);
+    return 1;
+}
+
+static const char *cuda_lacks(void)
+{
+    return cuda_lacking;
+}
+
+const char *cuda_name(CUresult result)
+{
+    static __thread char number[32];
+    const char          *name = NULL;
+
+    if (cuda.get_error_name == NULL || cuda.get_error_name(result, &name) != CUDA_SUCCESS ||
+        name == NULL) {
+        snprintf(number, sizeof(number), "CUDA error %d", result);
+        name = number;
+    }
+    return name;
+}
+
+int cuda_has_ended(CUresult result)
+{
+    return result == CUDA_ERROR_CONTEXT_IS_DESTROYED || result == CUDA_ERROR_INVALID_CONTEXT ||
+           result == CUDA_ERROR_DEINITIALIZED || result == CUDA_ERROR_INVALID_HANDLE ||
+           result == CUDA_ERROR_NOT_INITIALIZED;
+}
+
+/* ---- contexts -------------------------------------------------------------------------------- */
+
+/* Calls that a capture of the program's forbids, of us they may be. */
+static void mode_relax(cuda_scope_t *scope)
+{
+    scope->mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    if (cuda.exchange_capture_mode != NULL) {
+        cuda.exchange_capture_mode(&scope->mode);
+    }
+}
+
+static void mode_restore(const cuda_scope_t *scope)
+{
+    int mode = scope->mode;
+
+    if (cuda.exchange_capture_mode != NULL) {
+        cuda.exchange_capture_mode(&mode);
+    }
+}
+
+/* The GPU's primary context, retained, if the program has made it; NULL: no. */
+static CUcontext primary_get(int device)
+{
+    CUcontext ctx    = NULL;
+    unsigned  flags  = 0;
+    int       active = 0;
+    CUdevice  gpu;
+
+    if (cuda.device_get(&gpu, device) != CUDA_SUCCESS ||
+        cuda.primary_ctx_get_state(gpu, &flags, &active) != CUDA_SUCCESS || !active ||
+        cuda.primary_ctx_retain(&ctx, gpu) != CUDA_SUCCESS) {
+        return NULL;
+    }
+    return ctx;
+}
+
+static void primary_put(int device)
+{
+    CUdevice gpu;
+
+    if (cuda.device_get(&gpu, device) == CUDA_SUCCESS) {
+        cuda.primary_ctx_release(gpu);
+    }
+}
+
+/* The current context, if it is of that GPU. */
+static CUcontext current_of(int device)
+{
+    CUcontext ctx = NULL;
+    CUdevice  gpu, own;
+
+    if (cuda.ctx_get_current(&ctx) != CUDA_SUCCESS || ctx == NULL ||
+        cuda.ctx_get_device(&own) != CUDA_SUCCESS ||
+        cuda.device_get(&gpu, device) != CUDA_SUCCESS || own != gpu) {
+        return NULL;
+    }
+    return ctx;
+}
+
+angara_status_t cuda_enter(CUcontext ctx, int device, cuda_scope_t *scope)
+{
+    *scope = (cuda_scope_t){.ctx = ctx, .device = device};
+    mode_relax(scope);
+    if (scope->ctx == NULL) {
+        scope->ctx     = primary_get(device);
+        scope->primary = scope->ctx != NULL;
+    }
+    if (scope->ctx == NULL) {
+        scope->ctx = current_of(device);
+    }
+    if (scope->ctx == NULL || cuda.ctx_push(scope->ctx) != CUDA_SUCCESS) {
+        goto err;
+    }
+    if (cuda.ctx_get_id != NULL && cuda.ctx_get_id(scope->ctx, &scope->id) != CUDA_SUCCESS) {
+        cuda.ctx_pop(&scope->ctx);
+        goto err;
+    }
+    return ANGARA_OK;
+
+err:
+    if (scope->primary) {
+        primary_put(device);
+    }
+    mode_restore(scope);
+    return ANGARA_ERR_UNSUPPORTED;
+}
+
+void cuda_leave(const cuda_scope_t *scope)
+{
+    CUcontext ctx;
+
+    cuda.ctx_pop(&ctx);
+    if (scope->primary) {
+        primary_put(scope->device);
+    }
+    mode_restore(scope);
+}
+
+/* ---- pointers -------------------------------------------------------------------------------- */
+
+/* As angara_mem_t has it; 0 if it can't be told. */
+static uint32_t device_pci(int device)
+{
+    static uint32_t known[DEVICES_MAX]; /* + 1; written with the same value by whoever comes */
+    int             domain, bus, slot;
+    uint32_t        pci;
+    CUdevice        gpu;
+
+    if (device < 0 || device >= DEVICES_MAX) {
+        return 0;
+    }
+    pci = __atomic_load_n(&known[device], __ATOMIC_RELAXED);
+    if (pci == 0 && cuda.device_get(&gpu, device) == CUDA_SUCCESS &&
+        cuda.device_get_attribute(&domain, CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID, gpu) ==
+            CUDA_SUCCESS &&
+        cuda.device_get_attribute(&bus, CU_DEVICE_ATTRIBUTE_PCI_BUS_ID, gpu) == CUDA_SUCCESS &&
+        cuda.device_get_attribute(&slot, CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID, gpu) == CUDA_SUCCESS) {
+        pci = ((uint32_t)domain << 16 | (uint32_t)bus << 8 | (uint32_t)slot << 3) + 1;
+        __atomic_store_n(&known[device], pci, __ATOMIC_RELAXED);
+    }
+    return pci == 0 ? 0 : pci - 1;
+}
+
+/* What the driver says of a pointer. */
+typedef struct {
+    CUcontext          ctx;
+    unsigned           type;
+    unsigned long long id;
+    unsigned           is_managed;
+    int                device;
+    unsigned char      has_handle;
+    CUdeviceptr        base;
+    size_t             length;
+} pointer_t;
+
+/* All of them at once: what isn't CUDA's has type 0. */
+static CUresult pointer_ask(const void *addr, pointer_t *pointer)
+{
+    int attributes[] = {
+        CU_POINTER_ATTRIBUTE_CONTEXT,          CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+        CU_POINTER_ATTRIBUTE_BUFFER_ID,        CU_POINTER_ATTRIBUTE_IS_MANAGED,
+        CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,   CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
+        CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE};
+    void *values[] = {&pointer->ctx,    &pointer->type,       &pointer->id,   &pointer->is_managed,
+                      &pointer->device, &pointer->has_handle, &pointer->base, &pointer->length};
+
+    *pointer = (pointer_t){.device = -1};
+    return cuda.pointer_get_attributes(sizeof(attributes) / sizeof(attributes[0]), attributes,
+                                       values, (CUdeviceptr)(uintptr_t)addr);
+}
+
+/* Can the CPU read it? */
+static int is_readable(const void *addr)
+{
+    char         byte;
+    struct iovec here  = {&byte, 1};
+    struct iovec there = {(void *)addr, 1};
+
+    return process_vm_readv(getpid(), &here, 1, &there, 1, 0) == 1 || errno != EFAULT;
+}
+
+/*
+ * After a GPU's error, and when it has gone, the driver tells nothing any more. What the CPU can't
+ * read is a GPU's then: copies of it fail, but nobody crashes.
+ */
+static int query_blindly(const void *addr, CUresult result, ang_gpu_mem_t *mem)
+{
+    if (is_readable(addr)) {
+        return 0;
+    }
+    ang_debug("the driver doesn't say what %p is: %s", addr, cuda_name(result));
+    mem->mem.kind   = ANGARA_MEM_CUDA;
+    mem->mem.length = SIZE_MAX;
+    return 1;
+}
+
+static int cuda_query(const void *addr, ang_gpu_mem_t *mem)
+{
+    pointer_t pointer;
+    CUresult  result = pointer_ask(addr, &pointer);
+
+    if (result == CUDA_ERROR_NOT_INITIALIZED || result == CUDA_ERROR_INVALID_VALUE) {
+        return 0; /* there is no GPU memory yet; older drivers of host memory */
+    }
+    if (result != CUDA_SUCCESS) {
+        return query_blindly(addr, result, mem);
+    }
+    if (pointer.type != CU_MEMORYTYPE_DEVICE && !pointer.is_managed) {
+        return 0;
+    }
+    mem->mem.kind   = pointer.is_managed ? ANGARA_MEM_CUDA_MANAGED : ANGARA_MEM_CUDA;
+    mem->mem.device = pointer.device;
+    mem->mem.base   = (void *)(uintptr_t)pointer.base;
+    mem->mem.length = pointer.length;
+    mem->mem.id     = pointer.id;
+    mem->mem.pci    = device_pci(pointer.device);
+    mem->mem.shares = pointer.has_handle && !pointer.is_managed && cuda.ipc_get != NULL &&
+                      cuda.ipc_open != NULL && cuda.ipc_close != NULL;
+    mem->context = pointer.ctx;
+    return 1;
+}
+
+/* ---- sharing --------------------------------------------------------------------------------- */
+
+_Static_assert(sizeof(CUipcMemHandle) == sizeof(ang_gpu_handle_t), "it fits");
+
+static angara_status_t cuda_share(const ang_gpu_mem_t *mem, ang_gpu_handle_t *handle)
+{
+    cuda_scope_t    scope;
+    CUipcMemHandle  ipc;
+    angara_status_t status;
+    CUresult        result;
+
+    if (!mem->mem.shares) {
+        return ANGARA_ERR_UNSUPPORTED;
+    }
+    status = cuda_enter(mem->context, mem->mem.device, &scope);
+    if (status != ANGARA_OK) {
+        return status;
+    }
+    result = cuda.ipc_get(&ipc, (CUdeviceptr)(uintptr_t)mem->mem.base);
+    cuda_leave(&scope);
+    if (result != CUDA_SUCCESS) {
+        ang_debug("no handle of GPU memory at %p: %s", mem->mem.base, cuda_name(result));
+        return ANGARA_ERR_UNSUPPORTED;
+    }
+    memcpy(handle->bytes, &ipc, sizeof(ipc));
+    return ANGARA_OK;
+}
+
+static angara_status_t cuda_map(int device, const ang_gpu_handle_t *handle, size_t length,
+                                ang_gpu_map_t *map)
+{
+    cuda_scope_t    scope;
+    CUipcMemHandle  ipc;
+    CUdeviceptr     base;
+    angara_status_t status;
+    CUresult        result;
+
+    (void)length;
+    if (cuda.ipc_open == NULL) {
+        return ANGARA_ERR_UNSUPPORTED;
+    }
+    status = cuda_enter(NULL, device, &scope);
+    if (status != ANGARA_OK) {
+        return status;
+    }
+    memcpy(&ipc, handle->bytes, sizeof(ipc));
+    result = cuda.ipc_open(&base, ipc, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+    cuda_leave(&scope);
+    if (result != CUDA_SUCCESS) {
+        ang_debug("GPU %d can't map memory of another process: %s", device, cuda_name(result));
+        return ANGARA_ERR_UNSUPPORTED;
+    }
+    *map = (ang_gpu_map_t){(void *)(uintptr_t)base, device, scope.ctx};
+    return ANGARA_OK;
+}
+
+static void cuda_unmap(const ang_gpu_map_t *map)
+{
+    cuda_scope_t scope;
+
+    /* A context that has ended has unmapped it. */
+    if (cuda_enter(map->context, map->device, &scope) == ANGARA_OK) {
+        cuda.ipc_close((CUdeviceptr)(uintptr_t)map->base);
+        cuda_leave(&scope);
+    }
+}
+
+static angara_status_t cuda_dmabuf(const ang_gpu_mem_t *mem, const void *addr, size_t length,
+                                   int *fd_p, uint64_t *offset_p)
+{
+    uintptr_t       page  = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t       begin = (uintptr_t)addr / page * page;
+    uintptr_t       end   = ((uintptr_t)addr + length + page - 1) / page * page;
+    cuda_scope_t    scope;
+    angara_status_t status;
+    CUresult        result;
+    int             fd = -1;
+
+    if (cuda.get_range_handle == NULL) {
+        return ANGARA_ERR_UNSUPPORTED;
+    }
+    status = cuda_enter(mem->context, mem->mem.device, &scope);
+    if (status != ANGARA_OK) {
+        return status;
+    }
+    result = cuda.get_range_handle(&fd, begin, end - begin, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
+    cuda_leave(&scope);
+    if (result != CUDA_SUCCESS) {
+        ang_debug("no dma-buf of GPU memory at %p: %s", addr, cuda_name(result));
+        return ANGARA_ERR_UNSUPPORTED;
+    }
+    *fd_p     = fd;
+    *offset_p = (uintptr_t)addr - begin;
+    return ANGARA_OK;
+}
+
+const ang_gpu_ops_t ang_gpu_cuda = {
+    .name       = "cuda",
+    .nodes      = {"/dev/nvidiactl", "/dev/nvmap", "/dev/dxg"}, /* cards, Tegra, WSL */
+    .kind       = ANGARA_MEM_CUDA,
+    .managed    = ANGARA_MEM_CUDA_MANAGED,
+    .find       = cuda_find,
+    .query      = cuda_query,
+    .copy_start = cuda_copy_start,
+    .copy_test  = cuda_copy_test,
+    .share      = cuda_share,
+    .map        = cuda_map,
+    .unmap      = cuda_unmap,
+    .dmabuf     = cuda_dmabuf,
+    .lacks      = cuda_lacks,
+};

@@ -1,0 +1,378 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Copies by CUDA's copy engines. Each context has a stream of ours for each direction, and for each
+ * stream a word of host memory in which the GPU counts the copies that have ended.
+ */
+#define _GNU_SOURCE
+#include "cuda.h"
+
+#include "src/log.h"
+
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define LINE 64
+#define LOOK (1u << 16) /* tests of a copy between two questions to the driver */
+
+typedef enum { LANE_TO_DEVICE, LANE_TO_HOST, LANE_WITHIN, LANES_NUM } direction_t;
+
+/* How the end of a copy gets into the word. */
+typedef enum {
+    BY_WRITE, /* the stream writes it */
+    BY_CALL,  /* a thread of the driver's counts it up */
+    BY_WAIT   /* we wait for each copy */
+} means_t;
+
+typedef struct record record_t;
+
+typedef struct {
+    record_t       *record;
+    pthread_mutex_t lock; /* order of copies and words in the stream */
+    CUstream        stream;
+    uint64_t       *word;
+    CUdeviceptr     word_ptr; /* as the GPU knows it */
+    uint64_t        issued;
+    means_t         means;
+} lane_t;
+
+/* A context that we have copied in. */
+struct record {
+    record_t          *next;
+    CUcontext          ctx;
+    unsigned long long id;
+    int                device;
+    int                has_ended; /* atomic */
+    unsigned           copies;    /* that refer to it; atomic */
+    char              *page;      /* of words, a line each */
+    int                is_registered;
+    lane_t             lanes[LANES_NUM];
+};
+
+static pthread_mutex_t records_lock = PTHREAD_MUTEX_INITIALIZER;
+static record_t       *records; /* behind the lock */
+
+/* ---- lanes ----------------------------------------------------------------------------------- */
+
+static void word_count(void *word)
+{
+    __atomic_add_fetch((uint64_t *)word, 1, __ATOMIC_RELEASE);
+}
+
+/* Have the stream say that what is in it so far has ended. */
+static CUresult lane_mark(lane_t *lane)
+{
+    CUresult result;
+
+    switch (lane->means) {
+    case BY_WRITE:
+        return cuda.stream_write_value(lane->stream, lane->word_ptr, lane->issued + 1, 0);
+    case BY_CALL:
+        return cuda.launch_host_func(lane->stream, word_count, lane->word);
+    default:
+        result = cuda.stream_synchronize(lane->stream);
+        if (result == CUDA_SUCCESS) {
+            word_count(lane->word);
+        }
+        return result;
+    }
+}
+
+/* The best way that works here is found out by trying. */
+static void lane_choose(lane_t *lane)
+{
+    lane->means = BY_WRITE;
+    if (lane->word_ptr != 0 && cuda.stream_write_value != NULL &&
+        cuda.stream_write_value(lane->stream, lane->word_ptr, 0, 0) == CUDA_SUCCESS) {
+        return;
+    }
+    lane->means = cuda.launch_host_func != NULL ? BY_CALL : BY_WAIT;
+}
+
+static CUresult lane_init(record_t *record, unsigned number)
+{
+    lane_t  *lane = &record->lanes[number];
+    CUresult result;
+
+    lane->record = record;
+    lane->word   = (uint64_t *)(void *)(record->page + (size_t)number * LINE);
+    if (record->is_registered &&
+        cuda.host_get_device_pointer(&lane->word_ptr, lane->word, 0) != CUDA_SUCCESS) {
+        lane->word_ptr = 0;
+    }
+    result = cuda.stream_create(&lane->stream, CU_STREAM_NON_BLOCKING);
+    if (result == CUDA_SUCCESS) {
+        pthread_mutex_init(&lane->lock, NULL);
+        lane_choose(lane);
+    }
+    return result;
+}
+
+/* ---- records --------------------------------------------------------------------------------- */
+
+/* The driver has let go of all of it, or the context is current. */
+static void record_free(record_t *record)
+{
+    munmap(record->page, (size_t)sysconf(_SC_PAGESIZE));
+    free(record);
+}
+
+static record_t *record_make(const cuda_scope_t *scope)
+{
+    size_t    size   = (size_t)sysconf(_SC_PAGESIZE);
+    record_t *record = calloc(1, sizeof(*record));
+    CUresult  result = CUDA_SUCCESS;
+    unsigned  i;
+
+    if (record == NULL) {
+        ang_error("no memory for copies of GPU %d", scope->device);
+        return NULL;
+    }
+    record->page = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (record->page == MAP_FAILED) {
+        ang_error("no memory for copies of GPU %d", scope->device);
+        free(record);
+        return NULL;
+    }
+    /* A child's copy on write would take the page away from the GPU. */
+    madvise(record->page, size, MADV_DONTFORK);
+    record->ctx           = scope->ctx;
+    record->id            = scope->id;
+    record->device        = scope->device;
+    record->is_registered = cuda.host_register(record->page, size,
+                                               CU_MEMHOSTREGISTER_PORTABLE |
+                                                   CU_MEMHOSTREGISTER_DEVICEMAP) == CUDA_SUCCESS;
+    for (i = 0; i < LANES_NUM && result == CUDA_SUCCESS; ++i) {
+        result = lane_init(record, i);
+    }
+    if (result == CUDA_SUCCESS) {
+        return record;
+    }
+    ang_error("GPU %d: no stream for copies: %s", record->device, cuda_name(result));
+    result = CUDA_SUCCESS;
+    for (i = 0; i < LANES_NUM && record->lanes[i].stream != NULL; ++i) {
+        /* The first word may still be written. */
+        result = result == CUDA_SUCCESS ? cuda.stream_synchronize(record->lanes[i].stream) : result;
+        cuda.stream_destroy(record->lanes[i].stream);
+    }
+    if (record->is_registered && result == CUDA_SUCCESS) {
+        result = cuda.host_unregister(record->page);
+    }
+    if (result == CUDA_SUCCESS) {
+        record_free(record); /* else the GPU may still reach its page: it stays */
+    }
+    return NULL;
+}
+
+/* Contexts that have ended, and that no copy refers to any more. */
+static void records_sweep(void)
+{
+    record_t **link = &records;
+    record_t  *record;
+
+    while ((record = *link) != NULL) {
+        if (__atomic_load_n(&record->has_ended, __ATOMIC_ACQUIRE) &&
+            __atomic_load_n(&record->copies, __ATOMIC_ACQUIRE) == 0) {
+            *link = record->next;
+            record_free(record);
+        } else {
+            link = &record->next;
+        }
+    }
+}
+
+/* That of the current context, with a copy more. */
+static record_t *record_get(const cuda_scope_t *scope)
+{
+    record_t *record;
+
+    pthread_mutex_lock(&records_lock);
+    for (record = records; record != NULL; record = record->next) {
+        if (record->ctx != scope->ctx || __atomic_load_n(&record->has_ended, __ATOMIC_ACQUIRE)) {
+            continue;
+        }
+        if (record->id == scope->id) {
+            break;
+        }
+        /* Another context has its address now. */
+        __atomic_store_n(&record->has_ended, 1, __ATOMIC_RELEASE);
+    }
+    if (record == NULL) {
+        records_sweep();
+        record = record_make(scope);
+        if (record != NULL) {
+            record->next = records;
+            records      = record;
+        }
+    }
+    if (record != NULL) {
+        __atomic_add_fetch(&record->copies, 1, __ATOMIC_RELAXED);
+    }
+    pthread_mutex_unlock(&records_lock);
+    return record;
+}
+
+static void record_put(record_t *record)
+{
+    __atomic_sub_fetch(&record->copies, 1, __ATOMIC_RELEASE);
+}
+
+/* ---- copies ---------------------------------------------------------------------------------- */
+
+static direction_t direction(const ang_gpu_mem_t *dst_mem, const ang_gpu_mem_t *src_mem)
+{
+    if (dst_mem->ops == NULL) {
+        return LANE_TO_HOST;
+    }
+    return src_mem->ops == NULL ? LANE_TO_DEVICE : LANE_WITHIN;
+}
+
+/* Put the copy into the lane's stream. */
+static CUresult lane_copy(lane_t *lane, void *dst, const void *src, size_t length, uint64_t *value)
+{
+    CUresult result;
+
+    pthread_mutex_lock(&lane->lock);
+    result = cuda.memcpy_async((CUdeviceptr)(uintptr_t)dst, (CUdeviceptr)(uintptr_t)src, length,
+                               lane->stream);
+    if (result != CUDA_SUCCESS) {
+        goto unlock;
+    }
+    result = lane_mark(lane);
+    if (result != CUDA_SUCCESS) {
+        /* It may be under way, and nobody would tell. */
+        cuda.stream_synchronize(lane->stream);
+        goto unlock;
+    }
+    *value = ++lane->issued;
+unlock:
+    pthread_mutex_unlock(&lane->lock);
+    return result;
+}
+
+#define NO_RECORD (-1)
+
+/* In the current context. @return what the driver said last, or NO_RECORD, about which all is said;
+ * `copy` isn't filled in on errors. */
+static CUresult start_here(const cuda_scope_t *scope, direction_t lane_number, void *dst,
+                           const void *src, size_t length, ang_gpu_copy_t *copy)
+{
+    CUresult  result = NO_RECORD;
+    record_t *record;
+    lane_t   *lane;
+
+    /* Where contexts have no ids, the record of one that has ended may be found first. */
+    for (unsigned tries = 0; tries < 2; ++tries) {
+        record = record_get(scope);
+        if (record == NULL) {
+            return NO_RECORD;
+        }
+        lane   = &record->lanes[lane_number];
+        result = lane_copy(lane, dst, src, length, &copy->value);
+        if (result == CUDA_SUCCESS) {
+            copy->word = lane->word;
+            copy->lane = lane;
+            return CUDA_SUCCESS;
+        }
+        if (!cuda_has_ended(result)) {
+            record_put(record);
+            return result;
+        }
+        __atomic_store_n(&record->has_ended, 1, __ATOMIC_RELEASE);
+        record_put(record);
+    }
+    return result;
+}
+
+/* Start it in the context of memory `mem`. ANGARA_ERR_UNSUPPORTED: not in that one. */
+static angara_status_t start_in(const ang_gpu_mem_t *mem, direction_t lane_number, void *dst,
+                                const void *src, size_t length, ang_gpu_copy_t *copy)
+{
+    angara_status_t status;
+    CUresult        result;
+    cuda_scope_t    scope;
+
+    status = cuda_enter(mem->context, mem->mem.device, &scope);
+    if (status != ANGARA_OK) {
+        ang_debug("GPU %d: there is no context to copy in", mem->mem.device);
+        return status;
+    }
+    result = start_here(&scope, lane_number, dst, src, length, copy);
+    cuda_leave(&scope);
+    if (result == CUDA_SUCCESS || result == NO_RECORD) {
+        return result == NO_RECORD ? ANGARA_ERR_NO_MEMORY : ANGARA_INPROGRESS;
+    }
+    if (lane_number == LANE_WITHIN &&
+        (result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_PEER_ACCESS_UNSUPPORTED)) {
+        ang_debug("GPU %d: one end of a copy is out of its reach: %s", mem->mem.device,
+                  cuda_name(result));
+        return ANGARA_ERR_UNSUPPORTED;
+    }
+    ang_error("GPU %d: a copy of %zu bytes can't be started: %s", mem->mem.device, length,
+              cuda_name(result));
+    return ANGARA_ERR_SYSTEM;
+}
+
+angara_status_t cuda_copy_start(void *dst, const ang_gpu_mem_t *dst_mem, const void *src,
+                                const ang_gpu_mem_t *src_mem, size_t length, ang_gpu_copy_t *copy)
+{
+    direction_t     lane_number = direction(dst_mem, src_mem);
+    angara_status_t status;
+
+    if (lane_number != LANE_WITHIN) {
+        return start_in(src_mem->ops != NULL ? src_mem : dst_mem, lane_number, dst, src, length,
+                        copy);
+    }
+    /* Where the bytes come from pushes them; if it doesn't reach the other end, that may pull. */
+    status = start_in(src_mem, lane_number, dst, src, length, copy);
+    if (status == ANGARA_ERR_UNSUPPORTED && dst_mem->mem.device != src_mem->mem.device) {
+        status = start_in(dst_mem, lane_number, dst, src, length, copy);
+    }
+    return status;
+}
+
+static int has_landed(const ang_gpu_copy_t *copy)
+{
+    return (int64_t)(__atomic_load_n(copy->word, __ATOMIC_ACQUIRE) - copy->value) >= 0;
+}
+
+/* Ask the driver: after an error of the GPU, or the context's end, no word is written any more. */
+static angara_status_t lane_look(const lane_t *lane, const ang_gpu_copy_t *copy)
+{
+    record_t    *record = lane->record;
+    CUresult     result = CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    cuda_scope_t scope;
+
+    if (cuda_enter(record->ctx, record->device, &scope) == ANGARA_OK) {
+        if (scope.id == record->id) {
+            result = cuda.stream_query(lane->stream);
+        }
+        cuda_leave(&scope);
+    }
+    if (result == CUDA_ERROR_NOT_READY) {
+        return ANGARA_INPROGRESS;
+    }
+    if (has_landed(copy)) {
+        return ANGARA_OK;
+    }
+    if (cuda_has_ended(result)) {
+        __atomic_store_n(&record->has_ended, 1, __ATOMIC_RELEASE);
+    }
+    ang_error("GPU %d: a copy failed: %s", record->device,
+              result == CUDA_SUCCESS ? "its end wasn't told" : cuda_name(result));
+    return ANGARA_ERR_SYSTEM;
+}
+
+angara_status_t cuda_copy_test(ang_gpu_copy_t *copy)
+{
+    lane_t         *lane   = copy->lane;
+    angara_status_t status = ANGARA_OK;
+
+    if (!has_landed(copy)) {
+        status = ++copy->tests % LOOK == 0 ? lane_look(lane, copy) : ANGARA_INPROGRESS;
+    }
+    if (status != ANGARA_INPROGRESS) {
+        record_put(lane->record);
+    }
+    return status;
+}

@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Which runtimes are here, and what is the same for all of them: see gpu.h. */
+#define _GNU_SOURCE
+#include "gpu.h"
+
+#include "provider/provider.h"
+#include "src/config.h"
+#include "src/log.h"
+
+#include <link.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+/* ROCm's needs headers to build. */
+static const ang_gpu_ops_t *const runtimes[] = {
+#ifndef ANG_NO_ROCM
+    &ang_gpu_rocm,
+#endif
+    &ang_gpu_cuda};
+
+#define RUNTIMES_NUM (sizeof(runtimes) / sizeof(runtimes[0]))
+
+/* ---- which are here -------------------------------------------------------------------------- */
+
+static pthread_mutex_t find_lock = PTHREAD_MUTEX_INITIALIZER;
+static unsigned        found; /* bit per runtime, only grows; atomic */
+static unsigned        epoch; /* ang_fork_epoch when the first was found */
+static unsigned long long
+    looked; /* libraries that had been loaded when all were looked for; atomic */
+
+static int libraries_count(struct dl_phdr_info *info, size_t size, void *count)
+{
+    if (size >= offsetof(struct dl_phdr_info, dlpi_adds) + sizeof(info->dlpi_adds)) {
+        *(unsigned long long *)count = info->dlpi_adds;
+    }
+    return 1;
+}
+
+/* How many were loaded ever: a runtime comes with one. */
+static unsigned long long libraries(void)
+{
+    unsigned long long count = 0;
+
+    dl_iterate_phdr(libraries_count, &count);
+    return count;
+}
+
+/* ANGARA_GPU: auto, none, or one of them. */
+static int is_wanted(unsigned i)
+{
+    return ang_config.gpu == ANG_CONFIG_GPU_AUTO ||
+           (ang_config.gpu == ANG_CONFIG_GPU_ROCM && runtimes[i]->kind == ANGARA_MEM_ROCM) ||
+           (ang_config.gpu == ANG_CONFIG_GPU_CUDA && runtimes[i]->kind == ANGARA_MEM_CUDA);
+}
+
+static void find(unsigned long long now)
+{
+    unsigned here;
+
+    pthread_mutex_lock(&find_lock);
+    here = __atomic_load_n(&found, __ATOMIC_RELAXED);
+    for (unsigned i = 0; i < RUNTIMES_NUM; ++i) {
+        if (!(here & 1u << i) && is_wanted(i) && runtimes[i]->find()) {
+            epoch = here == 0 ? ang_fork_epoch : epoch;
+            here |= 1u << i;
+        }
+    }
+    __atomic_store_n(&found, here, __ATOMIC_RELEASE);
+    __atomic_store_n(&looked, now, __ATOMIC_RELEASE);
+    pthread_mutex_unlock(&find_lock);
+}
+
+/* Bits of those that may be asked. */
+static unsigned runtimes_here(void)
+{
+    unsigned long long now;
+    unsigned           here;
+
+    if (ang_config.gpu == ANG_CONFIG_GPU_NONE) {
+        return 0;
+    }
+    now = libraries();
+    if (now != __atomic_load_n(&looked, __ATOMIC_ACQUIRE)) {
+        find(now);
+    }
+    here = __atomic_load_n(&found, __ATOMIC_ACQUIRE);
+    return here != 0 && epoch == ang_fork_epoch ? here : 0;
+}
+
+static int has_node(const ang_gpu_ops_t *ops)
+{
+    for (unsigned i = 0; i < sizeof(ops->nodes) / sizeof(ops->nodes[0]); ++i) {
+        if (ops->nodes[i] != NULL && access(ops->nodes[i], F_OK) == 0) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+uint32_t ang_gpu_kinds(void)
+{
+    unsigned here  = runtimes_here();
+    uint32_t kinds = 1u << ANGARA_MEM_HOST;
+
+    for (unsigned i = 0; i < RUNTIMES_NUM; ++i) {
+        if (is_wanted(i) &&
+            (ang_config.gpu != ANG_CONFIG_GPU_AUTO || (here >> i & 1) || has_node(runtimes[i]))) {
+            kinds |= 1u << runtimes[i]->kind | 1u << runtimes[i]->managed;
+        }
+    }
+    return kinds;
+}
+
+/* ---- pointers and copies --------------------------------------------------------------------- */
+
+void ang_gpu_query(const void *addr, ang_gpu_mem_t *mem)
+{
+    unsigned here = runtimes_here();
+
+    *mem = (ang_gpu_mem_t){.mem = {.kind = ANGARA_MEM_HOST, .device = -1}};
+    for (unsigned i = 0; here >> i != 0; ++i) {
+        if ((here >> i & 1) && runtimes[i]->query(addr, mem)) {
+            mem->ops = runtimes[i];
+            return;
+        }
+    }
+}
+
+/* [addr, addr + length) within the allocation; of host memory nobody knows. */
+static int is_within(const void *addr, size_t length, const ang_gpu_mem_t *mem)
+{
+    uintptr_t offset = (uintptr_t)addr - (uintptr_t)mem->mem.base;
+
+    return mem->ops == NULL || ang_in_bounds(offset, length, mem->mem.length);
+}
+
+static angara_status_t copy_start(void *dst, const ang_gpu_mem_t *dst_mem, const void *src,
+                                  const ang_gpu_mem_t *src_mem, size_t length, int is_awaited,
+                                  ang_gpu_copy_t *copy)
+{
+    const ang_gpu_ops_t *ops = dst_mem->ops != NULL ? dst_mem->ops : src_mem->ops;
+    angara_status_t      status;
+
+    if (ops == NULL || (src_mem->ops != NULL && src_mem->ops != ops)) {
+        return ANGARA_ERR_UNSUPPORTED;
+    }
+    if (!is_within(dst, length, dst_mem) || !is_within(src, length, src_mem)) {
+        return ANGARA_ERR_BOUNDS;
+    }
+    if (length == 0) {
+        return ANGARA_OK;
+    }
+    *copy = (ang_gpu_copy_t){
+        .ops = ops, .epoch = ang_fork_epoch, .is_awaited = (uint8_t)is_awaited};
+    status = ops->copy_start(dst, dst_mem, src, src_mem, length, copy);
+    if (status != ANGARA_INPROGRESS) {
+        copy->ops    = NULL;
+        copy->status = status;
+    }
+    return status;
+}
+
+angara_status_t ang_gpu_copy_start(void *dst, const ang_gpu_mem_t *dst_mem, const void *src,
+                                   const ang_gpu_mem_t *src_mem, size_t length,
+                                   ang_gpu_copy_t *copy)
+{
+    return copy_start(dst, dst_mem, src, src_mem, length, 0, copy);
+}
+
+angara_status_t ang_gpu_copy_test(ang_gpu_copy_t *copy)
+{
+    if (copy->ops != NULL) {
+        if (copy->epoch != ang_fork_epoch) {
+            return ANGARA_ERR_FORKED;
+        }
+        copy->status = copy->ops->copy_test(copy);
+        if (copy->status != ANGARA_INPROGRESS) {
+            copy->ops = NULL;
+        }
+    }
+    return copy->status;
+}
+
+/* ---- waiting --------------------------------------------------------------------------------- */
+
+#define SPINS 10000     /* tests of a copy before the processor is given away between them */
+#define STAGE (1 << 20) /* bytes that go through the host at a time */
+
+static angara_status_t copy_direct(void *dst, const ang_gpu_mem_t *dst_mem, const void *src,
+                                   const ang_gpu_mem_t *src_mem, size_t length)
+{
+    angara_status_t status;
+    ang_gpu_copy_t  copy;
+
+    while ((status = copy_start(dst, dst_mem, src, src_mem, length, 1, &copy)) ==
+           ANGARA_ERR_NO_RESOURCE) {
+        sched_yield();
+    }
+    for (unsigned i = 0; status == ANGARA_INPROGRESS; ++i) {
+        status = ang_gpu_copy_test(&copy);
+        if (i > SPINS) {
+            sched_yield();
+        }
+    }
+    return status;
+}
+
+/* Between GPUs that don't reach each other. */
+static angara_status_t copy_staged(char *dst, const ang_gpu_mem_t *dst_mem, const char *src,
+                                   const ang_gpu_mem_t *src_mem, size_t length)
+{
+    const ang_gpu_mem_t host   = {.mem = {.kind = ANGARA_MEM_HOST, .device = -1}};
+    angara_status_t     status = ANGARA_OK;
+    size_t              size;
+    char               *stage = malloc(length < STAGE ? length : STAGE);
+
+    if (stage == NULL) {
+        return ANGARA_ERR_NO_MEMORY;
+    }
+    for (size_t done = 0; done < length && status == ANGARA_OK; done += size) {
+        size   = length - done < STAGE ? length - done : STAGE;
+        status = copy_direct(stage, &host, src + done, src_mem, size);
+        if (status == ANGARA_OK) {
+            status = copy_direct(dst + done, dst_mem, stage, &host, size);
+        }
+    }
+    free(stage);
+    return status;
+}
+
+angara_status_t ang_gpu_copy(void *dst, const ang_gpu_mem_t *dst_mem, const void *src,
+                             const ang_gpu_mem_t *src_mem, size_t length)
+{
+    angara_status_t status = copy_direct(dst, dst_mem, src, src_mem, length);
+
+    if (status == ANGARA_ERR_UNSUPPORTED && dst_mem->ops != NULL && src_mem->ops != NULL) {
+        status = copy_staged(dst, dst_mem, src, src_mem, length);
+    }
+    return status;
+}
+
+const char *ang_gpu_lacks(unsigned i, const char **name_p)
+{
+    unsigned here = runtimes_here();
+
+    for (unsigned n = 0; here >> n != 0; ++n) {
+        if ((here >> n & 1) && i-- == 0) {
+            *name_p = runtimes[n]->name;
+            return runtimes[n]->lacks();
+        }
+    }
+    return NULL;
+}

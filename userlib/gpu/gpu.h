@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Memory of GPUs, for the whole library: what a pointer is, copies, and memory of other processes'
+ * GPUs. gpu.c chooses the runtime; each runtime is an ang_gpu_ops_t (cuda*.c, rocm*.c), found in
+ * the process if the program has loaded and started it, never loaded, linked or started here.
+ * Nothing here knows regions, PEs or providers.
+ *
+ * Invariants
+ *   - What was the thread's current context is it again when a call returns.
+ *   - An allocation's id is never given to another of the process, though its address may be.
+ *   - A copy that was started is tested until it has ended; it holds no lock meanwhile. Copies of
+ *     one direction on one GPU end in the order in which they were started; others in any.
+ *   - That a copy has ended is read in host memory that is ours: it stays readable whatever the
+ *     program does to its contexts. A copy whose context ended ends with an error.
+ *   - In a child of fork() no runtime is called any more: all is host memory there.
+ */
+#ifndef ANG_GPU_H
+#define ANG_GPU_H
+
+#include <angara/angara_mem.h>
+
+typedef struct ang_gpu_ops ang_gpu_ops_t;
+
+/* What a pointer points to, and who knows more of it. */
+typedef struct {
+    angara_mem_t         mem;
+    const ang_gpu_ops_t *ops;     /* NULL: host memory */
+    void                *context; /* of the runtime: what the allocation belongs to, or NULL */
+} ang_gpu_mem_t;
+
+/* What angara_copy_t holds. */
+typedef struct {
+    const ang_gpu_ops_t     *ops; /* NULL: it has ended, with `status` */
+    const volatile uint64_t *word;
+    uint64_t                 value; /* of the runtime's: tells from the word that it has ended */
+    void                    *lane;  /* of the runtime's */
+    angara_status_t          status;
+    unsigned                 tests;      /* so far, that found it under way */
+    unsigned                 epoch;      /* ang_fork_epoch when it was started */
+    uint8_t                  is_awaited; /* its thread tests no other copy until it has ended */
+} ang_gpu_copy_t;
+
+_Static_assert(sizeof(ang_gpu_copy_t) <= sizeof(angara_copy_t), "it fits");
+
+/* Lets another process of the node map an allocation. Plain bytes. */
+typedef struct {
+    unsigned char bytes[64];
+} ang_gpu_handle_t;
+
+/* An allocation of another process as this one has mapped it. */
+typedef struct {
+    void *base;
+    int   device;
+    void *context; /* of the runtime's */
+} ang_gpu_map_t;
+
+/*
+ * A runtime. Functions but find() are called only after find() has said 1 once; any thread, several
+ * at once. What the driver lacks is ANGARA_ERR_UNSUPPORTED.
+ */
+struct ang_gpu_ops {
+    const char       *name;     /* as in ANGARA_GPU */
+    const char       *nodes[3]; /* device files: a machine with such a GPU has one of them */
+    angara_mem_kind_t kind;     /* of its memory */
+    angara_mem_kind_t managed;  /* of its managed memory */
+
+    /* Is it in the process, with all that we need? Called again after each library that is loaded,
+     * until it says 1. */
+    int (*find)(void);
+    /* Fill in *mem, all but `ops`. @return 0: not its memory, or it hasn't been started */
+    int (*query)(const void *addr, ang_gpu_mem_t *mem);
+
+    /*
+     * As angara_copy_start(): both ends within their allocations, one at least of this runtime. On
+     * ANGARA_INPROGRESS fills in word, value and lane of *copy; the rest is given.
+     *
+     * ANGARA_ERR_NO_RESOURCE: as many are under way as can be, some must be tested to their end. A
+     * runtime with such a limit keeps room for copies that are awaited: all others may be of the
+     * thread that waits.
+     */
+    angara_status_t (*copy_start)(void *dst, const ang_gpu_mem_t *dst_mem, const void *src,
+                                  const ang_gpu_mem_t *src_mem, size_t length,
+                                  ang_gpu_copy_t *copy);
+    angara_status_t (*copy_test)(ang_gpu_copy_t *copy);
+
+    /* For other processes: the allocation behind *mem. ANGARA_ERR_UNSUPPORTED: has no handle. */
+    angara_status_t (*share)(const ang_gpu_mem_t *mem, ang_gpu_handle_t *handle);
+    /*
+     * Map the allocation of another process, of `length` bytes, so that copies of GPU `device`
+     * reach it. One allocation is mapped once at a time. ANGARA_ERR_UNSUPPORTED: no way from that
+     * GPU.
+     */
+    angara_status_t (*map)(int device, const ang_gpu_handle_t *handle, size_t length,
+                           ang_gpu_map_t *map);
+    /* No copy that uses it is under way. */
+    void (*unmap)(const ang_gpu_map_t *map);
+
+    /* A dma-buf of [addr, addr + length) within an allocation, for a NIC; the bytes begin at
+     * *offset_p of it. */
+    angara_status_t (*dmabuf)(const ang_gpu_mem_t *mem, const void *addr, size_t length, int *fd_p,
+                              uint64_t *offset_p);
+
+    /* What this driver lacks that we would use, and what that costs, one a line; "" if nothing. */
+    const char *(*lacks)(void);
+};
+
+extern const ang_gpu_ops_t ang_gpu_cuda;
+extern const ang_gpu_ops_t ang_gpu_rocm;
+
+/* As angara_mem_query(). The configuration has been read. */
+void ang_gpu_query(const void *addr, ang_gpu_mem_t *mem);
+
+/* As angara_mem_kinds(). */
+uint32_t ang_gpu_kinds(void);
+
+/* As angara_copy_start(), of memory that is known. Ends are checked against their allocations.
+ * ANGARA_ERR_NO_RESOURCE: test copies that were started before, then try again. */
+angara_status_t ang_gpu_copy_start(void *dst, const ang_gpu_mem_t *dst_mem, const void *src,
+                                   const ang_gpu_mem_t *src_mem, size_t length,
+                                   ang_gpu_copy_t *copy);
+angara_status_t ang_gpu_copy_test(ang_gpu_copy_t *copy);
+
+/* Copy and wait, however many copies of the thread are under way; where there is no direct way
+ * between two GPUs, through the host. */
+angara_status_t ang_gpu_copy(void *dst, const ang_gpu_mem_t *dst_mem, const void *src,
+                             const ang_gpu_mem_t *src_mem, size_t length);
+
+/* What the i-th runtime in the process lacks, see lacks(); NULL: there is no i-th. */
+const char *ang_gpu_lacks(unsigned i, const char **name_p);
+
+/* Is it of a kind that the CPU can't read and write? */
+static inline int ang_gpu_is_device(const ang_gpu_mem_t *mem)
+{
+    return mem->ops != NULL && mem->mem.kind == mem->ops->kind;
+}
+
+#endif

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* ROCm's runtime for gpu.c. The uppermost of rocm*.c: all are behind this table, none uses it. */
+#include "rocm.h"
+
+const ang_gpu_ops_t ang_gpu_rocm = {
+    .name       = "rocm",
+    .nodes      = {"/dev/kfd"},
+    .kind       = ANGARA_MEM_ROCM,
+    .managed    = ANGARA_MEM_ROCM_MANAGED,
+    .find       = rocm_find,
+    .query      = rocm_query,
+    .copy_start = rocm_copy_start,
+    .copy_test  = rocm_copy_test,
+    .share      = rocm_share,
+    .map        = rocm_map,
+    .unmap      = rocm_unmap,
+    .dmabuf     = rocm_dmabuf,
+    .lacks      = rocm_lacks,
+};

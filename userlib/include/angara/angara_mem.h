@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What memory a pointer points to, and copies that involve memory of a GPU. The library finds the
+ * GPU's runtime (CUDA's driver library, ROCm's HSA runtime) if the program has loaded and started
+ * it; it loads and starts none itself, makes no context, and leaves the current one as it was.
+ * ANGARA_GPU restricts it to one kind of GPU, or to none.
+ *
+ * Threads: all calls may be made by any thread, with any context current, or none. An
+ * angara_copy_t belongs to one thread at a time.
+ */
+#ifndef ANGARA_MEM_H
+#define ANGARA_MEM_H
+
+#include <angara/angara.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Kinds of memory. */
+typedef enum {
+    ANGARA_MEM_HOST = 0,     /**< all that isn't one of the others; pinned by a runtime or not */
+    ANGARA_MEM_CUDA,         /**< of an NVIDIA GPU: the CPU can't touch it */
+    ANGARA_MEM_CUDA_MANAGED, /**< moves between NVIDIA GPUs and the host: the CPU may touch it */
+    ANGARA_MEM_ROCM,         /**< of an AMD GPU: the CPU mustn't touch it */
+    ANGARA_MEM_ROCM_MANAGED, /**< moves between AMD GPUs and the host: the CPU may touch it */
+    ANGARA_MEM_LAST
+} angara_mem_kind_t;
+
+/** What memory a pointer points to. */
+typedef struct {
+    angara_mem_kind_t kind;
+    int               device; /**< number of the GPU in its runtime; -1: none in particular */
+    void             *base;   /**< the allocation; of host memory: NULL */
+    size_t            length; /**< bytes of the allocation; of host memory: 0 */
+    uint64_t          id;     /**< of the allocation: no other of the process has it; 0 for none */
+    uint32_t          pci;    /**< of the GPU: domain << 16 | bus << 8 | device << 3 | function */
+    int               shares; /**< 1: other processes can map it */
+} angara_mem_t;
+
+/**
+ * Ask what memory a pointer points to. Cheap (no system call) where there is no GPU runtime.
+ *
+ * @param addr  any address; it isn't touched
+ * @param mem   what it is
+ * @return ANGARA_OK, also if nothing is mapped there (kind ANGARA_MEM_HOST); ANGARA_ERR_INVALID
+ *         for NULL pointers or a wrong ANGARA_GPU
+ */
+#define angara_mem_query(addr, mem) angara_mem_query_sized(addr, mem, sizeof(angara_mem_t))
+ANGARA_API angara_status_t angara_mem_query_sized(const void *addr, angara_mem_t *mem, size_t size);
+
+/**
+ * Which kinds of memory may occur in this process: of GPUs that the machine has, as far as their
+ * devices tell, of runtimes that the program has loaded, and of the one that ANGARA_GPU names.
+ *
+ * @param kinds  a bit (1 << kind) each; that of ANGARA_MEM_HOST always
+ * @return ANGARA_OK; ANGARA_ERR_INVALID for a NULL pointer or a wrong ANGARA_GPU
+ */
+ANGARA_API angara_status_t angara_mem_kinds(uint32_t *kinds);
+
+/**
+ * The GPU runtimes that the program has loaded and that the library has found.
+ *
+ * @param i      which, from 0
+ * @param name   "cuda" or "rocm"; valid for the life of the process
+ * @param lacks  what its version lacks that the library would use; "" if nothing; valid likewise
+ * @return ANGARA_OK; ANGARA_ERR_NO_DEVICE if there is no i-th; ANGARA_ERR_INVALID for NULL
+ *         pointers or a wrong ANGARA_GPU
+ */
+ANGARA_API angara_status_t angara_mem_runtime(unsigned i, const char **name, const char **lacks);
+
+/** A copy under way. What is in it is the library's. */
+typedef struct {
+    uint64_t opaque[6];
+} angara_copy_t;
+
+/**
+ * Start a copy where one end at least is memory of a GPU; the other may be of the same kind, or of
+ * the host. What the program has done in its streams isn't waited for, and no multiprocessor is
+ * needed: a kernel that fills the GPU and waits for this copy gets it.
+ *
+ * @param dst, src  bytes that don't overlap
+ * @param length    bytes
+ * @param copy      to be asked by angara_copy_test() until that says other than ANGARA_INPROGRESS
+ * @return ANGARA_INPROGRESS; ANGARA_OK if it is done already; ANGARA_ERR_UNSUPPORTED if both are
+ *         host memory, of GPUs that don't reach each other, or no context can be had;
+ *         ANGARA_ERR_BOUNDS beyond an allocation; ANGARA_ERR_NO_RESOURCE if too many are under
+ *         way: test those, or use angara_copy(); ANGARA_ERR_SYSTEM if the runtime refuses it (the
+ *         log says why)
+ */
+ANGARA_API angara_status_t angara_copy_start(void *dst, const void *src, size_t length,
+                                             angara_copy_t *copy);
+
+/**
+ * Has it ended? Reads a word of host memory, and asks the runtime only now and then.
+ *
+ * @return ANGARA_OK; ANGARA_INPROGRESS; ANGARA_ERR_SYSTEM if it failed: then nothing is known of
+ *         the destination
+ */
+ANGARA_API angara_status_t angara_copy_test(angara_copy_t *copy);
+
+/**
+ * Copy and wait, between memory of any kinds: through the host where there is no other way.
+ * Arguments and errors as of angara_copy_start().
+ */
+ANGARA_API angara_status_t angara_copy(void *dst, const void *src, size_t length);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

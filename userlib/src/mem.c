@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The public calls of <angara/angara_mem.h>: arguments and configuration; the rest is in gpu/. */
+#include "config.h"
+#include "gpu/gpu.h"
+#include "log.h"
+
+#include <angara/angara_mem.h>
+#include <string.h>
+
+angara_status_t angara_mem_query_sized(const void *addr, angara_mem_t *mem, size_t size)
+{
+    angara_status_t status = ang_config_load();
+    ang_gpu_mem_t   gpu;
+
+    if (status != ANGARA_OK) {
+        return status;
+    }
+    if (mem == NULL || size < sizeof(angara_mem_t)) {
+        return ANGARA_ERR_INVALID;
+    }
+    ang_gpu_query(addr, &gpu);
+    memset(mem, 0, size);
+    *mem = gpu.mem;
+    return ANGARA_OK;
+}
+
+angara_status_t angara_mem_kinds(uint32_t *kinds)
+{
+    angara_status_t status = ang_config_load();
+
+    if (status != ANGARA_OK) {
+        return status;
+    }
+    if (kinds == NULL) {
+        return ANGARA_ERR_INVALID;
+    }
+    *kinds = ang_gpu_kinds();
+    return ANGARA_OK;
+}
+
+angara_status_t angara_mem_runtime(unsigned i, const char **name, const char **lacks)
+{
+    angara_status_t status = ang_config_load();
+    const char     *runtime, *text;
+
+    if (status != ANGARA_OK) {
+        return status;
+    }
+    if (name == NULL || lacks == NULL) {
+        return ANGARA_ERR_INVALID;
+    }
+    text = ang_gpu_lacks(i, &runtime);
+    if (text == NULL) {
+        return ANGARA_ERR_NO_DEVICE;
+    }
+    *name  = runtime;
+    *lacks = text;
+    return ANGARA_OK;
+}
+
+angara_status_t angara_copy_start(void *dst, const void *src, size_t length, angara_copy_t *copy)
+{
+    angara_status_t status = ang_config_load();
+    ang_gpu_mem_t   dst_mem, src_mem;
+
+    if (status != ANGARA_OK) {
+        return status;
+    }
+    if (copy == NULL || (length != 0 && (dst == NULL || src == NULL))) {
+        return ANGARA_ERR_INVALID;
+    }
+    ang_gpu_query(dst, &dst_mem);
+    ang_gpu_query(src, &src_mem);
+    return ang_gpu_copy_start(dst, &dst_mem, src, &src_mem, length, (ang_gpu_copy_t *)(void *)copy);
+}
+
+angara_status_t angara_copy_test(angara_copy_t *copy)
+{
+    return copy == NULL ? ANGARA_ERR_INVALID : ang_gpu_copy_test((ang_gpu_copy_t *)(void *)copy);
+}
+
+angara_status_t angara_copy(void *dst, const void *src, size_t length)
+{
+    angara_status_t status = ang_config_load();
+    ang_gpu_mem_t   dst_mem, src_mem;
+
+    if (status != ANGARA_OK || length == 0) {
+        return status;
+    }
+    if (dst == NULL || src == NULL) {
+        return ANGARA_ERR_INVALID;
+    }
+    ang_gpu_query(dst, &dst_mem);
+    ang_gpu_query(src, &src_mem);
+    if (!ang_gpu_is_device(&dst_mem) && !ang_gpu_is_device(&src_mem)) {
+        memcpy(dst, src, length);
+        return ANGARA_OK;
+    }
+    return ang_gpu_copy(dst, &dst_mem, src, &src_mem, length);
+}
