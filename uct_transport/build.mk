@@ -3,7 +3,7 @@
 # The UCX transport: $(B)/lib/libuct_angara.so, against the internal headers of the installed UCX.
 
 # From the bottom up: what is above may call what is below, never the other way round.
-UCT_ANGARA_FLOORS := base channel life verbs
+UCT_ANGARA_FLOORS := base channel life gpu verbs
 UCT_ANGARA_SRCS   := $(sort $(wildcard $(UCT_ANGARA_FLOORS:%=uct_transport/%/*.c)))
 UCT_ANGARA_OBJS   := $(UCT_ANGARA_SRCS:%.c=$(B)/obj/%.o)
 UCT_ANGARA_LIBS   ?= -lucp -luct -lucs

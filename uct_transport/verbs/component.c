@@ -6,6 +6,8 @@
  */
 #include "verbs/iface.h"
 
+#include "gpu/gpu.h"
+
 #ifndef UCT_ANGARA_IN_TREE
 #include <ucp/api/ucp.h>
 
@@ -193,6 +195,7 @@ UCS_F_CTOR static void uct_angara_register(void)
     if (uct_angara_version_fits()) {
         uct_component_register(&uct_angara_component);
         uct_tl_register(&uct_angara_component, &UCT_TL_NAME(angara));
+        uct_angara_gpu_register();
         uct_angara_is_registered = 1;
     }
 }
@@ -200,6 +203,7 @@ UCS_F_CTOR static void uct_angara_register(void)
 UCS_F_DTOR static void uct_angara_unregister(void)
 {
     if (uct_angara_is_registered) {
+        uct_angara_gpu_unregister();
         uct_tl_unregister(&UCT_TL_NAME(angara));
         uct_component_unregister(&uct_angara_component);
     }

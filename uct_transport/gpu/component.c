@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Component and memory domain of GPU memory: is there a GPU, is it ours to care for, what is a
+ * pointer. Nothing is registered here; zero copy between processes is the other component's.
+ */
+#include "gpu/gpu.h"
+
+#include <ucs/config/global_opts.h>
+#include <ucs/sys/topo/base/topo.h>
+
+#include <string.h>
+
+#define UCT_ANGARA_GPU_NAME "angara_gpu"
+
+static const struct {
+    angara_mem_kind_t kind;
+    ucs_memory_type_t type;
+    const char       *rival; /**< UCX's own component for it */
+} uct_angara_gpu_kinds[] = {{ANGARA_MEM_CUDA, UCS_MEMORY_TYPE_CUDA, "cuda_cpy"},
+                            {ANGARA_MEM_CUDA_MANAGED, UCS_MEMORY_TYPE_CUDA_MANAGED, "cuda_cpy"},
+                            {ANGARA_MEM_ROCM, UCS_MEMORY_TYPE_ROCM, "rocm_cpy"},
+                            {ANGARA_MEM_ROCM_MANAGED, UCS_MEMORY_TYPE_ROCM_MANAGED, "rocm_cpy"}};
+
+/* ---- what there is ------------------------------------------------------------------------- */
+
+/* @return non-zero if this UCX has a component of that name, with a device. */
+static int uct_angara_gpu_has_rival(const char *name)
+{
+    uct_component_h     *components;
+    uct_component_attr_t attr;
+    unsigned             num, i;
+    int                  has = 0;
+
+    if (uct_query_components(&components, &num) != UCS_OK) {
+        return 0;
+    }
+
+    for (i = 0; i < num; ++i) {
+        attr.field_mask = UCT_COMPONENT_ATTR_FIELD_NAME;
+        if ((uct_component_query(components[i], &attr) != UCS_OK) ||
+            (strcmp(attr.name, name) != 0)) {
+            continue;
+        }
+        attr.field_mask = UCT_COMPONENT_ATTR_FIELD_MD_RESOURCE_COUNT;
+        has |= (uct_component_query(components[i], &attr) == UCS_OK) &&
+               (attr.md_resource_count != 0);
+    }
+    uct_release_component_list(components);
+    return has;
+}
+
+/* Bits of UCX's memory types that may occur here, and that UCX doesn't care for itself. */
+static uint64_t uct_angara_gpu_types(void)
+{
+    uint64_t types = 0;
+    uint32_t kinds;
+    unsigned i;
+
+    if (angara_mem_kinds(&kinds) != ANGARA_OK) {
+        return 0; /* the library has said why */
+    }
+
+    for (i = 0; i < ucs_static_array_size(uct_angara_gpu_kinds); ++i) {
+        if ((kinds & UCS_BIT(uct_angara_gpu_kinds[i].kind)) &&
+            !uct_angara_gpu_has_rival(uct_angara_gpu_kinds[i].rival)) {
+            types |= UCS_BIT(uct_angara_gpu_kinds[i].type);
+        }
+    }
+    return types;
+}
+
+static ucs_status_t uct_angara_gpu_query_md_resources(uct_component_t         *component,
+                                                      uct_md_resource_desc_t **resources_p,
+                                                      unsigned                *num_resources_p)
+{
+    if (uct_angara_gpu_types() == 0) {
+        return uct_md_query_empty_md_resource(resources_p, num_resources_p);
+    }
+    return uct_md_query_single_md_resource(component, resources_p, num_resources_p);
+}
+
+/* ---- memory domain ------------------------------------------------------------------------- */
+
+static void uct_angara_gpu_md_close(uct_md_h tl_md)
+{
+    ucs_free(ucs_derived_of(tl_md, uct_angara_gpu_md_t));
+}
+
+static ucs_status_t uct_angara_gpu_md_query(UCT_ANGARA_MD_QUERY_ARGS)
+{
+    uct_angara_gpu_md_t *md = ucs_derived_of(tl_md, uct_angara_gpu_md_t);
+
+    attr->cap.flags            = UCT_MD_FLAG_REG;
+    attr->cap.reg_mem_types    = UCS_BIT(UCS_MEMORY_TYPE_HOST) | md->kinds;
+    attr->cap.alloc_mem_types  = 0;
+    attr->cap.access_mem_types = md->kinds;
+    attr->cap.detect_mem_types = md->kinds;
+    attr->cap.max_alloc        = 0;
+    attr->cap.max_reg          = ULONG_MAX;
+    attr->rkey_packed_size     = 0;
+    attr->reg_cost             = ucs_linear_func_make(0, 0);
+    memset(&attr->local_cpus, 0xff, sizeof(attr->local_cpus));
+    return UCS_OK;
+}
+
+/* A copy needs no registration of its ends. */
+static ucs_status_t uct_angara_gpu_md_mem_reg(UCT_ANGARA_MEM_REG_ARGS)
+{
+    (void)address;
+    (void)length;
+    (void)flags;
+    *memh_p = tl_md;
+    return UCS_OK;
+}
+
+static ucs_status_t uct_angara_gpu_md_mem_dereg(uct_md_h                         tl_md,
+                                                const uct_md_mem_dereg_params_t *params)
+{
+    (void)tl_md;
+    UCT_MD_MEM_DEREG_CHECK_PARAMS(params, 0);
+    return UCS_OK;
+}
+
+/* @return UCS_MEMORY_TYPE_LAST for a kind that this domain doesn't care for. */
+static ucs_memory_type_t uct_angara_gpu_md_type(uct_angara_gpu_md_t *md, angara_mem_kind_t kind)
+{
+    unsigned i;
+
+    for (i = 0; i < ucs_static_array_size(uct_angara_gpu_kinds); ++i) {
+        if ((uct_angara_gpu_kinds[i].kind == kind) &&
+            (md->kinds & UCS_BIT(uct_angara_gpu_kinds[i].type))) {
+            return uct_angara_gpu_kinds[i].type;
+        }
+    }
+    return UCS_MEMORY_TYPE_LAST;
+}
+
+static ucs_sys_device_t uct_angara_gpu_sys_device(uint32_t pci)
+{
+    ucs_sys_device_t sys_dev = UCS_SYS_DEVICE_ID_UNKNOWN;
+    ucs_sys_bus_id_t bus_id  = {.domain   = pci >> 16,
+                                .bus      = (pci >> 8) & 0xff,
+                                .slot     = (pci >> 3) & 0x1f,
+                                .function = pci & 7};
+
+    if ((pci == 0) || (ucs_topo_find_device_by_bus_id(&bus_id, &sys_dev) != UCS_OK)) {
+        return UCS_SYS_DEVICE_ID_UNKNOWN;
+    }
+    return sys_dev;
+}
+
+static ucs_status_t uct_angara_gpu_md_mem_query(uct_md_h tl_md, const void *address, size_t length,
+                                                uct_md_mem_attr_t *attr)
+{
+    uct_angara_gpu_md_t *md = ucs_derived_of(tl_md, uct_angara_gpu_md_t);
+    ucs_memory_type_t    type;
+    angara_mem_t         mem;
+
+    (void)length;
+    if ((angara_mem_query(address, &mem) != ANGARA_OK) || (mem.kind == ANGARA_MEM_HOST)) {
+        return UCS_ERR_INVALID_ADDR;
+    }
+
+    type = uct_angara_gpu_md_type(md, mem.kind);
+    if (type == UCS_MEMORY_TYPE_LAST) {
+        return UCS_ERR_INVALID_ADDR;
+    }
+
+    if (attr->field_mask & UCT_MD_MEM_ATTR_FIELD_MEM_TYPE) {
+        attr->mem_type = type;
+    }
+    if (attr->field_mask & UCT_MD_MEM_ATTR_FIELD_SYS_DEV) {
+        attr->sys_dev = uct_angara_gpu_sys_device(mem.pci);
+    }
+    if (attr->field_mask & UCT_MD_MEM_ATTR_FIELD_BASE_ADDRESS) {
+        attr->base_address = mem.base;
+    }
+    if (attr->field_mask & UCT_MD_MEM_ATTR_FIELD_ALLOC_LENGTH) {
+        attr->alloc_length = mem.length;
+    }
+    return UCS_OK;
+}
+
+static ucs_status_t uct_angara_gpu_md_detect_memory_type(uct_md_h tl_md, const void *address,
+                                                         size_t             length,
+                                                         ucs_memory_type_t *mem_type_p)
+{
+    uct_md_mem_attr_t attr = {.field_mask = UCT_MD_MEM_ATTR_FIELD_MEM_TYPE};
+    ucs_status_t      status;
+
+    status = uct_angara_gpu_md_mem_query(tl_md, address, length, &attr);
+    if (status == UCS_OK) {
+        *mem_type_p = attr.mem_type;
+    }
+    return status;
+}
+
+static uct_md_ops_t uct_angara_gpu_md_ops = {
+    .close              = uct_angara_gpu_md_close,
+    .query              = uct_angara_gpu_md_query,
+    .mem_alloc          = (uct_md_mem_alloc_func_t)ucs_empty_function_return_unsupported,
+    .mem_free           = (uct_md_mem_free_func_t)ucs_empty_function_return_unsupported,
+    .mem_reg            = uct_angara_gpu_md_mem_reg,
+    .mem_dereg          = uct_angara_gpu_md_mem_dereg,
+    .mem_query          = uct_angara_gpu_md_mem_query,
+    .mkey_pack          = (uct_md_mkey_pack_func_t)ucs_empty_function_return_success,
+    .detect_memory_type = uct_angara_gpu_md_detect_memory_type};
+
+static ucs_status_t uct_angara_gpu_md_open(uct_component_t *component, const char *md_name,
+                                           const uct_md_config_t *config, uct_md_h *md_p)
+{
+    uct_angara_gpu_md_t *md;
+
+    (void)md_name;
+    (void)config;
+    md = ucs_calloc(1, sizeof(*md), "angara_gpu_md");
+    if (md == NULL) {
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    md->super.ops       = &uct_angara_gpu_md_ops;
+    md->super.component = component;
+    md->kinds           = uct_angara_gpu_types();
+    /*
+     * UCX takes what its cache of memory types doesn't have for host memory, and nothing feeds the
+     * cache here: so every pointer is asked for.
+     */
+    ucs_global_opts.enable_memtype_cache = UCS_NO;
+    *md_p                                = &md->super;
+    return UCS_OK;
+}
+
+/* ---- component ----------------------------------------------------------------------------- */
+
+static ucs_status_t uct_angara_gpu_rkey_unpack(UCT_ANGARA_RKEY_UNPACK_ARGS)
+{
+    (void)component;
+    (void)rkey_buffer;
+    *rkey_p   = 0;
+    *handle_p = NULL;
+    return UCS_OK;
+}
+
+static uct_component_t uct_angara_gpu_component = {
+    .query_md_resources = uct_angara_gpu_query_md_resources,
+    .md_open            = uct_angara_gpu_md_open,
+    .cm_open            = (uct_component_cm_open_func_t)ucs_empty_function_return_unsupported,
+    .rkey_unpack        = uct_angara_gpu_rkey_unpack,
+    .rkey_ptr           = (uct_component_rkey_ptr_func_t)ucs_empty_function_return_unsupported,
+    .rkey_release       = (uct_component_rkey_release_func_t)ucs_empty_function_return_success,
+    .name               = UCT_ANGARA_GPU_NAME,
+    .md_config          = UCT_MD_DEFAULT_CONFIG_INITIALIZER,
+    .cm_config          = UCS_CONFIG_EMPTY_GLOBAL_LIST_ENTRY,
+    .tl_list            = UCT_COMPONENT_TL_LIST_INITIALIZER(&uct_angara_gpu_component),
+    .flags              = 0,
+    .md_vfs_init        = (uct_component_md_vfs_init_func_t)ucs_empty_function};
+
+static ucs_status_t uct_angara_gpu_query_devices(uct_md_h md, uct_tl_device_resource_t **devices_p,
+                                                 unsigned *num_devices_p)
+{
+    return uct_single_device_resource(md, UCT_ANGARA_GPU_NAME, UCT_DEVICE_TYPE_ACC,
+                                      UCS_SYS_DEVICE_ID_UNKNOWN, devices_p, num_devices_p);
+}
+
+/* As UCT_TL_DEFINE_ENTRY, which takes the name of the transport for that of the variable too. */
+static uct_tl_t uct_angara_gpu_tl = {.name          = "angara",
+                                     .query_devices = uct_angara_gpu_query_devices,
+                                     .iface_open = UCS_CLASS_NEW_FUNC_NAME(uct_angara_gpu_iface_t),
+                                     .config     = {.name   = UCT_ANGARA_GPU_NAME " transport",
+                                                    .prefix = "ANGARA_GPU_",
+                                                    .table  = uct_iface_config_table,
+                                                    .size   = sizeof(uct_iface_config_t)}};
+
+void uct_angara_gpu_register(void)
+{
+    uct_component_register(&uct_angara_gpu_component);
+    uct_tl_register(&uct_angara_gpu_component, &uct_angara_gpu_tl);
+}
+
+void uct_angara_gpu_unregister(void)
+{
+    uct_tl_unregister(&uct_angara_gpu_tl);
+    uct_component_unregister(&uct_angara_gpu_component);
+}

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * GPU memory for a UCX that knows none: a component of its own, whose memory domain tells UCX which
+ * pointers are a GPU's, and whose transport copies between GPU and host within the process. It is
+ * named as the one between processes, so that UCX_TLS=angara enables both. UCX's own copy transport
+ * is preferred where there is one.
+ *
+ * Knows nothing of the rest of the transport but base/.
+ */
+#ifndef UCT_ANGARA_GPU_H
+#define UCT_ANGARA_GPU_H
+
+#include "base/compat.h"
+
+#include <angara/angara_mem.h>
+
+/** First word of this transport's device addresses: that of the other one begins otherwise. */
+#define UCT_ANGARA_GPU_MAGIC 0xa47b
+
+typedef struct uct_angara_gpu_md {
+    uct_md_t super;
+    uint64_t kinds; /**< bits of UCX's memory types */
+} uct_angara_gpu_md_t;
+
+/** Device address. As long as the other transport's, which reads it too. */
+typedef struct uct_angara_gpu_device_addr {
+    uint16_t magic;
+    uint16_t reserved[3];
+} UCS_S_PACKED uct_angara_gpu_device_addr_t;
+
+/** A copy under way; or a flush, which waits for those before it. */
+typedef struct uct_angara_gpu_op {
+    ucs_queue_elem_t  elem;
+    uct_completion_t *comp;
+    angara_copy_t     copy;
+    int               is_flush;
+} uct_angara_gpu_op_t;
+
+typedef struct uct_angara_gpu_iface {
+    uct_base_iface_t super;
+    uint64_t         id;  /**< address: of this process's interface, and no other */
+    ucs_queue_head_t ops; /**< under way, in the order in which they were started */
+    ucs_mpool_t      mp;  /**< of them */
+} uct_angara_gpu_iface_t;
+
+typedef struct uct_angara_gpu_ep {
+    uct_base_ep_t super;
+} uct_angara_gpu_ep_t;
+
+UCS_CLASS_DECLARE_NEW_FUNC(uct_angara_gpu_iface_t, uct_iface_t, uct_md_h, uct_worker_h,
+                           const uct_iface_params_t *, const uct_iface_config_t *);
+UCS_CLASS_DECLARE_NEW_FUNC(uct_angara_gpu_ep_t, uct_ep_t, const uct_ep_params_t *);
+UCS_CLASS_DECLARE_DELETE_FUNC(uct_angara_gpu_ep_t, uct_ep_t);
+
+/** With the library's constructor and destructor. */
+void uct_angara_gpu_register(void);
+void uct_angara_gpu_unregister(void);
+
+unsigned     uct_angara_gpu_iface_progress(uct_iface_h tl_iface);
+ucs_status_t uct_angara_gpu_iface_flush(uct_iface_h tl_iface, unsigned flags,
+                                        uct_completion_t *comp);
+
+ucs_status_t uct_angara_gpu_ep_put_short(uct_ep_h tl_ep, const void *buffer, unsigned length,
+                                         uint64_t remote_addr, uct_rkey_t rkey);
+ucs_status_t uct_angara_gpu_ep_get_short(uct_ep_h tl_ep, void *buffer, unsigned length,
+                                         uint64_t remote_addr, uct_rkey_t rkey);
+ucs_status_t uct_angara_gpu_ep_put_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov, size_t iovcnt,
+                                         uint64_t remote_addr, uct_rkey_t rkey,
+                                         uct_completion_t *comp);
+ucs_status_t uct_angara_gpu_ep_get_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov, size_t iovcnt,
+                                         uint64_t remote_addr, uct_rkey_t rkey,
+                                         uct_completion_t *comp);
+ucs_status_t uct_angara_gpu_ep_flush(uct_ep_h tl_ep, unsigned flags, uct_completion_t *comp);
+
+#endif

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Interface of the copy transport: reaches itself alone; copies under way, and their progress. */
+#include "gpu/gpu.h"
+
+#include "base/status.h"
+
+#include <ucs/sys/uid.h>
+
+/* ---- addresses ----------------------------------------------------------------------------- */
+
+static ucs_status_t uct_angara_gpu_iface_get_device_address(uct_iface_h        tl_iface,
+                                                            uct_device_addr_t *tl_addr)
+{
+    uct_angara_gpu_device_addr_t addr = {.magic = UCT_ANGARA_GPU_MAGIC};
+
+    (void)tl_iface;
+    memcpy(tl_addr, &addr, sizeof(addr));
+    return UCS_OK;
+}
+
+static ucs_status_t uct_angara_gpu_iface_get_address(uct_iface_h       tl_iface,
+                                                     uct_iface_addr_t *tl_addr)
+{
+    uct_angara_gpu_iface_t *iface = ucs_derived_of(tl_iface, uct_angara_gpu_iface_t);
+
+    memcpy(tl_addr, &iface->id, sizeof(iface->id));
+    return UCS_OK;
+}
+
+/* Addresses of the other transport of this name come here too: theirs begin otherwise. */
+static int uct_angara_gpu_iface_is_reachable(const uct_iface_h        tl_iface,
+                                             const uct_device_addr_t *dev_addr,
+                                             const uct_iface_addr_t  *iface_addr)
+{
+    uct_angara_gpu_iface_t      *iface = ucs_derived_of(tl_iface, uct_angara_gpu_iface_t);
+    uct_angara_gpu_device_addr_t device;
+
+    if ((dev_addr == NULL) || (iface_addr == NULL)) {
+        return 0;
+    }
+
+    memcpy(&device, dev_addr, sizeof(device));
+    return (device.magic == UCT_ANGARA_GPU_MAGIC) &&
+           (memcmp(iface_addr, &iface->id, sizeof(iface->id)) == 0);
+}
+
+/* ---- attributes ---------------------------------------------------------------------------- */
+
+static ucs_status_t uct_angara_gpu_iface_query(uct_iface_h tl_iface, uct_iface_attr_t *attr)
+{
+    uct_base_iface_query(ucs_derived_of(tl_iface, uct_base_iface_t), attr);
+
+    attr->device_addr_len = sizeof(uct_angara_gpu_device_addr_t);
+    attr->iface_addr_len  = sizeof(uint64_t);
+    attr->ep_addr_len     = 0;
+    attr->max_conn_priv   = 0;
+    attr->cap.flags       = UCT_IFACE_FLAG_CONNECT_TO_IFACE | UCT_IFACE_FLAG_PUT_SHORT |
+                      UCT_IFACE_FLAG_GET_SHORT | UCT_IFACE_FLAG_PUT_ZCOPY |
+                      UCT_IFACE_FLAG_GET_ZCOPY | UCT_IFACE_FLAG_PENDING;
+    attr->cap.event_flags = 0;
+
+    attr->cap.put.max_short       = UINT_MAX;
+    attr->cap.put.max_bcopy       = 0;
+    attr->cap.put.min_zcopy       = 0;
+    attr->cap.put.max_zcopy       = SIZE_MAX;
+    attr->cap.put.opt_zcopy_align = 1;
+    attr->cap.put.align_mtu       = 1;
+    attr->cap.put.max_iov         = 1;
+    attr->cap.get.max_short       = UINT_MAX;
+    attr->cap.get.max_bcopy       = 0;
+    attr->cap.get.min_zcopy       = 0;
+    attr->cap.get.max_zcopy       = SIZE_MAX;
+    attr->cap.get.opt_zcopy_align = 1;
+    attr->cap.get.align_mtu       = 1;
+    attr->cap.get.max_iov         = 1;
+
+    attr->latency             = ucs_linear_func_make(7e-6, 0);
+    attr->bandwidth.dedicated = 0;
+    attr->bandwidth.shared    = 50e9;
+    attr->overhead            = 3e-6;
+    attr->priority            = 0;
+    return UCS_OK;
+}
+
+/* ---- progress ------------------------------------------------------------------------------ */
+
+/* @return non-zero if the operation, which is the first if @a is_first, has ended. */
+static int uct_angara_gpu_op_ended(uct_angara_gpu_op_t *op, int is_first, ucs_status_t *status_p)
+{
+    angara_status_t status;
+
+    if (op->is_flush) {
+        *status_p = UCS_OK;
+        return is_first;
+    }
+
+    status = angara_copy_test(&op->copy);
+    if (status == ANGARA_INPROGRESS) {
+        return 0;
+    }
+    *status_p = uct_angara_status(status);
+    return 1;
+}
+
+/* Copies of different directions overtake each other. */
+unsigned uct_angara_gpu_iface_progress(uct_iface_h tl_iface)
+{
+    uct_angara_gpu_iface_t *iface = ucs_derived_of(tl_iface, uct_angara_gpu_iface_t);
+    unsigned                count = 0;
+    uct_angara_gpu_op_t    *op;
+    ucs_queue_head_t        ended;
+    ucs_queue_iter_t        iter;
+    ucs_status_t            status;
+    uct_completion_t       *comp;
+
+    if (ucs_likely(ucs_queue_is_empty(&iface->ops))) {
+        return 0;
+    }
+
+    /* Completions may start more, or make progress: they come when the queue is whole again. */
+    ucs_queue_head_init(&ended);
+    ucs_queue_for_each_safe(op, iter, &iface->ops, elem) {
+        if (uct_angara_gpu_op_ended(op, iter == &iface->ops.head, &status)) {
+            ucs_queue_del_iter(&iface->ops, iter);
+            ucs_queue_push(&ended, &op->elem);
+            if (op->comp != NULL) {
+                uct_completion_update_status(op->comp, status);
+            }
+        }
+    }
+    while (!ucs_queue_is_empty(&ended)) {
+        op   = ucs_queue_pull_elem_non_empty(&ended, uct_angara_gpu_op_t, elem);
+        comp = op->comp;
+        ucs_mpool_put(op);
+        if (comp != NULL) {
+            uct_invoke_completion(comp, UCS_OK);
+        }
+        ++count;
+    }
+    return count;
+}
+
+ucs_status_t uct_angara_gpu_iface_flush(uct_iface_h tl_iface, unsigned flags,
+                                        uct_completion_t *comp)
+{
+    uct_angara_gpu_iface_t *iface = ucs_derived_of(tl_iface, uct_angara_gpu_iface_t);
+    uct_angara_gpu_op_t    *op;
+
+    (void)flags;
+    if (ucs_queue_is_empty(&iface->ops)) {
+        UCT_TL_IFACE_STAT_FLUSH(&iface->super);
+        return UCS_OK;
+    }
+
+    if (comp != NULL) {
+        op = ucs_mpool_get(&iface->mp);
+        if (op == NULL) {
+            return UCS_ERR_NO_MEMORY;
+        }
+        op->comp     = comp;
+        op->is_flush = 1;
+        ucs_queue_push(&iface->ops, &op->elem);
+    }
+    UCT_TL_IFACE_STAT_FLUSH_WAIT(&iface->super);
+    return UCS_INPROGRESS;
+}
+
+/* ---- creation ------------------------------------------------------------------------------ */
+
+static UCS_CLASS_DECLARE_DELETE_FUNC(uct_angara_gpu_iface_t, uct_iface_t);
+
+static uct_iface_ops_t uct_angara_gpu_iface_ops = {
+    .ep_put_short             = uct_angara_gpu_ep_put_short,
+    .ep_get_short             = uct_angara_gpu_ep_get_short,
+    .ep_put_zcopy             = uct_angara_gpu_ep_put_zcopy,
+    .ep_get_zcopy             = uct_angara_gpu_ep_get_zcopy,
+    .ep_pending_add           = (uct_ep_pending_add_func_t)ucs_empty_function_return_busy,
+    .ep_pending_purge         = (uct_ep_pending_purge_func_t)ucs_empty_function,
+    .ep_flush                 = uct_angara_gpu_ep_flush,
+    .ep_fence                 = uct_base_ep_fence,
+    .ep_check                 = (uct_ep_check_func_t)ucs_empty_function_return_unsupported,
+    .ep_create                = UCS_CLASS_NEW_FUNC_NAME(uct_angara_gpu_ep_t),
+    .ep_destroy               = UCS_CLASS_DELETE_FUNC_NAME(uct_angara_gpu_ep_t),
+    .iface_flush              = uct_angara_gpu_iface_flush,
+    .iface_fence              = uct_base_iface_fence,
+    .iface_progress_enable    = uct_base_iface_progress_enable,
+    .iface_progress_disable   = uct_base_iface_progress_disable,
+    .iface_progress           = uct_angara_gpu_iface_progress,
+    .iface_close              = UCS_CLASS_DELETE_FUNC_NAME(uct_angara_gpu_iface_t),
+    .iface_query              = uct_angara_gpu_iface_query,
+    .iface_get_device_address = uct_angara_gpu_iface_get_device_address,
+    .iface_get_address        = uct_angara_gpu_iface_get_address,
+    .iface_is_reachable       = uct_angara_gpu_iface_is_reachable};
+
+static uct_iface_internal_ops_t uct_angara_gpu_iface_internal_ops = {
+    .iface_estimate_perf = uct_base_iface_estimate_perf,
+    .iface_vfs_refresh   = (uct_iface_vfs_refresh_func_t)ucs_empty_function,
+    .ep_query            = (uct_ep_query_func_t)ucs_empty_function_return_unsupported,
+    .ep_invalidate       = (uct_ep_invalidate_func_t)ucs_empty_function_return_unsupported};
+
+static ucs_mpool_ops_t uct_angara_gpu_mpool_ops = {.chunk_alloc   = ucs_mpool_chunk_malloc,
+                                                   .chunk_release = ucs_mpool_chunk_free};
+
+static UCS_CLASS_INIT_FUNC(uct_angara_gpu_iface_t, uct_md_h tl_md, uct_worker_h worker,
+                           const uct_iface_params_t *params, const uct_iface_config_t *tl_config)
+{
+    UCS_CLASS_CALL_SUPER_INIT(
+        uct_base_iface_t, &uct_angara_gpu_iface_ops, &uct_angara_gpu_iface_internal_ops, tl_md,
+        worker, params,
+        tl_config UCS_STATS_ARG(
+            (params->field_mask & UCT_IFACE_PARAM_FIELD_STATS_ROOT) ? params->stats_root : NULL)
+            UCS_STATS_ARG("angara_gpu"));
+
+    self->id = ucs_generate_uuid((uintptr_t)self);
+    ucs_queue_head_init(&self->ops);
+    return ucs_mpool_init(&self->mp, 0, sizeof(uct_angara_gpu_op_t), 0, UCS_SYS_CACHE_LINE_SIZE, 64,
+                          UINT_MAX, &uct_angara_gpu_mpool_ops, "angara_gpu_ops");
+}
+
+static UCS_CLASS_CLEANUP_FUNC(uct_angara_gpu_iface_t)
+{
+    uct_angara_gpu_op_t *op;
+
+    uct_base_iface_progress_disable(&self->super.super, UCT_PROGRESS_SEND | UCT_PROGRESS_RECV);
+    /* Who closes has flushed; what wasn't has to end before its memory may go. */
+    while (!ucs_queue_is_empty(&self->ops)) {
+        op = ucs_queue_pull_elem_non_empty(&self->ops, uct_angara_gpu_op_t, elem);
+        while (!op->is_flush && (angara_copy_test(&op->copy) == ANGARA_INPROGRESS)) {
+        }
+        ucs_mpool_put(op);
+    }
+    ucs_mpool_cleanup(&self->mp, 1);
+}
+
+UCS_CLASS_DEFINE(uct_angara_gpu_iface_t, uct_base_iface_t)
+UCS_CLASS_DEFINE_NEW_FUNC(uct_angara_gpu_iface_t, uct_iface_t, uct_md_h, uct_worker_h,
+                          const uct_iface_params_t *, const uct_iface_config_t *);
+static UCS_CLASS_DEFINE_DELETE_FUNC(uct_angara_gpu_iface_t, uct_iface_t)
