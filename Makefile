@@ -86,6 +86,7 @@ all: build-all
 -include tests/vm/build.mk
 -include tests/mpi/build.mk
 -include tests/faults/build.mk
+-include tests/gpu/build.mk
 -include tests/bench/build.mk
 
 .PHONY: build-all tests
@@ -124,7 +125,8 @@ JOBS = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(shell nproc))
 SUB  = $(MAKE) $(JOBS)
 
 .PHONY: setup flavors flavor-plain flavor-asan flavor-mutants check check-fast check-vm \
-        check-vm-long check-debug-kernel check-in-tree modules demo bench bench-vm
+        check-vm-long check-debug-kernel check-gpu gpu-bundle check-in-tree modules demo bench \
+        bench-vm
 setup: ## install what is missing (apt) and get the headers of the installed UCX
 	@scripts/setup
 
@@ -166,6 +168,14 @@ check-debug-kernel: ## run check-vm's tests in a kernel that finds errors; build
 	@scripts/setup --debug-kernel
 	+@$(SUB) FLAVOR= tests
 	@kernel=$$(tests/vm/vm_debug_kernel) && tests/vm/run_vm_tests --kernel "$$kernel" --slow 8 --memory 2048
+
+gpu-bundle: ## a folder, build/gpu-bundle, that runs the tests with GPU memory on another machine
+	@scripts/setup
+	+@$(SUB) FLAVOR= tests
+	@rm -rf build/gpu-bundle && scripts/gpu_bundle build/gpu-bundle
+
+check-gpu: gpu-bundle ## the tests with GPU memory, on this machine's GPUs; skipped without
+	@build/gpu-bundle/run build/gpu-logs
 
 check-in-tree: all ## build the transport inside a UCX tree (UCX_SOURCE=unpacked source); slow
 	@scripts/check_in_tree '$(UCX_SOURCE)'

@@ -30,6 +30,7 @@ Usage: run_mpi.sh [-n RANKS] [-H HOSTS] [-v VARIATION] [-e COUNTER]... [-spz] PR
                 noloop       the own node can't be read: requests to the peer instead
                 nocma        process_vm_readv and process_vm_writev are forbidden
                 nic          the NIC, not the soft fabric
+                cuda, rocm   GPU memory of the stand-in runtimes
                 several may be joined by '+'
   -e COUNTER    this counter of the transport must not be 0
   -s            an OpenSHMEM program: oshrun
@@ -60,6 +61,10 @@ variation_apply()
     noloop) variables+=(ANGARA_SOFT_LOOPBACK=n) ;;
     nocma) variables+=(ANGARA_SOFT_CMA=n) ;;
     nic) variables+=(ANGARA_DEVICE=nic) ;;
+    cuda | rocm)
+        variables+=(ANGARA_GPU="$1" ANGARA_TEST_GPU="$1")
+        export LD_LIBRARY_PATH=$B/tests/gpu/standin${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+        ;;
     *) die "unknown variation $1" ;;
     esac
 }

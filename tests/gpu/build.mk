@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# Stand-ins for the GPUs' runtimes, with the real names, for LD_LIBRARY_PATH or dlopen(); those in
+# old/ lack what older runtimes lack. That for ROCm needs the headers of libhsa-runtime-dev.
+
+STANDIN_DIR   := $(B)/tests/gpu/standin
+STANDIN_OBJS   = $(patsubst %,$(B)/obj/tests/gpu/standin/%.o,$(1) core memory queue)
+STANDIN_CUDA  := $(STANDIN_DIR)/libcuda.so.1 $(STANDIN_DIR)/old/libcuda.so.1
+STANDIN_HSA   := $(STANDIN_DIR)/libhsa-runtime64.so.1 $(STANDIN_DIR)/old/libhsa-runtime64.so.1
+STANDIN_LIBS  := $(STANDIN_CUDA)
+STANDIN_TESTS := $(B)/tests/gpu/test_standin $(B)/tests/gpu/test_standin_copy
+ifneq ($(wildcard /usr/include/hsa/hsa_ext_amd.h),)
+STANDIN_LIBS  += $(STANDIN_HSA)
+STANDIN_TESTS += $(B)/tests/gpu/test_standin_hsa
+endif
+
+TEST_PROGRAMS += $(STANDIN_LIBS) $(STANDIN_TESTS)
+
+$(B)/obj/tests/gpu/%.o: CFLAGS_EXTRA += -Iuserlib
+
+$(STANDIN_CUDA): $(call STANDIN_OBJS,cuda_context cuda_memory cuda_virtual cuda_stream)
+$(STANDIN_HSA): $(call STANDIN_OBJS,hsa_agent hsa_memory hsa_copy)
+$(STANDIN_DIR)/old/%: STANDIN_FLAGS := -Wl,--version-script,tests/gpu/standin/old.map
+$(filter $(STANDIN_DIR)/old/%,$(STANDIN_LIBS)): tests/gpu/standin/old.map
+
+# They are never unloaded: their threads would be left without code.
+$(STANDIN_CUDA) $(STANDIN_HSA):
+	$(SAY) LD $@
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS_COMMON) $(LDFLAGS_COMMON) $(CFLAGS) $(LDFLAGS) -shared -Wl,-soname,$(@F) \
+		-Wl,-Bsymbolic -Wl,-z,nodelete $(STANDIN_FLAGS) -o $@ $(filter %.o,$^) -lpthread
+
+# They load the libraries that lie in standin/ beside them.
+$(STANDIN_TESTS): $(B)/tests/gpu/%: $(B)/obj/tests/gpu/%.o | $(STANDIN_LIBS)
+	$(SAY) LD $@
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS_COMMON) $(LDFLAGS_COMMON) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lcmocka -lpthread -ldl
+
+# Of the library, linked with its objects, since they look at its insides; of MPI.
+GPU_TESTS  := $(patsubst %,$(B)/tests/gpu/%,test_mem test_mem_faults)
+GPU_MPI    := $(B)/tests/gpu/mpi_gpu
+GPU_DEVICE := $(patsubst %,$(B)/obj/tests/gpu/%.o,device device_cuda device_rocm)
+
+# Without the headers of libhsa-runtime-dev there are no programs of ROCm.
+ifneq ($(wildcard /usr/include/hsa/hsa_ext_amd.h),)
+TEST_PROGRAMS += $(GPU_TESTS) $(GPU_MPI)
+endif
+
+$(GPU_TESTS): $(B)/tests/gpu/%: $(B)/obj/tests/gpu/%.o $(GPU_DEVICE) $(LIBANGARA_OBJS) | $(STANDIN_LIBS)
+	$(SAY) LD $@
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS_COMMON) $(LDFLAGS_COMMON) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lcmocka -lpthread -ldl
+
+$(B)/obj/tests/gpu/mpi_gpu.o: tests/gpu/mpi_gpu.c $(B)/.flags
+	$(SAY) MPI $<
+	@mkdir -p $(@D)
+	$(Q)$(MPI_TEST_MPICC) $(CFLAGS_COMMON) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+
+$(GPU_MPI): $(B)/obj/tests/gpu/mpi_gpu.o $(GPU_DEVICE) $(B)/obj/tests/mpi/mpi_test.o
+	$(SAY) LINK $@
+	@mkdir -p $(@D)
+	$(Q)$(MPI_TEST_MPICC) $(CFLAGS_COMMON) $(CFLAGS) -o $@ $^ $(LDFLAGS_COMMON) $(LDFLAGS) -lpthread -ldl

@@ -1,0 +1,425 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Point-to-point MPI with buffers in GPU memory: memory of each origin at either end, each way to
+ * send and receive, sizes around each threshold, messages to oneself, several at once, memory that
+ * is freed and allocated again. ANGARA_TEST_GPU names the runtime: cuda or rocm, real or a
+ * stand-in.
+ */
+#include "../mpi/mpi_test.h"
+#include "device.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define TAG   11
+#define GUARD 64
+
+/* Where a buffer lies; the last one is the heap. */
+#define HEAP   DEVICE_ORIGINS
+#define PLACES (DEVICE_ORIGINS + 1)
+
+static const device_runtime_t *gpu;
+static unsigned                device; /* of this rank */
+
+/* A buffer with guards around it. */
+typedef struct {
+    unsigned       place;
+    unsigned char *data; /* what MPI gets */
+    size_t         size;
+    unsigned char *base;
+    unsigned char *host; /* of the whole: to fill and to look at it */
+} buffer_t;
+
+static int buffer_open(buffer_t *buffer, unsigned place, size_t size)
+{
+    *buffer      = (buffer_t){.place = place, .size = size};
+    buffer->base = place == HEAP ? mt_alloc(size + 2 * GUARD) :
+                                   gpu->alloc(device, size + 2 * GUARD, place);
+    if (buffer->base == NULL) {
+        return 0;
+    }
+    buffer->data = buffer->base + GUARD;
+    buffer->host = mt_alloc(size + 2 * GUARD);
+    return 1;
+}
+
+static void buffer_close(buffer_t *buffer)
+{
+    if (buffer->place == HEAP) {
+        free(buffer->base);
+    } else {
+        gpu->free(buffer->base, buffer->place);
+    }
+    free(buffer->host);
+}
+
+static void buffer_put(buffer_t *buffer)
+{
+    if (buffer->place == HEAP) {
+        memcpy(buffer->base, buffer->host, buffer->size + 2 * GUARD);
+    } else {
+        gpu->write(buffer->base, buffer->host, buffer->size + 2 * GUARD);
+    }
+}
+
+static void buffer_fill(buffer_t *buffer, uint64_t key)
+{
+    memset(buffer->host, 0xa5, buffer->size + 2 * GUARD);
+    data_fill(buffer->host + GUARD, buffer->size, key);
+    buffer_put(buffer);
+}
+
+/* As if nothing had been received yet. */
+static void buffer_clear(buffer_t *buffer)
+{
+    memset(buffer->host, 0xa5, buffer->size + 2 * GUARD);
+    buffer_put(buffer);
+}
+
+/* The first `length` bytes have come, and nothing behind or before them. */
+static void buffer_check(buffer_t *buffer, size_t length, uint64_t key, const char *what)
+{
+    size_t i;
+
+    if (buffer->place == HEAP) {
+        memcpy(buffer->host, buffer->base, buffer->size + 2 * GUARD);
+    } else {
+        gpu->read(buffer->host, buffer->base, buffer->size + 2 * GUARD);
+    }
+    mt_verify(buffer->host + GUARD, length, key, what);
+    for (i = 0; i < GUARD; ++i) {
+        if ((buffer->host[i] != 0xa5) || (buffer->host[GUARD + buffer->size + i] != 0xa5)) {
+            mt_fail(__FILE__, __LINE__, "%s: written outside of %zu bytes", what, buffer->size);
+            return;
+        }
+    }
+}
+
+static const char *place_name(unsigned place)
+{
+    return place == HEAP ? "heap" : device_origin_names[place];
+}
+
+/* Has every rank memory of that place? */
+static int place_is_there(unsigned place)
+{
+    buffer_t buffer;
+    int      is_there = buffer_open(&buffer, place, 1), all;
+
+    if (is_there) {
+        buffer_close(&buffer);
+    }
+    MPI_Allreduce(&is_there, &all, 1, MPI_INT, MPI_MIN, mt.control);
+    return all;
+}
+
+/* ---- placements ------------------------------------------------------------------------------ */
+
+/* From each even rank to the next one and back, for all sizes. */
+static void run_placement(unsigned src_place, unsigned dst_place)
+{
+    int      peer = mt_pair_peer(), is_first = mt.rank % 2 == 0, i, turn;
+    uint64_t key;
+    char     what[100];
+    buffer_t out, in;
+
+    if (peer == MPI_PROC_NULL) {
+        return;
+    }
+    for (i = 0; i < mt.num_sizes; ++i) {
+        snprintf(what, sizeof(what), "%zu bytes, %s to %s", mt.sizes[i], place_name(src_place),
+                 place_name(dst_place));
+        buffer_open(&out, src_place, mt.sizes[i]);
+        buffer_open(&in, dst_place, mt.sizes[i]);
+        buffer_fill(&out, mt_key(mt.rank, peer, i, 1));
+        buffer_clear(&in);
+        for (turn = 0; turn < 2; ++turn) {
+            if (turn != is_first) {
+                MPI_Status status;
+
+                key = mt_key(peer, mt.rank, i, 1);
+                MPI_Recv(in.data, (int)in.size, MPI_BYTE, peer, TAG, MPI_COMM_WORLD, &status);
+                mt_check_status(&status, peer, TAG, in.size);
+                buffer_check(&in, in.size, key, what);
+            } else {
+                MPI_Send(out.data, (int)out.size, MPI_BYTE, peer, TAG, MPI_COMM_WORLD);
+            }
+        }
+        buffer_close(&out);
+        buffer_close(&in);
+    }
+}
+
+static unsigned placement_src, placement_dst;
+
+static void test_placement(void)
+{
+    run_placement(placement_src, placement_dst);
+}
+
+static void run_placements(void)
+{
+    int  there[PLACES];
+    char name[64];
+
+    for (unsigned place = 0; place < PLACES; ++place) {
+        there[place] = place_is_there(place);
+        if (!there[place]) {
+            mt_skip(place_name(place), "this runtime has none of that");
+        }
+    }
+    for (placement_src = 0; placement_src < PLACES; ++placement_src) {
+        for (placement_dst = 0; placement_dst < PLACES; ++placement_dst) {
+            snprintf(name, sizeof(name), "%s to %s", place_name(placement_src),
+                     place_name(placement_dst));
+            if (placement_src == HEAP && placement_dst == HEAP) {
+                continue;
+            }
+            if (there[placement_src] && there[placement_dst]) {
+                mt_run(name, 2, test_placement);
+            }
+        }
+    }
+}
+
+/* ---- ways ------------------------------------------------------------------------------------ */
+
+#define WAYS 4
+
+static void way_send(int way, const buffer_t *out, int peer)
+{
+    MPI_Request request;
+
+    switch (way) {
+    case 0:
+        MPI_Ssend(out->data, (int)out->size, MPI_BYTE, peer, TAG, MPI_COMM_WORLD);
+        return;
+    case 1:
+        MPI_Isend(out->data, (int)out->size, MPI_BYTE, peer, TAG, MPI_COMM_WORLD, &request);
+        break;
+    case 2:
+        MPI_Issend(out->data, (int)out->size, MPI_BYTE, peer, TAG, MPI_COMM_WORLD, &request);
+        break;
+    default:
+        MPI_Send_init(out->data, (int)out->size, MPI_BYTE, peer, TAG, MPI_COMM_WORLD, &request);
+        MPI_Start(&request);
+        break;
+    }
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+    if (way == 3) {
+        MPI_Request_free(&request);
+    }
+}
+
+static void way_recv(int way, const buffer_t *in, int peer)
+{
+    MPI_Request request;
+    MPI_Message message;
+    MPI_Status  status;
+
+    switch (way) {
+    case 0:
+        MPI_Mprobe(peer, TAG, MPI_COMM_WORLD, &message, &status);
+        mt_check_status(&status, peer, TAG, in->size);
+        MPI_Mrecv(in->data, (int)in->size, MPI_BYTE, &message, &status);
+        break;
+    case 1:
+        MPI_Irecv(in->data, (int)in->size, MPI_BYTE, MPI_ANY_SOURCE, TAG, MPI_COMM_WORLD, &request);
+        MPI_Wait(&request, &status);
+        break;
+    case 2:
+        MPI_Probe(peer, TAG, MPI_COMM_WORLD, &status);
+        MPI_Recv(in->data, (int)in->size, MPI_BYTE, peer, TAG, MPI_COMM_WORLD, &status);
+        break;
+    default:
+        MPI_Recv_init(in->data, (int)in->size, MPI_BYTE, peer, MPI_ANY_TAG, MPI_COMM_WORLD,
+                      &request);
+        MPI_Start(&request);
+        MPI_Wait(&request, &status);
+        MPI_Request_free(&request);
+        break;
+    }
+    mt_check_status(&status, peer, TAG, in->size);
+}
+
+static void test_ways(void)
+{
+    static const size_t sizes[] = {0, 8, 1000, 8432, 70000, 3000001};
+    int                 peer    = mt_pair_peer();
+    buffer_t            buffer;
+
+    if (peer == MPI_PROC_NULL) {
+        return;
+    }
+    for (unsigned i = 0; i < MT_COUNT(sizes) && sizes[i] <= mt.max_size; ++i) {
+        for (int way = 0; way < 2 * WAYS; ++way) {
+            int is_sender = (way < WAYS) == (mt.rank % 2 == 0);
+
+            buffer_open(&buffer, DEVICE_PLAIN, sizes[i]);
+            if (is_sender) {
+                buffer_fill(&buffer, mt_key(mt.rank, peer, way, i));
+                way_send(way % WAYS, &buffer, peer);
+            } else {
+                buffer_clear(&buffer);
+                way_recv(way % WAYS, &buffer, peer);
+                buffer_check(&buffer, buffer.size, mt_key(peer, mt.rank, way, i), "a way to send");
+            }
+            buffer_close(&buffer);
+        }
+    }
+}
+
+/* ---- many at once ---------------------------------------------------------------------------- */
+
+#define WINDOW 24
+
+/* GPU and host messages of all sizes under way in both directions; they arrive in order. */
+static void test_window(void)
+{
+    int         peer = mt_pair_peer();
+    buffer_t    out[WINDOW], in[WINDOW];
+    MPI_Request requests[2 * WINDOW];
+    size_t      size;
+
+    if (peer == MPI_PROC_NULL) {
+        return;
+    }
+    for (int round = 0; round < mt.iters; ++round) {
+        for (int i = 0; i < WINDOW; ++i) {
+            size = (size_t)1 << ((i * 5 + round) % 20);
+            size = size <= mt.max_size ? size : mt.max_size;
+            buffer_open(&out[i], i % 3 == 0 ? HEAP : DEVICE_PLAIN, size);
+            buffer_open(&in[i], i % 4 == 0 ? HEAP : DEVICE_PLAIN, size);
+            buffer_fill(&out[i], mt_key(mt.rank, peer, i, (uint64_t)round));
+            buffer_clear(&in[i]);
+        }
+        for (int i = 0; i < WINDOW; ++i) {
+            MPI_Irecv(in[i].data, (int)in[i].size, MPI_BYTE, peer, TAG, MPI_COMM_WORLD,
+                      &requests[i]);
+        }
+        for (int i = 0; i < WINDOW; ++i) {
+            MPI_Isend(out[i].data, (int)out[i].size, MPI_BYTE, peer, TAG, MPI_COMM_WORLD,
+                      &requests[WINDOW + i]);
+        }
+        MPI_Waitall(2 * WINDOW, requests, MPI_STATUSES_IGNORE);
+        for (int i = 0; i < WINDOW; ++i) {
+            buffer_check(&in[i], in[i].size, mt_key(peer, mt.rank, i, (uint64_t)round),
+                         "one of many");
+            buffer_close(&in[i]);
+            buffer_close(&out[i]);
+        }
+    }
+}
+
+static void test_self(void)
+{
+    static const size_t   sizes[]     = {0, 1, 100, 9000, 2000003};
+    static const unsigned places[][2] = {
+        {DEVICE_PLAIN, DEVICE_PLAIN}, {HEAP, DEVICE_PLAIN}, {DEVICE_PLAIN, HEAP}};
+    MPI_Request request;
+    buffer_t    out, in;
+
+    for (unsigned i = 0; i < MT_COUNT(sizes) && sizes[i] <= mt.max_size; ++i) {
+        for (unsigned k = 0; k < MT_COUNT(places); ++k) {
+            buffer_open(&out, places[k][0], sizes[i]);
+            buffer_open(&in, places[k][1], sizes[i]);
+            buffer_fill(&out, mt_key(mt.rank, mt.rank, (int)k, i));
+            buffer_clear(&in);
+            MPI_Irecv(in.data, (int)in.size, MPI_BYTE, mt.rank, TAG, MPI_COMM_WORLD, &request);
+            MPI_Send(out.data, (int)out.size, MPI_BYTE, mt.rank, TAG, MPI_COMM_WORLD);
+            MPI_Wait(&request, MPI_STATUS_IGNORE);
+            buffer_check(&in, in.size, mt_key(mt.rank, mt.rank, (int)k, i), "to oneself");
+            buffer_close(&out);
+            buffer_close(&in);
+        }
+    }
+}
+
+/* A buffer is freed, and host or GPU memory has its address in the next round. */
+static void test_again(void)
+{
+    int      peer = mt_pair_peer(), is_first = mt.rank % 2 == 0;
+    buffer_t buffer;
+    size_t   size = mt.max_size < 2000000 ? mt.max_size : 2000000;
+
+    if (peer == MPI_PROC_NULL) {
+        return;
+    }
+    for (int round = 0; round < 4 * mt.iters; ++round) {
+        buffer_open(&buffer, round % 3 == 2 ? HEAP : DEVICE_PLAIN, size);
+        if ((round % 2 == 0) == is_first) {
+            buffer_fill(&buffer, mt_key(mt.rank, peer, 1, (uint64_t)round));
+            MPI_Send(buffer.data, (int)size, MPI_BYTE, peer, TAG, MPI_COMM_WORLD);
+        } else {
+            buffer_clear(&buffer);
+            MPI_Recv(buffer.data, (int)size, MPI_BYTE, peer, TAG, MPI_COMM_WORLD,
+                     MPI_STATUS_IGNORE);
+            buffer_check(&buffer, size, mt_key(peer, mt.rank, 1, (uint64_t)round), "again");
+        }
+        buffer_close(&buffer);
+    }
+}
+
+/* Broadcast moves data and nothing else: GPU buffers will do. */
+static void test_bcast(void)
+{
+    static const size_t sizes[] = {1, 500, 20000, 1500000};
+    buffer_t            buffer;
+
+    for (unsigned i = 0; i < MT_COUNT(sizes) && sizes[i] <= mt.max_size; ++i) {
+        for (int root = 0; root < mt.size; ++root) {
+            buffer_open(&buffer, DEVICE_PLAIN, sizes[i]);
+            if (mt.rank == root) {
+                buffer_fill(&buffer, mt_key(root, 0, (int)i, 3));
+            } else {
+                buffer_clear(&buffer);
+            }
+            MPI_Bcast(buffer.data, (int)sizes[i], MPI_BYTE, root, MPI_COMM_WORLD);
+            buffer_check(&buffer, sizes[i], mt_key(root, 0, (int)i, 3), "a broadcast");
+            buffer_close(&buffer);
+        }
+    }
+}
+
+static void *late_thread(void *arg)
+{
+    (void)arg;
+    return (void *)(uintptr_t)gpu->open();
+}
+
+int main(int argc, char **argv)
+{
+    const char *name    = getenv("ANGARA_TEST_GPU");
+    int         is_late = getenv("ANGARA_TEST_GPU_LATE") != NULL;
+    unsigned    gpus;
+    pthread_t   thread;
+    void       *result;
+
+    gpu = device_runtime(name != NULL ? name : "cuda");
+    if (gpu == NULL) {
+        fprintf(stderr, "ANGARA_TEST_GPU: cuda or rocm\n");
+        return 2;
+    }
+    if (!is_late) {
+        gpu->open(); /* before MPI_Init */
+    }
+    mt_start(&argc, &argv, MPI_THREAD_SINGLE, "point-to-point with GPU buffers",
+             (mt_state_t){.max_size = 4ul << 20, .iters = 3});
+    /* Or after it, and by another thread. */
+    pthread_create(&thread, NULL, late_thread, NULL);
+    pthread_join(thread, &result);
+    gpus = (unsigned)(uintptr_t)result;
+    if (gpus == 0) {
+        mt_skip("all", "there is no GPU of this runtime");
+        return mt_finish();
+    }
+    device = (unsigned)mt.rank % gpus;
+    run_placements();
+    mt_run("ways to send and receive", 2, test_ways);
+    mt_run("many at once", 2, test_window);
+    mt_run("to oneself", 1, test_self);
+    mt_run("addresses that come again", 2, test_again);
+    mt_run("broadcasts", 2, test_bcast);
+    return mt_finish();
+}
