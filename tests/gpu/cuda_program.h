@@ -88,8 +88,6 @@ enum {
     X(mem_get_address_range, cuMemGetAddressRange_v2,                                              \
       (CUdeviceptr * base, size_t * size, CUdeviceptr ptr))                                        \
     X(pointer_get_attribute, cuPointerGetAttribute, (void *value, int attribute, CUdeviceptr ptr)) \
-    X(pointer_set_attribute, cuPointerSetAttribute,                                                \
-      (const void *value, int attribute, CUdeviceptr ptr))                                         \
     X(vmm_granularity, cuMemGetAllocationGranularity,                                              \
       (size_t * granularity, const CUmemAllocationProp *prop, int option))                         \
     X(vmm_create, cuMemCreate,                                                                     \

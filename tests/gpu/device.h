@@ -33,6 +33,8 @@ typedef struct {
     /* Copy, and wait. */
     void (*write)(void *gpu_addr, const void *src, size_t size);
     void (*read)(void *dst, const void *gpu_addr, size_t size);
+    /* As programs write, by a call that blocks, without waiting for the GPU besides. */
+    void (*write_only)(void *gpu_addr, const void *src, size_t size);
 } device_runtime_t;
 
 extern const device_runtime_t device_cuda, device_rocm;

@@ -196,6 +196,15 @@ static void cuda_read(void *dst, const void *gpu_addr, size_t size)
     copy(dst, gpu_addr, size, context_of(gpu_addr));
 }
 
+static void cuda_write_only(void *gpu_addr, const void *src, size_t size)
+{
+    CUcontext ctx = context_of(gpu_addr);
+
+    MUST(cuda.ctx_push(ctx));
+    MUST(cuda.memcpy_htod((CUdeviceptr)(uintptr_t)gpu_addr, src, size));
+    MUST(cuda.ctx_pop(&ctx));
+}
+
 const device_runtime_t device_cuda = {
     .name    = "cuda",
     .library = "libcuda.so.1",
@@ -204,4 +213,6 @@ const device_runtime_t device_cuda = {
     .free    = cuda_free,
     .write   = cuda_write,
     .read    = cuda_read,
+
+    .write_only = cuda_write_only,
 };

@@ -206,4 +206,6 @@ const device_runtime_t device_rocm = {
     .free    = rocm_free,
     .write   = rocm_write,
     .read    = rocm_read,
+
+    .write_only = rocm_write, /* it always waits */
 };

@@ -269,7 +269,7 @@ static void test_quiet(void **state)
     standin.hold(1);
     assert_int_equal(angara_copy_start(addr, addr + 64, 64, &copy), ANGARA_INPROGRESS);
     before = standin.calls("cuStreamQuery") + standin.calls("cuCtxPushCurrent_v2");
-    for (unsigned i = 0; i < 10000; ++i) {
+    for (unsigned i = 0; i < 4000; ++i) {
         assert_int_equal(angara_copy_test(&copy), ANGARA_INPROGRESS);
     }
     assert_int_equal(standin.calls("cuStreamQuery") + standin.calls("cuCtxPushCurrent_v2"), before);
@@ -339,8 +339,8 @@ int main(void)
 
     setenv("STANDIN_GPUS", "3", 1);
     if (!cuda_program_load(&cuda, NULL) || !standin_load(cuda.library, &standin)) {
-        printf("1..0 # SKIP needs the stand-in of CUDA's driver\n");
-        return 0;
+        fprintf(stderr, "needs the stand-in of CUDA's driver\n");
+        return 1;
     }
     setenv("CUDA_VISIBLE_DEVICES", "0,1,2", 1);
     device_cuda.open();

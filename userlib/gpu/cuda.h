@@ -28,10 +28,11 @@ typedef struct {
 
 /*
  * Make a context current that can reach memory of GPU `device`: `ctx`, or if that is NULL the
- * GPU's primary one if the program has made it, else the current one if it is of that GPU.
- * ANGARA_ERR_UNSUPPORTED: there is none. What the program captures in the meantime isn't disturbed.
+ * GPU's primary one if the program has made it, else the current one if it is of that GPU, else one
+ * that memory of that GPU was seen in. @return CUDA_ERROR_INVALID_DEVICE: there is none; or why it
+ * can't be made current. What the program captures in the meantime isn't disturbed.
  */
-angara_status_t cuda_enter(CUcontext ctx, int device, cuda_scope_t *scope);
+CUresult cuda_enter(CUcontext ctx, int device, cuda_scope_t *scope);
 /* As it was before. */
 void cuda_leave(const cuda_scope_t *scope);
 

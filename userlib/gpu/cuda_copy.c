@@ -13,7 +13,8 @@
 #include <unistd.h>
 
 #define LINE 64
-#define LOOK (1u << 16) /* tests of a copy between two questions to the driver */
+#define LOOK (1u << 16) /* tests of a copy between two questions to the driver, */
+#define SOON (1u << 12) /* but the first ones come sooner: some test seldom */
 
 typedef enum { LANE_TO_DEVICE, LANE_TO_HOST, LANE_WITHIN, LANES_NUM } direction_t;
 
@@ -288,14 +289,12 @@ static CUresult start_here(const cuda_scope_t *scope, direction_t lane_number, v
 static angara_status_t start_in(const ang_gpu_mem_t *mem, direction_t lane_number, void *dst,
                                 const void *src, size_t length, ang_gpu_copy_t *copy)
 {
-    angara_status_t status;
-    CUresult        result;
-    cuda_scope_t    scope;
+    cuda_scope_t scope;
+    CUresult     result = cuda_enter(mem->context, mem->mem.device, &scope);
 
-    status = cuda_enter(mem->context, mem->mem.device, &scope);
-    if (status != ANGARA_OK) {
-        ang_debug("GPU %d: there is no context to copy in", mem->mem.device);
-        return status;
+    if (result != CUDA_SUCCESS) {
+        ang_debug("GPU %d: there is no context to copy in: %s", mem->mem.device, cuda_name(result));
+        return ANGARA_ERR_UNSUPPORTED;
     }
     result = start_here(&scope, lane_number, dst, src, length, copy);
     cuda_leave(&scope);
@@ -340,14 +339,15 @@ static int has_landed(const ang_gpu_copy_t *copy)
 static angara_status_t lane_look(const lane_t *lane, const ang_gpu_copy_t *copy)
 {
     record_t    *record = lane->record;
-    CUresult     result = CUDA_ERROR_CONTEXT_IS_DESTROYED;
     cuda_scope_t scope;
+    CUresult     result = cuda_enter(record->ctx, record->device, &scope);
 
-    if (cuda_enter(record->ctx, record->device, &scope) == ANGARA_OK) {
-        if (scope.id == record->id) {
-            result = cuda.stream_query(lane->stream);
-        }
+    if (result == CUDA_SUCCESS) {
+        result = scope.id == record->id ? cuda.stream_query(lane->stream) :
+                                          CUDA_ERROR_CONTEXT_IS_DESTROYED;
         cuda_leave(&scope);
+    } else if (!cuda_has_ended(result)) {
+        return ANGARA_INPROGRESS; /* it can't be asked just now */
     }
     if (result == CUDA_ERROR_NOT_READY) {
         return ANGARA_INPROGRESS;
@@ -369,7 +369,11 @@ angara_status_t cuda_copy_test(ang_gpu_copy_t *copy)
     angara_status_t status = ANGARA_OK;
 
     if (!has_landed(copy)) {
-        status = ++copy->tests % LOOK == 0 ? lane_look(lane, copy) : ANGARA_INPROGRESS;
+        unsigned tests = ++copy->tests;
+
+        status = tests % LOOK == 0 || (tests >= SOON && tests < LOOK && !(tests & (tests - 1))) ?
+                     lane_look(lane, copy) :
+                     ANGARA_INPROGRESS;
     }
     if (status != ANGARA_INPROGRESS) {
         record_put(lane->record);

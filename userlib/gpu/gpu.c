@@ -26,7 +26,8 @@ static const ang_gpu_ops_t *const runtimes[] = {
 
 static pthread_mutex_t find_lock = PTHREAD_MUTEX_INITIALIZER;
 static unsigned        found; /* bit per runtime, only grows; atomic */
-static unsigned        epoch; /* ang_fork_epoch when the first was found */
+static unsigned        used;  /* bit per runtime that has had memory here; atomic */
+static unsigned        epoch; /* ang_fork_epoch then */
 static unsigned long long
     looked; /* libraries that had been loaded when all were looked for; atomic */
 
@@ -59,11 +60,12 @@ static void find(unsigned long long now)
 {
     unsigned here;
 
-    pthread_mutex_lock(&find_lock);
+    if (pthread_mutex_trylock(&find_lock) != 0) {
+        return; /* another thread is at it; in a child, was at it when the parent forked */
+    }
     here = __atomic_load_n(&found, __ATOMIC_RELAXED);
     for (unsigned i = 0; i < RUNTIMES_NUM; ++i) {
         if (!(here & 1u << i) && is_wanted(i) && runtimes[i]->find()) {
-            epoch = here == 0 ? ang_fork_epoch : epoch;
             here |= 1u << i;
         }
     }
@@ -76,17 +78,17 @@ static void find(unsigned long long now)
 static unsigned runtimes_here(void)
 {
     unsigned long long now;
-    unsigned           here;
 
-    if (ang_config.gpu == ANG_CONFIG_GPU_NONE) {
+    /* A child whose parent has had GPU memory has none: no runtime outlives fork(). */
+    if (ang_config.gpu == ANG_CONFIG_GPU_NONE ||
+        (__atomic_load_n(&used, __ATOMIC_ACQUIRE) != 0 && epoch != ang_fork_epoch)) {
         return 0;
     }
     now = libraries();
     if (now != __atomic_load_n(&looked, __ATOMIC_ACQUIRE)) {
         find(now);
     }
-    here = __atomic_load_n(&found, __ATOMIC_ACQUIRE);
-    return here != 0 && epoch == ang_fork_epoch ? here : 0;
+    return __atomic_load_n(&found, __ATOMIC_ACQUIRE);
 }
 
 static int has_node(const ang_gpu_ops_t *ops)
@@ -123,6 +125,10 @@ void ang_gpu_query(const void *addr, ang_gpu_mem_t *mem)
     for (unsigned i = 0; here >> i != 0; ++i) {
         if ((here >> i & 1) && runtimes[i]->query(addr, mem)) {
             mem->ops = runtimes[i];
+            if (!(__atomic_load_n(&used, __ATOMIC_RELAXED) & 1u << i)) {
+                epoch = ang_fork_epoch;
+                __atomic_or_fetch(&used, 1u << i, __ATOMIC_RELEASE);
+            }
             return;
         }
     }
@@ -143,18 +149,17 @@ static angara_status_t copy_start(void *dst, const ang_gpu_mem_t *dst_mem, const
     const ang_gpu_ops_t *ops = dst_mem->ops != NULL ? dst_mem->ops : src_mem->ops;
     angara_status_t      status;
 
-    if (ops == NULL || (src_mem->ops != NULL && src_mem->ops != ops)) {
-        return ANGARA_ERR_UNSUPPORTED;
-    }
-    if (!is_within(dst, length, dst_mem) || !is_within(src, length, src_mem)) {
-        return ANGARA_ERR_BOUNDS;
-    }
-    if (length == 0) {
-        return ANGARA_OK;
-    }
     *copy = (ang_gpu_copy_t){
         .ops = ops, .epoch = ang_fork_epoch, .is_awaited = (uint8_t)is_awaited};
-    status = ops->copy_start(dst, dst_mem, src, src_mem, length, copy);
+    if (ops == NULL || (src_mem->ops != NULL && src_mem->ops != ops)) {
+        status = ANGARA_ERR_UNSUPPORTED;
+    } else if (!is_within(dst, length, dst_mem) || !is_within(src, length, src_mem)) {
+        status = ANGARA_ERR_BOUNDS;
+    } else if (length == 0) {
+        status = ANGARA_OK;
+    } else {
+        status = ops->copy_start(dst, dst_mem, src, src_mem, length, copy);
+    }
     if (status != ANGARA_INPROGRESS) {
         copy->ops    = NULL;
         copy->status = status;

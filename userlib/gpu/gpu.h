@@ -12,7 +12,8 @@
  *     one direction on one GPU end in the order in which they were started; others in any.
  *   - That a copy has ended is read in host memory that is ours: it stays readable whatever the
  *     program does to its contexts. A copy whose context ended ends with an error.
- *   - In a child of fork() no runtime is called any more: all is host memory there.
+ *   - In a child of a process that has had GPU memory no runtime is called any more: all is host
+ *     memory there.
  */
 #ifndef ANG_GPU_H
 #define ANG_GPU_H

@@ -15,12 +15,12 @@ angara_status_t angara_mem_query_sized(const void *addr, angara_mem_t *mem, size
     if (status != ANGARA_OK) {
         return status;
     }
-    if (mem == NULL || size < sizeof(angara_mem_t)) {
+    if (mem == NULL) {
         return ANGARA_ERR_INVALID;
     }
     ang_gpu_query(addr, &gpu);
     memset(mem, 0, size);
-    *mem = gpu.mem;
+    memcpy(mem, &gpu.mem, size < sizeof(gpu.mem) ? size : sizeof(gpu.mem));
     return ANGARA_OK;
 }
 

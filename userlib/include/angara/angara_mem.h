@@ -71,13 +71,14 @@ ANGARA_API angara_status_t angara_mem_runtime(unsigned i, const char **name, con
 
 /** A copy under way. What is in it is the library's. */
 typedef struct {
-    uint64_t opaque[6];
+    uint64_t opaque[8];
 } angara_copy_t;
 
 /**
  * Start a copy where one end at least is memory of a GPU; the other may be of the same kind, or of
- * the host. What the program has done in its streams isn't waited for, and no multiprocessor is
- * needed: a kernel that fills the GPU and waits for this copy gets it.
+ * the host. What the program has done in its streams isn't waited for. No multiprocessor is needed
+ * but for a copy within one GPU: a kernel that fills it and waits for this copy gets it. Where the
+ * host's end isn't pinned, a GPU's driver may copy before this returns.
  *
  * @param dst, src  bytes that don't overlap
  * @param length    bytes
