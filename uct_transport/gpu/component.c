@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Component and memory domain of GPU memory: is there a GPU, is it ours to care for, what is a
- * pointer. Nothing is registered here; zero copy between processes is the other component's.
+ * Component and memory domain of GPU memory: is there a GPU, what is a pointer. Nothing is
+ * registered here; zero copy between processes is the other component's.
  */
 #include "gpu/gpu.h"
 
-#include <ucs/config/global_opts.h>
 #include <ucs/sys/topo/base/topo.h>
 
 #include <string.h>
@@ -23,33 +22,7 @@ static const struct {
 
 /* ---- what there is ------------------------------------------------------------------------- */
 
-/* @return non-zero if this UCX has a component of that name, with a device. */
-static int uct_angara_gpu_has_rival(const char *name)
-{
-    uct_component_h     *components;
-    uct_component_attr_t attr;
-    unsigned             num, i;
-    int                  has = 0;
-
-    if (uct_query_components(&components, &num) != UCS_OK) {
-        return 0;
-    }
-
-    for (i = 0; i < num; ++i) {
-        attr.field_mask = UCT_COMPONENT_ATTR_FIELD_NAME;
-        if ((uct_component_query(components[i], &attr) != UCS_OK) ||
-            (strcmp(attr.name, name) != 0)) {
-            continue;
-        }
-        attr.field_mask = UCT_COMPONENT_ATTR_FIELD_MD_RESOURCE_COUNT;
-        has |= (uct_component_query(components[i], &attr) == UCS_OK) &&
-               (attr.md_resource_count != 0);
-    }
-    uct_release_component_list(components);
-    return has;
-}
-
-/* Bits of UCX's memory types that may occur here, and that UCX doesn't care for itself. */
+/* Bits of UCX's memory types that may occur here. */
 static uint64_t uct_angara_gpu_types(void)
 {
     uint64_t types = 0;
@@ -61,8 +34,7 @@ static uint64_t uct_angara_gpu_types(void)
     }
 
     for (i = 0; i < ucs_static_array_size(uct_angara_gpu_kinds); ++i) {
-        if ((kinds & UCS_BIT(uct_angara_gpu_kinds[i].kind)) &&
-            !uct_angara_gpu_has_rival(uct_angara_gpu_kinds[i].rival)) {
+        if (kinds & UCS_BIT(uct_angara_gpu_kinds[i].kind)) {
             types |= UCS_BIT(uct_angara_gpu_kinds[i].type);
         }
     }
@@ -221,12 +193,7 @@ static ucs_status_t uct_angara_gpu_md_open(uct_component_t *component, const cha
     md->super.ops       = &uct_angara_gpu_md_ops;
     md->super.component = component;
     md->kinds           = uct_angara_gpu_types();
-    /*
-     * UCX takes what its cache of memory types doesn't have for host memory, and nothing feeds the
-     * cache here: so every pointer is asked for.
-     */
-    ucs_global_opts.enable_memtype_cache = UCS_NO;
-    *md_p                                = &md->super;
+    *md_p               = &md->super;
     return UCS_OK;
 }
 

@@ -2,9 +2,11 @@
 /* Endpoint of the copy transport: its far end is this process, "remote" is GPU memory. */
 #include "gpu/gpu.h"
 
-#include "base/status.h"
-
 #include <uct/base/uct_iov.inl>
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 static UCS_CLASS_INIT_FUNC(uct_angara_gpu_ep_t, const uct_ep_params_t *params)
 {
@@ -24,15 +26,50 @@ UCS_CLASS_DEFINE(uct_angara_gpu_ep_t, uct_base_ep_t)
 UCS_CLASS_DEFINE_NEW_FUNC(uct_angara_gpu_ep_t, uct_ep_t, const uct_ep_params_t *);
 UCS_CLASS_DEFINE_DELETE_FUNC(uct_angara_gpu_ep_t, uct_ep_t);
 
-/* ---- short: waits -------------------------------------------------------------------------- */
+/* ---- copies -------------------------------------------------------------------------------- */
+
+void uct_angara_gpu_check(angara_status_t status, uint64_t remote, size_t length)
+{
+    angara_mem_t mem;
+
+    if (ucs_likely((status == ANGARA_OK) || (status == ANGARA_INPROGRESS))) {
+        return;
+    }
+
+    if ((angara_mem_query((void *)remote, &mem) == ANGARA_OK) && (mem.kind == ANGARA_MEM_HOST)) {
+        fprintf(stderr,
+                "angara: %zu bytes at %p were to be copied as memory of a GPU, which it isn't: the "
+                "buffer was freed, or the message runs past it: aborting\n",
+                length, (void *)remote);
+    } else {
+        fprintf(stderr,
+                "angara: a copy of %zu bytes at %p of a GPU's memory failed: %s: aborting\n",
+                length, (void *)remote, angara_strerror(status));
+    }
+    signal(SIGABRT, SIG_DFL);
+    abort();
+}
+
+/* UCP slices buffers that it took for GPU memory: what isn't any is no memory of the message's. */
+static void uct_angara_gpu_check_remote(uint64_t remote, size_t length)
+{
+    angara_mem_t mem;
+
+    if ((length != 0) && (angara_mem_query((void *)remote, &mem) == ANGARA_OK) &&
+        (mem.kind == ANGARA_MEM_HOST)) {
+        uct_angara_gpu_check(ANGARA_ERR_BOUNDS, remote, length);
+    }
+}
 
 ucs_status_t uct_angara_gpu_ep_put_short(uct_ep_h tl_ep, const void *buffer, unsigned length,
                                          uint64_t remote_addr, uct_rkey_t rkey)
 {
     (void)tl_ep;
     (void)rkey;
+    uct_angara_gpu_check_remote(remote_addr, length);
     UCT_TL_EP_STAT_OP(ucs_derived_of(tl_ep, uct_base_ep_t), PUT, SHORT, length);
-    return uct_angara_status(angara_copy((void *)remote_addr, buffer, length));
+    uct_angara_gpu_check(angara_copy((void *)remote_addr, buffer, length), remote_addr, length);
+    return UCS_OK;
 }
 
 ucs_status_t uct_angara_gpu_ep_get_short(uct_ep_h tl_ep, void *buffer, unsigned length,
@@ -40,14 +77,15 @@ ucs_status_t uct_angara_gpu_ep_get_short(uct_ep_h tl_ep, void *buffer, unsigned 
 {
     (void)tl_ep;
     (void)rkey;
+    uct_angara_gpu_check_remote(remote_addr, length);
     UCT_TL_EP_STAT_OP(ucs_derived_of(tl_ep, uct_base_ep_t), GET, SHORT, length);
-    return uct_angara_status(angara_copy(buffer, (const void *)remote_addr, length));
+    uct_angara_gpu_check(angara_copy(buffer, (const void *)remote_addr, length), remote_addr,
+                         length);
+    return UCS_OK;
 }
 
-/* ---- zero copy ----------------------------------------------------------------------------- */
-
-static ucs_status_t uct_angara_gpu_start(uct_ep_h tl_ep, void *dst, const void *src, size_t length,
-                                         uct_completion_t *comp)
+static ucs_status_t uct_angara_gpu_start(uct_ep_h tl_ep, void *dst, const void *src,
+                                         uint64_t remote, size_t length, uct_completion_t *comp)
 {
     uct_angara_gpu_iface_t *iface = ucs_derived_of(tl_ep->iface, uct_angara_gpu_iface_t);
     uct_angara_gpu_op_t    *op    = ucs_mpool_get(&iface->mp);
@@ -57,17 +95,21 @@ static ucs_status_t uct_angara_gpu_start(uct_ep_h tl_ep, void *dst, const void *
         return UCS_ERR_NO_MEMORY;
     }
 
+    uct_angara_gpu_check_remote(remote, length);
     status = angara_copy_start(dst, src, length, &op->copy);
     if (status != ANGARA_INPROGRESS) {
         ucs_mpool_put(op);
-        /* Both ends are the host's, there is a detour only, or too many are under way. */
+        /* There is a detour only, or too many are under way. */
         if ((status == ANGARA_ERR_UNSUPPORTED) || (status == ANGARA_ERR_NO_RESOURCE)) {
             status = angara_copy(dst, src, length);
         }
-        return uct_angara_status(status);
+        uct_angara_gpu_check(status, remote, length);
+        return UCS_OK;
     }
 
     op->comp     = comp;
+    op->remote   = remote;
+    op->length   = length;
     op->is_flush = 0;
     ucs_queue_push(&iface->ops, &op->elem);
     return UCS_INPROGRESS;
@@ -82,7 +124,7 @@ ucs_status_t uct_angara_gpu_ep_put_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov, s
     (void)rkey;
     UCT_CHECK_IOV_SIZE(iovcnt, 1ul, "uct_angara_gpu_ep_put_zcopy");
     UCT_TL_EP_STAT_OP(ucs_derived_of(tl_ep, uct_base_ep_t), PUT, ZCOPY, length);
-    return uct_angara_gpu_start(tl_ep, (void *)remote_addr, iov->buffer, length, comp);
+    return uct_angara_gpu_start(tl_ep, (void *)remote_addr, iov->buffer, remote_addr, length, comp);
 }
 
 ucs_status_t uct_angara_gpu_ep_get_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov, size_t iovcnt,
@@ -94,7 +136,8 @@ ucs_status_t uct_angara_gpu_ep_get_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov, s
     (void)rkey;
     UCT_CHECK_IOV_SIZE(iovcnt, 1ul, "uct_angara_gpu_ep_get_zcopy");
     UCT_TL_EP_STAT_OP(ucs_derived_of(tl_ep, uct_base_ep_t), GET, ZCOPY, length);
-    return uct_angara_gpu_start(tl_ep, iov->buffer, (const void *)remote_addr, length, comp);
+    return uct_angara_gpu_start(tl_ep, iov->buffer, (const void *)remote_addr, remote_addr, length,
+                                comp);
 }
 
 ucs_status_t uct_angara_gpu_ep_flush(uct_ep_h tl_ep, unsigned flags, uct_completion_t *comp)

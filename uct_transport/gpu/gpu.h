@@ -2,8 +2,8 @@
 /*
  * GPU memory for a UCX that knows none: a component of its own, whose memory domain tells UCX which
  * pointers are a GPU's, and whose transport copies between GPU and host within the process. It is
- * named as the one between processes, so that UCX_TLS=angara enables both. UCX's own copy transport
- * is preferred where there is one.
+ * named as the one between processes, so that UCX_TLS=angara enables both. UCP takes UCX's own copy
+ * transport before it where both are enabled.
  *
  * Knows nothing of the rest of the transport but base/.
  */
@@ -16,6 +16,9 @@
 
 /** First word of this transport's device addresses: that of the other one begins otherwise. */
 #define UCT_ANGARA_GPU_MAGIC 0xa47b
+
+/** That is reported: a tenth of what the other one reports, and less. */
+#define UCT_ANGARA_GPU_BANDWIDTH 1e9
 
 typedef struct uct_angara_gpu_md {
     uct_md_t super;
@@ -33,14 +36,17 @@ typedef struct uct_angara_gpu_op {
     ucs_queue_elem_t  elem;
     uct_completion_t *comp;
     angara_copy_t     copy;
+    uint64_t          remote; /**< its end in GPU memory, for messages */
+    size_t            length;
     int               is_flush;
 } uct_angara_gpu_op_t;
 
 typedef struct uct_angara_gpu_iface {
     uct_base_iface_t super;
-    uint64_t         id;  /**< address: of this process's interface, and no other */
-    ucs_queue_head_t ops; /**< under way, in the order in which they were started */
-    ucs_mpool_t      mp;  /**< of them */
+    uint64_t         id;       /**< address: of this process's interface, and no other */
+    ucs_queue_head_t ops;      /**< under way, in the order in which they were started */
+    ucs_mpool_t      mp;       /**< of them */
+    int              event_fd; /**< never readable */
 } uct_angara_gpu_iface_t;
 
 typedef struct uct_angara_gpu_ep {
@@ -55,6 +61,12 @@ UCS_CLASS_DECLARE_DELETE_FUNC(uct_angara_gpu_ep_t, uct_ep_t);
 /** With the library's constructor and destructor. */
 void uct_angara_gpu_register(void);
 void uct_angara_gpu_unregister(void);
+
+/**
+ * End the process, with a message, if a copy to or from GPU memory has failed: UCP doesn't look at
+ * what copies of its own end with, and would take old bytes for the message.
+ */
+void uct_angara_gpu_check(angara_status_t status, uint64_t remote, size_t length);
 
 unsigned     uct_angara_gpu_iface_progress(uct_iface_h tl_iface);
 ucs_status_t uct_angara_gpu_iface_flush(uct_iface_h tl_iface, unsigned flags,
