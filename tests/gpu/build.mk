@@ -36,14 +36,15 @@ $(STANDIN_TESTS): $(B)/tests/gpu/%: $(B)/obj/tests/gpu/%.o | $(STANDIN_LIBS)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS_COMMON) $(LDFLAGS_COMMON) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lcmocka -lpthread -ldl
 
-# Of the library, linked with its objects, since they look at its insides; of MPI.
+# Of the library, linked with its objects, since they look at its insides; of MPI; of UCP.
 GPU_TESTS  := $(patsubst %,$(B)/tests/gpu/%,test_mem test_mem_faults)
 GPU_MPI    := $(B)/tests/gpu/mpi_gpu
+GPU_UCP    := $(B)/tests/gpu/test_ucp
 GPU_DEVICE := $(patsubst %,$(B)/obj/tests/gpu/%.o,device device_cuda device_rocm)
 
 # Without the headers of libhsa-runtime-dev there are no programs of ROCm.
 ifneq ($(wildcard /usr/include/hsa/hsa_ext_amd.h),)
-TEST_PROGRAMS += $(GPU_TESTS) $(GPU_MPI)
+TEST_PROGRAMS += $(GPU_TESTS) $(GPU_MPI) $(GPU_UCP)
 endif
 
 $(GPU_TESTS): $(B)/tests/gpu/%: $(B)/obj/tests/gpu/%.o $(GPU_DEVICE) $(LIBANGARA_OBJS) | $(STANDIN_LIBS)
@@ -60,3 +61,8 @@ $(GPU_MPI): $(B)/obj/tests/gpu/mpi_gpu.o $(GPU_DEVICE) $(B)/obj/tests/mpi/mpi_te
 	$(SAY) LINK $@
 	@mkdir -p $(@D)
 	$(Q)$(MPI_TEST_MPICC) $(CFLAGS_COMMON) $(CFLAGS) -o $@ $^ $(LDFLAGS_COMMON) $(LDFLAGS) -lpthread -ldl
+
+$(GPU_UCP): $(B)/obj/tests/gpu/test_ucp.o $(GPU_DEVICE)
+	$(SAY) LD $@
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS_COMMON) $(LDFLAGS_COMMON) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lucp -lucs -lpthread -ldl

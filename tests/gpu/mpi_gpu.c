@@ -382,6 +382,23 @@ static void test_bcast(void)
     }
 }
 
+/*
+ * Ranks 0 and 1 exchange `size` bytes of buffers that have 1000, of a GPU ("D") or of enough on the
+ * host ("H"): "HD" from the host to a GPU. Returns if nobody minds.
+ */
+static void exchange_beyond(const char *where, size_t size)
+{
+    char *addr = where[mt.rank] == 'D' ? gpu->alloc(device, 1000, DEVICE_PLAIN) : mt_alloc(size);
+
+    if (mt.rank == 0) {
+        MPI_Send(addr, (int)size, MPI_BYTE, 1, TAG, MPI_COMM_WORLD);
+    } else {
+        MPI_Recv(addr, (int)size, MPI_BYTE, 0, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    printf("nobody minds\n");
+}
+
 static void *late_thread(void *arg)
 {
     (void)arg;
@@ -410,11 +427,19 @@ int main(int argc, char **argv)
     pthread_create(&thread, NULL, late_thread, NULL);
     pthread_join(thread, &result);
     gpus = (unsigned)(uintptr_t)result;
+    if (gpus == 0 && getenv("ANGARA_TEST_MUST") != NULL) {
+        fprintf(stderr, "ANGARA_TEST_MUST is set, but there is no GPU of %s\n", gpu->name);
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    }
     if (gpus == 0) {
         mt_skip("all", "there is no GPU of this runtime");
         return mt_finish();
     }
     device = (unsigned)mt.rank % gpus;
+    if (getenv("ANGARA_TEST_GPU_BEYOND") != NULL) {
+        exchange_beyond(getenv("ANGARA_TEST_GPU_BEYOND"), mt.max_size);
+        return mt_finish();
+    }
     run_placements();
     mt_run("ways to send and receive", 2, test_ways);
     mt_run("many at once", 2, test_window);

@@ -19,4 +19,5 @@ size=$(du -sm -- "$work/bundle" | cut -f1)
 cp -r -- "$B/tests/gpu/standin" "$work/runtimes"
 cd -- "$work"
 env -i PATH=/usr/bin:/bin HOME="$work" TMPDIR="$work" LD_LIBRARY_PATH="$work/runtimes" ANGARA_TEST_QUICK=1 \
+    ANGARA_TEST_MUST=1 \
     bundle/run logs

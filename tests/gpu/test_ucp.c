@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * GPU memory over UCP, by a worker that sleeps: messages to oneself, of all sizes, and the sleeper
+ * is woken, or not let sleep, until they have ended. Run with the transport preloaded.
+ */
+#include "device.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <ucp/api/ucp.h>
+
+static ucp_context_h context;
+static ucp_worker_h  worker;
+static ucp_ep_h      ep;
+static unsigned      num_tests, num_failed;
+
+#define MUST(_call)                                                       \
+    do {                                                                  \
+        ucs_status_t status_ = (_call);                                   \
+        if (status_ != UCS_OK) {                                          \
+            fprintf(stderr, #_call ": %s\n", ucs_status_string(status_)); \
+            exit(1);                                                      \
+        }                                                                 \
+    } while (0)
+
+static void setup(void)
+{
+    ucp_params_t        params        = {.field_mask = UCP_PARAM_FIELD_FEATURES,
+                                         .features   = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP};
+    ucp_worker_params_t worker_params = {0};
+    ucp_ep_params_t     ep_params     = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS};
+    ucp_address_t      *address;
+    size_t              length;
+
+    MUST(ucp_init(&params, NULL, &context));
+    MUST(ucp_worker_create(context, &worker_params, &worker));
+    MUST(ucp_worker_get_address(worker, &address, &length));
+    ep_params.address = address;
+    MUST(ucp_ep_create(worker, &ep_params, &ep));
+    ucp_worker_release_address(worker, address);
+}
+
+/* As a program that has nothing else to do. */
+static void wait_for(void *request)
+{
+    while (request != NULL && ucp_request_check_status(request) == UCS_INPROGRESS) {
+        if (ucp_worker_progress(worker) == 0) {
+            MUST(ucp_worker_wait(worker));
+        }
+    }
+    if (request != NULL) {
+        MUST(ucp_request_check_status(request));
+        ucp_request_free(request);
+    }
+}
+
+static void send_to_self(const device_runtime_t *gpu, size_t size)
+{
+    ucp_request_param_t param = {0};
+    char               *host = malloc(size), *back = malloc(size);
+    char *from = gpu->alloc(0, size, DEVICE_PLAIN), *to = gpu->alloc(0, size, DEVICE_PLAIN);
+    void *receive, *send;
+    int   good;
+
+    memset(host, (int)size | 1, size);
+    gpu->write(from, host, size);
+    receive = ucp_tag_recv_nbx(worker, to, size, 1, 1, &param);
+    send    = ucp_tag_send_nbx(ep, from, size, 1, &param);
+    wait_for(send);
+    wait_for(receive);
+    gpu->read(back, to, size);
+    good = memcmp(host, back, size) == 0;
+    num_failed += !good;
+    printf("%sok %u - %zu bytes\n", good ? "" : "not ", ++num_tests, size);
+    gpu->free(from, DEVICE_PLAIN);
+    gpu->free(to, DEVICE_PLAIN);
+    free(host);
+    free(back);
+}
+
+int main(void)
+{
+    const char             *name = getenv("ANGARA_TEST_GPU");
+    const device_runtime_t *gpu  = device_runtime(name != NULL ? name : "cuda");
+
+    if (gpu == NULL || gpu->open() == 0) {
+        fprintf(stderr, "there is no GPU\n");
+        return 1;
+    }
+    setup();
+    for (size_t size = 1; size <= 32u << 20; size *= 8) {
+        send_to_self(gpu, size);
+    }
+    printf("1..%u\n", num_tests);
+    fflush(stdout);
+    return num_failed != 0;
+}
