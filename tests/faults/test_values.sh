@@ -31,6 +31,7 @@ declare -A outside=(
 )
 declare -A inside=(
     [ANGARA_DEVICE]='soft soft0 auto'
+    [ANGARA_GPU]='auto rocm CUDA none'
     [ANGARA_LOG_LEVEL]='error warn INFO debug'
     [ANGARA_SOFT_NODE]='0 4294967294'
     [ANGARA_SOFT_LOOPBACK]='n NO 0 off false y'

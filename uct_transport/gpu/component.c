@@ -229,13 +229,16 @@ static ucs_status_t uct_angara_gpu_query_devices(uct_md_h md, uct_tl_device_reso
                                       UCS_SYS_DEVICE_ID_UNKNOWN, devices_p, num_devices_p);
 }
 
+/* No variables: of those of all interfaces none means anything here. */
+static ucs_config_field_t uct_angara_gpu_config_table[] = {{.name = NULL}};
+
 /* As UCT_TL_DEFINE_ENTRY, which takes the name of the transport for that of the variable too. */
 static uct_tl_t uct_angara_gpu_tl = {.name          = "angara",
                                      .query_devices = uct_angara_gpu_query_devices,
                                      .iface_open = UCS_CLASS_NEW_FUNC_NAME(uct_angara_gpu_iface_t),
                                      .config     = {.name   = UCT_ANGARA_GPU_NAME " transport",
                                                     .prefix = "ANGARA_GPU_",
-                                                    .table  = uct_iface_config_table,
+                                                    .table  = uct_angara_gpu_config_table,
                                                     .size   = sizeof(uct_iface_config_t)}};
 
 void uct_angara_gpu_register(void)

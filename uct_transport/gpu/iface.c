@@ -58,6 +58,7 @@ static ucs_status_t uct_angara_gpu_iface_query(uct_iface_h tl_iface, uct_iface_a
     attr->iface_addr_len  = sizeof(uint64_t);
     attr->ep_addr_len     = 0;
     attr->max_conn_priv   = 0;
+    attr->max_num_eps     = SIZE_MAX;
     attr->cap.flags       = UCT_IFACE_FLAG_CONNECT_TO_IFACE | UCT_IFACE_FLAG_PUT_SHORT |
                       UCT_IFACE_FLAG_GET_SHORT | UCT_IFACE_FLAG_PUT_ZCOPY |
                       UCT_IFACE_FLAG_GET_ZCOPY | UCT_IFACE_FLAG_PENDING;
