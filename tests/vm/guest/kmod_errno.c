@@ -22,7 +22,6 @@
 #define PES_MAX  1024
 #define MRS_MAX  64
 #define JOBS_MAX 64
-#define COUNTERS "/sys/kernel/debug/angara/angara0/counters"
 
 /* ---- refusals -------------------------------------------------------------------------------- */
 

@@ -399,10 +399,9 @@ static int jobs_end(int jobkey)
 
 void fuzz_calls(unsigned count, uint64_t seed)
 {
-    static const char *const nodes[]   = {"/dev/angara0", "/dev/angara_memreg"};
-    static const char        refused[] = "/sys/kernel/debug/angara/angara0/counters";
-    long long                pinned    = pinned_pages();
-    long long                before    = value_read(refused, "calls_refused");
+    static const char *const nodes[] = {"/dev/angara0", "/dev/angara_memreg"};
+    long long                pinned  = pinned_pages();
+    long long                before  = value_read(COUNTERS, "calls_refused");
     outcome_t               *outcome;
     int                      status, jobkey = open("/dev/angara_jobkey", O_RDWR | O_CLOEXEC);
     rng_t                    rng = rng_make(seed, 3);
@@ -440,8 +439,8 @@ void fuzz_calls(unsigned count, uint64_t seed)
     OK_SAY(outcome->undocumented == 0, "each error is one of the documented ones");
     OK(SYSFS("pe_used") == 0 && SYSFS("mr_used") == 0);
     OK(pinned_pages() == pinned);
-    OK(value_read(refused, "window_pages") == 0);
-    OK(value_read(refused, "calls_refused") > before);
+    OK(value_read(COUNTERS, "window_pages") == 0);
+    OK(value_read(COUNTERS, "calls_refused") > before);
     munmap(outcome, sizeof(*outcome));
     OK_SAY(run("grep -qx working /sys/class/angara/angara0/state"), "the device works");
 }

@@ -431,16 +431,15 @@ static void test_refused(void)
 /* In a VM with swiotlb=force: a region can't be copied at each access, so there is none. */
 static void test_bounce(void)
 {
-    static const char        counters[] = "/sys/kernel/debug/angara/angara0/counters";
     int                      domain = domain_open(), memreg = memreg_open();
     long long                pinned = pinned_pages(), before;
     struct angara_ioc_mr_reg reg;
     char                    *pages = pages_map(2);
 
-    before = value_read(counters, "bounce_refused");
+    before = value_read(COUNTERS, "bounce_refused");
     OK_ERRNO(mr_reg(memreg, domain, pages, 2 * PAGE, ALL, &reg), EOPNOTSUPP);
     OK_ERRNO(mr_reg(memreg, domain, pages, 1, ANGARA_MR_REMOTE_READ, &reg), EOPNOTSUPP);
-    OK(value_read(counters, "bounce_refused") == before + 2);
+    OK(value_read(COUNTERS, "bounce_refused") == before + 2);
     OK(pinned_pages() == pinned && SYSFS("mr_used") == 0);
     test_put();
     close(memreg);

@@ -15,10 +15,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define FAIL     "/sys/module/angara_hooks/parameters/fail"
-#define LIMIT    2000u
-#define NODE     "/sys/class/angara/angara0/"
-#define COUNTERS "/sys/kernel/debug/angara"
+#define FAIL  "/sys/module/angara_hooks/parameters/fail"
+#define LIMIT 2000u
+#define NODE  "/sys/class/angara/angara0/"
 
 typedef struct {
     int                         domain, memreg, jobkey;
@@ -136,8 +135,8 @@ static left_t left_look(void)
         pinned_pages(),
         value_read(NODE "mr_used", NULL),
         value_read(NODE "pe_used", NULL),
-        value_read(COUNTERS "/angara0/counters", "window_pages"),
-        value_read(COUNTERS "_memreg/counters", "pinned_pages"),
+        value_read(COUNTERS, "window_pages"),
+        value_read("/sys/kernel/debug/angara_memreg/counters", "pinned_pages"),
         value_read("/proc/self/status", "VmPin:"),
     }};
 }

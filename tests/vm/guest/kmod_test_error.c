@@ -118,7 +118,7 @@ static void user_end(user_t *user)
     munmap(user->pages, 4 * PAGE);
     OK(pinned_pages() == user->pinned);
     OK(SYSFS("pe_used") == 0 && SYSFS("mr_used") == 0);
-    OK(value_read("/sys/kernel/debug/angara/angara0/counters", "leaked_pages") == 0);
+    OK(value_read(COUNTERS, "leaked_pages") == 0);
 }
 
 /* Binding the driver again is what brings it back: data goes through it. */

@@ -16,8 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define MB       (1ull << 20)
-#define COUNTERS "/sys/kernel/debug/angara/angara0/counters"
+#define MB (1ull << 20)
 
 /* ---- groups -----------------------------------------------------------------------------------
  */

@@ -422,7 +422,7 @@ void test_cycles(void)
     OK_SAY(done == CYCLES, "%u times open, PE, region, close", CYCLES);
     OK(pinned_pages() == pinned);
     OK(SYSFS("mr_used") == 0 && SYSFS("pe_used") == 0);
-    OK(value_read("/sys/kernel/debug/angara/angara0/counters", "window_pages") == 0);
+    OK(value_read(COUNTERS, "window_pages") == 0);
     OK(value_read("/sys/kernel/debug/angara_memreg/counters", "pinned_pages") == 0);
     munmap(at, 8 * PAGE);
 }

@@ -119,8 +119,7 @@ static void crowd_run(int out, int memreg_first)
 /* The end of a process with many regions is one command to the device, not one for each. */
 void test_crowd(void)
 {
-    static const char        counters[] = "/sys/kernel/debug/angara/angara0/counters";
-    char                    *far        = pages_map(1);
+    char                    *far = pages_map(1);
     int                      pipes[2];
     struct angara_ioc_mr_reg reg;
     sides_t                  s;
@@ -140,13 +139,13 @@ void test_crowd(void)
         }
         MUST(pid > 0 && read(pipes[0], &byte, 1) == 1);
         MUST(SYSFS("mr_used") == CROWD + 2);
-        commands = value_read(counters, "admin_commands");
+        commands = value_read(COUNTERS, "admin_commands");
         start    = now_seconds();
         kill(pid, SIGKILL);
         MUST(waitpid(pid, NULL, 0) == pid);
         printf("# %u regions ended in %.3f s\n", CROWD, now_seconds() - start);
         OK(SYSFS("mr_used") == 2 && pinned_pages() == s.pinned + STAGE / PAGE + 1);
-        OK_SAY(value_read(counters, "admin_commands") <= commands + 2,
+        OK_SAY(value_read(COUNTERS, "admin_commands") <= commands + 2,
                "a process with %u regions ends by one command", CROWD);
     }
     OK_SAY(far_write(&s, reg.key, 0, "still here", 10), "others' regions stay");

@@ -94,6 +94,7 @@ int word32_wait(const volatile uint32_t *word, uint32_t value);
 
 /* Number in a file of one value, or after "name " in a file of counters. */
 long long value_read(const char *path, const char *name);
+#define COUNTERS    "/sys/kernel/debug/angara/angara0/counters"
 #define SYSFS(name) value_read("/sys/class/angara/angara0/" name, NULL)
 /* Wait for a value in sysfs: what ends with a process ends when it is being reaped. */
 int value_wait(const char *path, long long value);

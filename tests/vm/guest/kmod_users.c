@@ -24,7 +24,6 @@
 #define GUESSES  50u
 #define ALL_DONE ((1u << AGENT_OPS) - 1)
 #define DEAD     (-9)
-#define COUNTERS "/sys/kernel/debug/angara/angara0/counters"
 
 static const char *const nodes[] = {"/dev/angara0", "/dev/angara_memreg"};
 
