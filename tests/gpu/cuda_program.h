@@ -41,11 +41,7 @@ typedef struct {
 _Static_assert(sizeof(CUmemAllocationProp) == 32 && sizeof(CUmemAccessDesc) == 12, "as in cuda.h");
 
 /* CUresult, those that cuda_abi.h doesn't need */
-enum {
-    CUDA_PROGRAM_INVALID_HANDLE             = 400,
-    CUDA_PROGRAM_PEER_ACCESS_NOT_ENABLED    = 705,
-    CUDA_PROGRAM_HOST_MEMORY_NOT_REGISTERED = 713
-};
+enum { CUDA_PROGRAM_PEER_ACCESS_NOT_ENABLED = 705, CUDA_PROGRAM_HOST_MEMORY_NOT_REGISTERED = 713 };
 
 enum {
     CU_MEM_ATTACH_GLOBAL               = 1,

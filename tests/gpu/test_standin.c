@@ -130,8 +130,8 @@ static void run_contexts(void)
     OK(cuda.ctx_destroy(a));
     CHECK_IS(standin.contexts(&top), 1);
     CHECK_IS(standin.allocations() + standin.registrations(), 0);
-    CHECK_IS(cuda.stream_query(stream), CUDA_PROGRAM_INVALID_HANDLE);
-    CHECK_IS(cuda.stream_destroy(stream), CUDA_PROGRAM_INVALID_HANDLE);
+    CHECK_IS(cuda.stream_query(stream), CUDA_ERROR_INVALID_HANDLE);
+    CHECK_IS(cuda.stream_destroy(stream), CUDA_ERROR_INVALID_HANDLE);
     CHECK_IS(cuda.ctx_push(a), CUDA_ERROR_INVALID_CONTEXT);
 
     /* Its handle comes again, its number doesn't; who has the old one on his stack is told. */

@@ -83,7 +83,7 @@ static void run_bounds(void)
     OK(cuda.host_register(own + 100, 100, 0));
     CHECK_IS(cuda.memcpy_async(ptr, host, 200, NULL), CUDA_ERROR_INVALID_VALUE);
     CHECK_IS(cuda.memcpy_async(ptr, host + 150, 100, NULL), CUDA_ERROR_INVALID_VALUE);
-    CHECK_IS(cuda.memcpy_async(ptr, host, 1, (CUstream)77), CUDA_PROGRAM_INVALID_HANDLE);
+    CHECK_IS(cuda.memcpy_async(ptr, host, 1, (CUstream)77), CUDA_ERROR_INVALID_HANDLE);
 
     OK(cuda.ctx_create(&other, 0, 1));
     OK(cuda.memcpy_async(ptr, alloc(10), 10, NULL));

@@ -14,11 +14,10 @@
 static const struct {
     angara_mem_kind_t kind;
     ucs_memory_type_t type;
-    const char       *rival; /**< UCX's own component for it */
-} uct_angara_gpu_kinds[] = {{ANGARA_MEM_CUDA, UCS_MEMORY_TYPE_CUDA, "cuda_cpy"},
-                            {ANGARA_MEM_CUDA_MANAGED, UCS_MEMORY_TYPE_CUDA_MANAGED, "cuda_cpy"},
-                            {ANGARA_MEM_ROCM, UCS_MEMORY_TYPE_ROCM, "rocm_cpy"},
-                            {ANGARA_MEM_ROCM_MANAGED, UCS_MEMORY_TYPE_ROCM_MANAGED, "rocm_cpy"}};
+} uct_angara_gpu_kinds[] = {{ANGARA_MEM_CUDA, UCS_MEMORY_TYPE_CUDA},
+                            {ANGARA_MEM_CUDA_MANAGED, UCS_MEMORY_TYPE_CUDA_MANAGED},
+                            {ANGARA_MEM_ROCM, UCS_MEMORY_TYPE_ROCM},
+                            {ANGARA_MEM_ROCM_MANAGED, UCS_MEMORY_TYPE_ROCM_MANAGED}};
 
 /* ---- what there is ------------------------------------------------------------------------- */
 

@@ -2,8 +2,6 @@
 /* Interface of the copy transport: reaches itself alone; copies under way, and their progress. */
 #include "gpu/gpu.h"
 
-#include "base/status.h"
-
 #include <ucs/config/global_opts.h>
 #include <ucs/sys/uid.h>
 
@@ -112,12 +110,11 @@ static ucs_status_t uct_angara_gpu_iface_event_fd_get(uct_iface_h tl_iface, int 
 /* ---- progress ------------------------------------------------------------------------------ */
 
 /* @return non-zero if the operation, which is the first if @a is_first, has ended. */
-static int uct_angara_gpu_op_ended(uct_angara_gpu_op_t *op, int is_first, ucs_status_t *status_p)
+static int uct_angara_gpu_op_ended(uct_angara_gpu_op_t *op, int is_first)
 {
     angara_status_t status;
 
     if (op->is_flush) {
-        *status_p = UCS_OK;
         return is_first;
     }
 
@@ -126,7 +123,6 @@ static int uct_angara_gpu_op_ended(uct_angara_gpu_op_t *op, int is_first, ucs_st
         return 0;
     }
     uct_angara_gpu_check(status, op->remote, op->length);
-    *status_p = UCS_OK;
     return 1;
 }
 
@@ -138,7 +134,6 @@ unsigned uct_angara_gpu_iface_progress(uct_iface_h tl_iface)
     uct_angara_gpu_op_t    *op;
     ucs_queue_head_t        ended;
     ucs_queue_iter_t        iter;
-    ucs_status_t            status;
     uct_completion_t       *comp;
 
     if (ucs_likely(ucs_queue_is_empty(&iface->ops))) {
@@ -148,12 +143,9 @@ unsigned uct_angara_gpu_iface_progress(uct_iface_h tl_iface)
     /* Completions may start more, or make progress: they come when the queue is whole again. */
     ucs_queue_head_init(&ended);
     ucs_queue_for_each_safe(op, iter, &iface->ops, elem) {
-        if (uct_angara_gpu_op_ended(op, iter == &iface->ops.head, &status)) {
+        if (uct_angara_gpu_op_ended(op, iter == &iface->ops.head)) {
             ucs_queue_del_iter(&iface->ops, iter);
             ucs_queue_push(&ended, &op->elem);
-            if (op->comp != NULL) {
-                uct_completion_update_status(op->comp, status);
-            }
         }
     }
     while (!ucs_queue_is_empty(&ended)) {

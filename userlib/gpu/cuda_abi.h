@@ -127,8 +127,7 @@ enum {
     X(stream_write_value, cuStreamWriteValue64_v2,                                                 \
       (CUstream stream, CUdeviceptr ptr, uint64_t value, unsigned flags))                          \
     X(launch_host_func, cuLaunchHostFunc, (CUstream stream, CUhostFn function, void *data))        \
-    /* what the program has copied or set by a call that it waited for has arrived when it returns \
-     */                                                                                            \
+    /* calls of the program that block wait until what they write has arrived */                   \
     X(pointer_set_attribute, cuPointerSetAttribute,                                                \
       (const void *value, int attribute, CUdeviceptr ptr))                                         \
     /* dma-buf export, for a NIC */                                                                \

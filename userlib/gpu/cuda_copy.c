@@ -125,12 +125,10 @@ static record_t *record_make(const cuda_scope_t *scope)
     CUresult  result = CUDA_SUCCESS;
     unsigned  i;
 
-    if (record == NULL) {
-        ang_error("no memory for copies of GPU %d", scope->device);
-        return NULL;
+    if (record != NULL) {
+        record->page = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     }
-    record->page = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (record->page == MAP_FAILED) {
+    if (record == NULL || record->page == MAP_FAILED) {
         ang_error("no memory for copies of GPU %d", scope->device);
         free(record);
         return NULL;

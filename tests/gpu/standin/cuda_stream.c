@@ -72,7 +72,7 @@ CUresult cuda_stream_find(CUstream handle, context_t **context, queue_t **queue)
     }
     stream = *find_stream(handle);
     if (stream == NULL) {
-        return CUDA_PROGRAM_INVALID_HANDLE;
+        return CUDA_ERROR_INVALID_HANDLE;
     }
     *context = stream->context;
     *queue   = stream->queue;
@@ -132,7 +132,7 @@ CUresult cuStreamDestroy_v2(CUstream handle)
         stream_t  *stream = *link;
 
         if (stream == NULL) {
-            result = CUDA_PROGRAM_INVALID_HANDLE;
+            result = CUDA_ERROR_INVALID_HANDLE;
         } else {
             *link = stream->next;
             queue_destroy(stream->queue);
@@ -418,7 +418,7 @@ CUresult cuEventDestroy_v2(CUevent handle)
         event_t  *event = *link;
 
         if (event == NULL) {
-            result = CUDA_PROGRAM_INVALID_HANDLE;
+            result = CUDA_ERROR_INVALID_HANDLE;
         } else {
             *link = event->next;
             put_event(event);
@@ -467,7 +467,7 @@ static CUresult use_event(CUstream stream, CUevent handle, int record)
     op_t       op = {.ready = record ? NULL : is_reached, .end = record ? end_record : end_wait};
 
     if (event == NULL || result != CUDA_SUCCESS) {
-        return event == NULL ? CUDA_PROGRAM_INVALID_HANDLE : result;
+        return event == NULL ? CUDA_ERROR_INVALID_HANDLE : result;
     }
     wait = allocate(sizeof(*wait));
     event->recorded += record;
@@ -499,7 +499,7 @@ CUresult cuEventQuery(CUevent handle)
     if (result == CUDA_SUCCESS) {
         event_t *event = *find_event(handle);
 
-        result = event == NULL                    ? CUDA_PROGRAM_INVALID_HANDLE :
+        result = event == NULL                    ? CUDA_ERROR_INVALID_HANDLE :
                  event->reached < event->recorded ? CUDA_ERROR_NOT_READY :
                                                     CUDA_SUCCESS;
     }
@@ -514,7 +514,7 @@ CUresult cuEventSynchronize(CUevent handle)
         event_t *event = *find_event(handle);
 
         if (event == NULL) {
-            result = CUDA_PROGRAM_INVALID_HANDLE;
+            result = CUDA_ERROR_INVALID_HANDLE;
         } else {
             uint64_t until = event->recorded;
 
