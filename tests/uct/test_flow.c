@@ -554,11 +554,13 @@ static void long_get_lets_pass(ut_t *t)
     }
     ut_barrier(t);
     if (t->rank == 2) {
+        ut_recv_word(t, 0);
         for (i = 0; i < LONG_OTHERS; ++i) {
             POST_OK(t, uct_ep_am_short(t->ep[0], 5, i, NULL, 0));
         }
         ut_send_word(t, 0, 1);
     } else if (t->rank == 0) {
+        ut_send_word(t, 2, 1);    /* out of the barrier, which makes progress */
         ut_recv_word_still(t, 2); /* the messages wait in the ring */
         CHECK_EQ(seen, 0);
         iov = (uct_iov_t){.buffer = mem.addr, .length = LONG_GET, .memh = mem.memh, .count = 1};
