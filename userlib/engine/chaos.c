@@ -171,7 +171,7 @@ static angara_status_t read_source(ang_entry_t *entry)
             return ANGARA_ERR_NO_RESOURCE;
         }
     }
-    buffer = (ang_ref_t){ANG_REF_HOST, (uintptr_t)entry->buffer, 0, 0};
+    buffer = ang_ref_host(entry->buffer);
     status = be->copy(entry->pair, &buffer, &source, entry->done + (left < turn ? left : turn),
                       &entry->done);
     if (status == ANGARA_OK && left > turn) {
@@ -285,7 +285,7 @@ static angara_status_t scribble(ang_chaos_t *chaos, ang_entry_t *entry, const an
     uint8_t              garbage[SCRIBBLE_MAX];
     uint64_t             length = entry->desc.length;
     uint64_t             part   = length < SCRIBBLE_MAX ? length : SCRIBBLE_MAX;
-    ang_ref_t            src    = {ANG_REF_HOST, (uintptr_t)garbage, 0, 0};
+    ang_ref_t            src    = ang_ref_host(garbage);
     ang_ref_t            tail   = *dst;
     uint64_t             done   = 0;
     angara_status_t      status;

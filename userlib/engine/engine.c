@@ -35,7 +35,7 @@ angara_status_t ang_entry_begin(ang_entry_t *entry)
     switch (desc->op) {
     case ANG_OP_PUT:
         if (entry->source_read) {
-            entry->local = (ang_ref_t){ANG_REF_HOST, (uintptr_t)entry->buffer, 0, 0};
+            entry->local = ang_ref_host(entry->buffer);
             status       = ANGARA_OK;
         } else {
             status = be->local(entry->pair, desc->lkey, desc->loffset, length, 0, &entry->local);
@@ -43,7 +43,7 @@ angara_status_t ang_entry_begin(ang_entry_t *entry)
         raccess = ANGARA_ACCESS_REMOTE_WRITE;
         break;
     case ANG_OP_PUT_INLINE:
-        entry->local = (ang_ref_t){ANG_REF_HOST, (uintptr_t)entry->data, 0, 0};
+        entry->local = ang_ref_host(entry->data);
         status       = ANGARA_OK;
         raccess      = ANGARA_ACCESS_REMOTE_WRITE;
         break;
@@ -83,7 +83,7 @@ void ang_entry_end(ang_entry_t *entry)
 
 angara_status_t ang_entry_store_old(ang_entry_t *entry)
 {
-    ang_ref_t old  = {ANG_REF_HOST, (uintptr_t)&entry->old, 0, 0};
+    ang_ref_t old  = ang_ref_host(&entry->old);
     uint64_t  done = 0;
 
     if (entry->desc.lkey == 0) {

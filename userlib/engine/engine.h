@@ -43,10 +43,17 @@ typedef struct ang_ref {
     uint64_t addr;   /* grows with the offset in the stretch */
     uint64_t key;    /* of the region behind it */
     uint64_t offset; /* in that region */
+    void    *hold;   /* the backend's: what release() gives back */
 } ang_ref_t;
 
 #define ANG_REF_HOST    0 /* addr is a pointer of this process */
 #define ANG_REF_BACKEND 1
+
+/* Memory of this process that no region is behind. */
+static inline ang_ref_t ang_ref_host(const void *addr)
+{
+    return (ang_ref_t){.kind = ANG_REF_HOST, .addr = (uintptr_t)addr};
+}
 
 typedef struct ang_pair   ang_pair_t;
 typedef struct ang_entry  ang_entry_t;

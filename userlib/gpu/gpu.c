@@ -25,7 +25,7 @@ static const ang_gpu_ops_t *const runtimes[] = {
 /* ---- which are here -------------------------------------------------------------------------- */
 
 static pthread_mutex_t find_lock = PTHREAD_MUTEX_INITIALIZER;
-static unsigned        found; /* bit per runtime, only grows; atomic */
+uint32_t               ang_gpu_here; /* bit per runtime, only grows; atomic */
 static unsigned        used;  /* bit per runtime that has had memory here; atomic */
 static unsigned        epoch; /* ang_fork_epoch then */
 static unsigned long long
@@ -63,13 +63,13 @@ static void find(unsigned long long now)
     if (pthread_mutex_trylock(&find_lock) != 0) {
         return; /* another thread is at it; in a child, was at it when the parent forked */
     }
-    here = __atomic_load_n(&found, __ATOMIC_RELAXED);
+    here = __atomic_load_n(&ang_gpu_here, __ATOMIC_RELAXED);
     for (unsigned i = 0; i < RUNTIMES_NUM; ++i) {
         if (!(here & 1u << i) && is_wanted(i) && runtimes[i]->find()) {
             here |= 1u << i;
         }
     }
-    __atomic_store_n(&found, here, __ATOMIC_RELEASE);
+    __atomic_store_n(&ang_gpu_here, here, __ATOMIC_RELEASE);
     __atomic_store_n(&looked, now, __ATOMIC_RELEASE);
     pthread_mutex_unlock(&find_lock);
 }
@@ -88,7 +88,7 @@ static unsigned runtimes_here(void)
     if (now != __atomic_load_n(&looked, __ATOMIC_ACQUIRE)) {
         find(now);
     }
-    return __atomic_load_n(&found, __ATOMIC_ACQUIRE);
+    return __atomic_load_n(&ang_gpu_here, __ATOMIC_ACQUIRE);
 }
 
 static int has_node(const ang_gpu_ops_t *ops)
@@ -117,6 +117,15 @@ uint32_t ang_gpu_kinds(void)
 
 /* ---- pointers and copies --------------------------------------------------------------------- */
 
+/* There is memory of that runtime's in the process. */
+static void note_use(unsigned i)
+{
+    if (!(__atomic_load_n(&used, __ATOMIC_RELAXED) & 1u << i)) {
+        epoch = ang_fork_epoch;
+        __atomic_or_fetch(&used, 1u << i, __ATOMIC_RELEASE);
+    }
+}
+
 void ang_gpu_query(const void *addr, ang_gpu_mem_t *mem)
 {
     unsigned here = runtimes_here();
@@ -125,10 +134,7 @@ void ang_gpu_query(const void *addr, ang_gpu_mem_t *mem)
     for (unsigned i = 0; here >> i != 0; ++i) {
         if ((here >> i & 1) && runtimes[i]->query(addr, mem)) {
             mem->ops = runtimes[i];
-            if (!(__atomic_load_n(&used, __ATOMIC_RELAXED) & 1u << i)) {
-                epoch = ang_fork_epoch;
-                __atomic_or_fetch(&used, 1u << i, __ATOMIC_RELEASE);
-            }
+            note_use(i);
             return;
         }
     }
@@ -244,6 +250,32 @@ angara_status_t ang_gpu_copy(void *dst, const ang_gpu_mem_t *dst_mem, const void
         status = copy_staged(dst, dst_mem, src, src_mem, length);
     }
     return status;
+}
+
+#define DEVICES_MAX 64 /* of a runtime */
+
+const ang_gpu_ops_t *ang_gpu_map(uint32_t kind, int device, const ang_gpu_handle_t *handle,
+                                 size_t length, ang_gpu_map_t *map)
+{
+    unsigned        here   = runtimes_here();
+    angara_status_t status = ANGARA_ERR_UNSUPPORTED;
+
+    for (unsigned i = 0; here >> i != 0; ++i) {
+        if (!(here >> i & 1) || runtimes[i]->kind != kind) {
+            continue;
+        }
+        if (device >= 0) {
+            status = runtimes[i]->map(device, handle, length, map);
+        }
+        for (int d = 0; d < DEVICES_MAX && status == ANGARA_ERR_UNSUPPORTED; ++d) {
+            status = d != device ? runtimes[i]->map(d, handle, length, map) : status;
+        }
+        if (status == ANGARA_OK) {
+            note_use(i);
+            return runtimes[i];
+        }
+    }
+    return NULL;
 }
 
 const char *ang_gpu_lacks(unsigned i, const char **name_p)

@@ -114,6 +114,9 @@ void ang_gpu_query(const void *addr, ang_gpu_mem_t *mem);
 /* As angara_mem_kinds(). */
 uint32_t ang_gpu_kinds(void);
 
+/* Not 0 once a runtime is in the process: any address may be a GPU's from then on. Atomic. */
+extern uint32_t ang_gpu_here;
+
 /* As angara_copy_start(), of memory that is known. Ends are checked against their allocations.
  * ANGARA_ERR_NO_RESOURCE: test copies that were started before, then try again. */
 angara_status_t ang_gpu_copy_start(void *dst, const ang_gpu_mem_t *dst_mem, const void *src,
@@ -125,6 +128,14 @@ angara_status_t ang_gpu_copy_test(ang_gpu_copy_t *copy);
  * between two GPUs, through the host. */
 angara_status_t ang_gpu_copy(void *dst, const ang_gpu_mem_t *dst_mem, const void *src,
                              const ang_gpu_mem_t *src_mem, size_t length);
+
+/*
+ * Map another process's allocation of that kind, for GPU `device` if that can be (-1: none in
+ * particular), else for another of this process. @return the runtime that has mapped it; NULL: no
+ * GPU of this process reaches it, or it uses none.
+ */
+const ang_gpu_ops_t *ang_gpu_map(uint32_t kind, int device, const ang_gpu_handle_t *handle,
+                                 size_t length, ang_gpu_map_t *map);
 
 /* What the i-th runtime in the process lacks, see lacks(); NULL: there is no i-th. */
 const char *ang_gpu_lacks(unsigned i, const char **name_p);

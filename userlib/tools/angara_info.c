@@ -26,6 +26,7 @@ static const struct {
     {ANGARA_CAP_REG_CHEAP, "reg-cheap", "registration needs no cache"},
     {ANGARA_CAP_CHAOS, "chaos", "chaos mode is on: for tests"},
     {ANGARA_CAP_NODE_PEERS, "node-peers", "other PEs of the own node can be reached"},
+    {ANGARA_CAP_GPU_MEMORY, "gpu-memory", "regions may be memory of a GPU"},
 };
 
 #define NUM_CAPS (sizeof(caps) / sizeof(caps[0]))

@@ -81,7 +81,8 @@ enum {
     ANGARA_CAP_INLINE_OPS    = 1u << 2, /**< ring operations may complete within the call */
     ANGARA_CAP_REG_CHEAP     = 1u << 3, /**< registration is O(1): a cache is not worth it */
     ANGARA_CAP_CHAOS         = 1u << 4, /**< chaos mode is on */
-    ANGARA_CAP_NODE_PEERS    = 1u << 5  /**< other PEs of the own node can be reached */
+    ANGARA_CAP_NODE_PEERS    = 1u << 5, /**< other PEs of the own node can be reached */
+    ANGARA_CAP_GPU_MEMORY    = 1u << 6  /**< regions may be memory of a GPU (angara_mem.h) */
 };
 
 /** Attributes of a domain's provider. */
@@ -249,9 +250,13 @@ static inline angara_status_t angara_query(angara_domain_h dom, angara_attr_t *a
 }
 
 /**
- * Register [addr, addr + length) for access by the NIC.
+ * Register [addr, addr + length) for access by the NIC. With ANGARA_CAP_GPU_MEMORY it may be memory
+ * of a GPU, of one allocation; ANGARA_ACCESS_REMOTE_ATOMIC isn't given to such a region. When that
+ * memory is freed, the region reaches nothing any more: operations on it fault with
+ * ANGARA_ERR_BOUNDS at the own end, and reach nothing new at a peer's.
  * @param access  ANGARA_ACCESS_* of remote PEs.
- * @return ANGARA_OK; ANGARA_ERR_INVALID for a zero length, a range that wraps, unknown rights, or
+ * @return ANGARA_OK; ANGARA_ERR_INVALID for a zero length, a range that wraps, unknown rights, GPU
+ *         memory that isn't of one allocation, or
  *         (where pages are pinned: the NIC) memory that isn't mapped, or not writable though rights
  *         but ANGARA_ACCESS_REMOTE_READ are asked for; ANGARA_ERR_NO_MEMORY if the table is full.
  */

@@ -14,7 +14,7 @@
  * slot.
  */
 #define _GNU_SOURCE
-#include "soft.h"
+#include "gpu_mem.h"
 
 #include "src/clock.h"
 #include "src/config.h"
@@ -250,14 +250,27 @@ static angara_status_t agent_wait(soft_peer_t *peer)
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-/*
- * Send a request. `src` bytes are staged first, if there is memory for that; else the request is an
- * empty one, by which there will be. @return ANGARA_INPROGRESS, or why it can't be sent.
- */
-static angara_status_t agent_send(soft_peer_t *peer, const soft_request_t *request, const void *src)
+/* Between staging memory and the own end, which is of that kind. */
+static angara_status_t move(void *dst, const void *src, size_t length, unsigned kind)
 {
-    soft_pe_t   *pe = soft_pe(peer->base.pe);
-    soft_slot_t *slot;
+    if (kind == SOFT_REF_GPU) {
+        return soft_gpu_copy((uintptr_t)dst, (uintptr_t)src, length);
+    }
+    memcpy(dst, src, length);
+    return ANGARA_OK;
+}
+
+/*
+ * Send a request. Bytes of `src`, from its address on, are staged first, if there is memory for
+ * that; else the request is an empty one, by which there will be. @return ANGARA_INPROGRESS, or why
+ * it can't be sent.
+ */
+static angara_status_t agent_send(soft_peer_t *peer, const soft_request_t *request,
+                                  const ang_ref_t *src)
+{
+    soft_pe_t      *pe = soft_pe(peer->base.pe);
+    soft_slot_t    *slot;
+    angara_status_t status;
 
     if (peer->agent_since_ns == 0) {
         peer->agent_since_ns = ang_clock_ns(CLOCK_MONOTONIC_COARSE);
@@ -273,7 +286,12 @@ static angara_status_t agent_send(soft_peer_t *peer, const soft_request_t *reque
     }
     peer->agent_length = slot->request.length;
     if (src != NULL && peer->agent_length != 0) {
-        memcpy(staging_of(peer), src, peer->agent_length);
+        status = move(staging_of(peer), (const void *)(uintptr_t)src->addr, peer->agent_length,
+                      src->kind);
+        if (status != ANGARA_OK) {
+            agent_release(peer);
+            return status;
+        }
     }
     slot->wake_fd         = pe->wake_pipe[1];
     slot->wake_inode      = pe->wake_inode;
@@ -325,9 +343,10 @@ static soft_request_t chunk_request(ang_op_t op, uint64_t key, uint64_t offset, 
     return request;
 }
 
-angara_status_t soft_agent_copy_out(soft_peer_t *peer, uint64_t key, uint64_t offset,
-                                    const void *src, uint64_t end, uint64_t *done)
+angara_status_t soft_agent_copy_out(soft_peer_t *peer, const ang_ref_t *dst, const ang_ref_t *src,
+                                    uint64_t end, uint64_t *done)
 {
+    ang_ref_t       chunk = *src;
     soft_request_t  request;
     angara_status_t status;
 
@@ -345,15 +364,16 @@ angara_status_t soft_agent_copy_out(soft_peer_t *peer, uint64_t key, uint64_t of
     if (*done >= end) {
         return ANGARA_OK;
     }
-    request = chunk_request(ANG_OP_PUT, key, offset + *done, end - *done);
-    status  = agent_send(peer, &request, (const char *)src + *done);
+    request = chunk_request(ANG_OP_PUT, dst->key, dst->offset + *done, end - *done);
+    chunk.addr += *done;
+    status = agent_send(peer, &request, &chunk);
     if (peer->agent >= 0) {
         *done += peer->agent_length; /* counted when it is staged: that is what takes time here */
     }
     return status;
 }
 
-angara_status_t soft_agent_copy_in(soft_peer_t *peer, uint64_t key, uint64_t offset, void *dst,
+angara_status_t soft_agent_copy_in(soft_peer_t *peer, const ang_ref_t *src, const ang_ref_t *dst,
                                    uint64_t end, uint64_t *done)
 {
     soft_request_t  request;
@@ -368,7 +388,8 @@ angara_status_t soft_agent_copy_in(soft_peer_t *peer, uint64_t key, uint64_t off
             return status;
         }
         if (status == ANGARA_OK) {
-            memcpy((char *)dst + *done, staging_of(peer), peer->agent_length);
+            status = move((void *)(uintptr_t)(dst->addr + *done), staging_of(peer),
+                          peer->agent_length, dst->kind);
             *done += peer->agent_length;
         }
         agent_end(peer);
@@ -379,7 +400,7 @@ angara_status_t soft_agent_copy_in(soft_peer_t *peer, uint64_t key, uint64_t off
     if (*done >= end) {
         return ANGARA_OK;
     }
-    request = chunk_request(ANG_OP_GET, key, offset + *done, end - *done);
+    request = chunk_request(ANG_OP_GET, src->key, src->offset + *done, end - *done);
     return agent_send(peer, &request, NULL);
 }
 

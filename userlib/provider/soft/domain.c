@@ -33,7 +33,7 @@
  * pair takes over the hazard: deregistration would wait for one batch more.
  */
 #define _GNU_SOURCE
-#include "soft.h"
+#include "gpu_mem.h"
 
 #include "src/config.h"
 #include "src/log.h"
@@ -81,6 +81,7 @@ static void fill_attr(angara_attr_t *attr)
     strcpy(attr->device, "soft0");
     attr->caps = ANGARA_CAP_REG_CHEAP | ANGARA_CAP_NODE_PEERS |
                  (ang_config.loopback ? ANGARA_CAP_LOOPBACK : 0) |
+                 (ang_config.gpu != ANG_CONFIG_GPU_NONE ? ANGARA_CAP_GPU_MEMORY : 0) |
                  (chaos ? ANGARA_CAP_CHAOS : ANGARA_CAP_WINDOW_DIRECT | ANGARA_CAP_INLINE_OPS);
     attr->node         = (uint32_t)ang_config.node;
     attr->window_max   = (size_t)1 << 40;
@@ -229,7 +230,10 @@ static angara_status_t publish(soft_domain_t *dom, soft_mr_t *mr, int fd)
         entry->length = mr->base.length;
         entry->access = mr->base.access;
         entry->fd     = fd;
-        entry->offset = 0;
+        entry->offset = mr->offset;
+        entry->kind   = mr->kind;
+        entry->share  = mr->share;
+        entry->id     = mr->id;
         __atomic_store_n(&entry->key, mr->base.key, __ATOMIC_RELEASE);
     }
     pthread_mutex_unlock(&dom->lock);
@@ -245,26 +249,83 @@ static soft_mr_t *mr_new(angara_domain_h dom, void *addr, size_t length, unsigne
         mr->base.addr   = addr;
         mr->base.length = length;
         mr->base.access = access;
+        mr->base.stale  = &ang_gpu_here;
         mr->seg.fd      = -1;
+        mr->kind        = ANGARA_MEM_HOST;
+        mr->share       = SOFT_NO_SHARE;
     }
     return mr;
+}
+
+/*
+ * The region is of GPU memory. The CPU can't touch it: nobody has the right of atomics. *fd_p: of
+ * the table that others find its allocation in, or -1.
+ */
+static angara_status_t mr_set_gpu(soft_mr_t *mr, const ang_gpu_mem_t *mem, int *fd_p)
+{
+    uint64_t offset = (uintptr_t)mr->base.addr - (uintptr_t)mem->mem.base;
+
+    if (!ang_in_bounds(offset, mr->base.length, mem->mem.length)) {
+        ang_error("%zu bytes at %p aren't one allocation of GPU memory: there are %zu at %p",
+                  mr->base.length, mr->base.addr, mem->mem.length, mem->mem.base);
+        return ANGARA_ERR_INVALID;
+    }
+    mr->base.access &= ~(unsigned)ANGARA_ACCESS_REMOTE_ATOMIC;
+    mr->kind   = mem->mem.kind;
+    mr->offset = offset;
+    mr->id     = mem->mem.id;
+    if (mr->base.access & (ANGARA_ACCESS_REMOTE_READ | ANGARA_ACCESS_REMOTE_WRITE)) {
+        mr->share = soft_share_get(mem, fd_p);
+        soft_helper_watch(); /* also for peers that can't map it */
+    }
+    return ANGARA_OK;
+}
+
+/* Only asked once there is a GPU's runtime: another allocation, or another kind of memory? */
+int soft_mr_is_stale(angara_mr_h base, uint64_t offset, uint64_t length)
+{
+    const soft_mr_t *mr = (const soft_mr_t *)base;
+    ang_gpu_mem_t    mem;
+
+    (void)length;
+    ang_gpu_query((const char *)base->addr + offset, &mem);
+    if (mr->kind == ANGARA_MEM_HOST) {
+        return ang_gpu_is_device(&mem);
+    }
+    return !ang_gpu_is_device(&mem) || mem.mem.kind != mr->kind || mem.mem.id != mr->id;
+}
+
+static void mr_free(soft_mr_t *mr)
+{
+    ang_fork_remove(&mr->fork);
+    soft_segment_close(&mr->seg);
+    soft_share_put(mr->share, mr->id);
+    free(mr);
 }
 
 angara_status_t soft_mr_register(angara_domain_h dom, void *addr, size_t length, unsigned access,
                                  angara_mr_h *mr_p)
 {
-    soft_mr_t      *mr = mr_new(dom, addr, length, access);
-    angara_status_t status;
+    soft_mr_t      *mr     = mr_new(dom, addr, length, access);
+    angara_status_t status = ANGARA_OK;
+    int             fd     = -1;
+    ang_gpu_mem_t   mem;
 
     if (mr == NULL) {
         return ANGARA_ERR_NO_MEMORY;
     }
-    status = publish(soft_domain(dom), mr, -1);
+    ang_gpu_query(addr, &mem);
+    if (ang_gpu_is_device(&mem)) {
+        status = mr_set_gpu(mr, &mem, &fd);
+    }
+    if (status == ANGARA_OK) {
+        status = publish(soft_domain(dom), mr, fd);
+    }
     if (status != ANGARA_OK) {
-        free(mr);
+        mr_free(mr);
         return status;
     }
-    soft_helper_expect(access); /* requests must go on while the program computes */
+    soft_helper_expect(mr->base.access); /* requests must go on while the program computes */
     *mr_p = &mr->base;
     return ANGARA_OK;
 }
@@ -400,13 +461,6 @@ static angara_status_t withdraw(soft_mr_t *mr)
     return status;
 }
 
-static void mr_free(soft_mr_t *mr)
-{
-    ang_fork_remove(&mr->fork);
-    soft_segment_close(&mr->seg);
-    free(mr);
-}
-
 static angara_status_t mr_end(soft_mr_t *mr)
 {
     angara_status_t status = withdraw(mr);
@@ -484,7 +538,7 @@ angara_status_t soft_mem_alloc(angara_domain_h dom, size_t *length, unsigned acc
 err_segment:
     soft_segment_close(&mr->seg);
 err_free:
-    free(mr);
+    mr_free(mr);
     return status;
 }
 

@@ -12,9 +12,11 @@
  *   - After a fork the child starts with nothing: no thread, no PEs, a pipe of its own.
  */
 #define _GNU_SOURCE
-#include "soft.h"
+#include "gpu_mem.h"
 
 #include "engine/atomic.h"
+#include "src/clock.h"
+#include "src/config.h"
 #include "src/log.h"
 
 #include <errno.h>
@@ -41,6 +43,7 @@ static struct {
     int             have_pipe;
     uint64_t        pipe_inode;
     unsigned        users; /* PEs alive or being made: the pipe stays while there is one */
+    int             watching; /* GPU memory is shared or mapped: look after it; atomic */
     soft_pe_t      *pes;
 } helper = {.life = PTHREAD_MUTEX_INITIALIZER, .pipe = {-1, -1}};
 
@@ -67,6 +70,15 @@ static angara_status_t guarded_copy(uint64_t dst, uint64_t src, size_t length)
     /* forbidden by seccomp */
     ang_cpu_copy((void *)(uintptr_t)dst, (const void *)(uintptr_t)src, length);
     return ANGARA_OK;
+}
+
+/* The same of a region of GPU memory, which the program may have freed. */
+static angara_status_t gpu_copy(const soft_mr_entry_t *entry, uint64_t addr, uint64_t dst,
+                                uint64_t src, size_t length)
+{
+    angara_status_t status = soft_gpu_check(entry, addr);
+
+    return status == ANGARA_OK && length != 0 ? soft_gpu_copy(dst, src, length) : status;
 }
 
 /*
@@ -117,16 +129,20 @@ static angara_status_t serve_data(soft_pe_t *pe, const soft_request_t *request, 
     uint64_t        addr;
     angara_status_t status;
 
+    const soft_mr_entry_t *entry;
+
     status = soft_mr_check(pe->dom->shared, pe->dom->mr_max, request->key, request->offset, length,
-                           rights[request->op], &addr, NULL);
+                           rights[request->op], &addr, &entry);
     if (status != ANGARA_OK) {
         return status;
     }
     switch (request->op) {
     case ANG_OP_PUT:
-        return guarded_copy(addr, staging, length);
+        return entry->kind != ANGARA_MEM_HOST ? gpu_copy(entry, addr, addr, staging, length) :
+                                                guarded_copy(addr, staging, length);
     case ANG_OP_GET:
-        return guarded_copy(staging, addr, length);
+        return entry->kind != ANGARA_MEM_HOST ? gpu_copy(entry, addr, staging, addr, length) :
+                                                guarded_copy(staging, addr, length);
     default:
         return serve_atomic(request, addr, old);
     }
@@ -374,10 +390,37 @@ static unsigned serve_all(void)
     return count;
 }
 
+void soft_helper_look(void)
+{
+    if (__atomic_exchange_n(&helper.watching, 0, __ATOMIC_SEQ_CST) &&
+        soft_shares_look() + soft_imports_look() != 0) {
+        __atomic_store_n(&helper.watching, 1, __ATOMIC_SEQ_CST);
+    }
+}
+
+/* Sleep until somebody wants something. Called without the lock. */
+static void helper_sleep(uint64_t *next_look_ns)
+{
+    struct pollfd poller  = {helper.pipe[0], POLLIN, 0};
+    int           watches = __atomic_load_n(&helper.watching, __ATOMIC_SEQ_CST);
+    uint64_t      now;
+    char          bytes[256];
+
+    poll(&poller, 1, watches ? (int)ang_config.peer_check_ms : -1);
+    while (read(helper.pipe[0], bytes, sizeof(bytes)) == (ssize_t)sizeof(bytes)) {
+    }
+    if (watches) {
+        now = ang_clock_ns(CLOCK_MONOTONIC_COARSE);
+        if (now >= *next_look_ns) {
+            *next_look_ns = now + ang_config.peer_check_ms * 1000000;
+            soft_helper_look();
+        }
+    }
+}
+
 static void *helper_thread(void *arg)
 {
-    struct pollfd poller = {helper.pipe[0], POLLIN, 0};
-    char          bytes[256];
+    uint64_t next_look_ns = 0;
 
     (void)arg;
     pthread_mutex_lock(&soft_helper_lock);
@@ -392,9 +435,7 @@ static void *helper_thread(void *arg)
         __atomic_thread_fence(__ATOMIC_SEQ_CST);
         if (serve_all() == 0) { /* nothing came between the look and the flag */
             pthread_mutex_unlock(&soft_helper_lock);
-            poll(&poller, 1, -1);
-            while (read(helper.pipe[0], bytes, sizeof(bytes)) == (ssize_t)sizeof(bytes)) {
-            }
+            helper_sleep(&next_look_ns);
             pthread_mutex_lock(&soft_helper_lock);
         }
         set_asleep(0);
@@ -470,6 +511,15 @@ void soft_helper_expect(unsigned access)
     }
     if (access & ANGARA_ACCESS_REMOTE_ATOMIC) {
         soft_helper_start();
+    }
+}
+
+void soft_helper_watch(void)
+{
+    soft_helper_start();
+    if (!__atomic_exchange_n(&helper.watching, 1, __ATOMIC_SEQ_CST) && soft_helper_runs() &&
+        write(helper.pipe[1], "", 1) < 0) { /* it sleeps without a limit */
+        ang_debug("helper pipe is full");   /* then it wakes anyway */
     }
 }
 
@@ -573,6 +623,8 @@ static void in_child(void)
     helper.wanted  = 0;
     helper.pes     = NULL;
     helper.users   = 0;
+
+    helper.watching = 0;
     if (helper.have_pipe) {
         close_pipe();
     }

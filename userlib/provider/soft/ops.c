@@ -2,25 +2,23 @@
 /*
  * Operations of the soft fabric, and the backend through which the descriptor engine moves data:
  * by plain copies (own process, shared regions), by process_vm_readv/writev (private memory of a
- * peer), or by the peer's helper thread (agent.c) where neither may be used.
+ * peer), by a GPU (its memory, own or mapped), or by the peer's helper thread (agent.c) where none
+ * of them can.
  */
 #define _GNU_SOURCE
-#include "soft.h"
+#include "gpu_mem.h"
 
 #include "engine/atomic.h"
 #include "src/config.h"
 #include "src/log.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
 
-enum {
-    REF_CMA = ANG_REF_BACKEND, /* addr in the peer's private memory */
-    REF_AGENT                  /* named by key and offset; addr is 0: not to be sliced */
-};
-
-#define CMA_CHUNK ((uint64_t)1 << 30) /* bytes of one process_vm call, below MAX_RW_COUNT */
+#define CMA_CHUNK   ((uint64_t)1 << 30) /* bytes of one process_vm call, below MAX_RW_COUNT */
+#define STAGE_BYTES ((uint64_t)256 << 10) /* that go through the host at a time */
 
 static soft_pe_t *pair_pe(ang_pair_t *pair)
 {
@@ -32,12 +30,24 @@ static soft_pe_t *pair_pe(ang_pair_t *pair)
 static angara_status_t backend_local(ang_pair_t *pair, uint64_t key, uint64_t offset,
                                      uint64_t length, unsigned access, ang_ref_t *ref)
 {
-    soft_domain_t *dom = pair_pe(pair)->dom;
+    soft_domain_t         *dom = pair_pe(pair)->dom;
+    const soft_mr_entry_t *entry;
+    angara_status_t        status;
 
+    status = soft_mr_check(dom->shared, dom->mr_max, key, offset, length, access, &ref->addr,
+                           &entry);
+    if (status != ANGARA_OK) {
+        return status;
+    }
     ref->kind   = ANG_REF_HOST;
     ref->key    = key;
     ref->offset = offset;
-    return soft_mr_check(dom->shared, dom->mr_max, key, offset, length, access, &ref->addr, NULL);
+    ref->hold   = NULL;
+    if (__builtin_expect(entry->kind != ANGARA_MEM_HOST, 0)) {
+        ref->kind = SOFT_REF_GPU;
+        status    = soft_gpu_check(entry, ref->addr);
+    }
+    return status;
 }
 
 /* Can its memory be mapped here? Gets, atomics and so on need loopback. */
@@ -58,6 +68,32 @@ static int is_own(const soft_peer_t *peer, unsigned access)
 {
     return peer->remote.same_process &&
            (peer->is_self || ang_config.loopback || access == ANGARA_ACCESS_REMOTE_WRITE);
+}
+
+/*
+ * Find a way to a peer's GPU memory: ref->kind and what goes with it. Those that don't reach it have
+ * the peer's helper do it.
+ */
+static angara_status_t gpu_remote(soft_peer_t *peer, const soft_mr_entry_t *entry, uint64_t offset,
+                                  unsigned access, ang_ref_t *ref)
+{
+    soft_import_t *import = NULL;
+    uint64_t       base   = 0;
+
+    ref->kind = SOFT_REF_GPU;
+    if (is_own(peer, access)) {
+        return soft_gpu_check(entry, ref->addr);
+    }
+    if ((ang_config.loopback || access == ANGARA_ACCESS_REMOTE_WRITE) &&
+        !peer->remote.same_process &&
+        soft_import_get(peer->remote.process, entry, -1, &import, &base) == ANGARA_OK) {
+        soft_helper_watch();
+        ref->addr = base + offset;
+        ref->hold = import;
+    } else {
+        ref->kind = SOFT_REF_AGENT;
+    }
+    return ANGARA_OK;
 }
 
 /*
@@ -100,19 +136,25 @@ static angara_status_t backend_remote(ang_pair_t *pair, uint64_t key, uint64_t o
     }
     ref->key    = key;
     ref->offset = offset;
-    if (is_own(peer, access)) {
+    ref->hold   = NULL;
+    if (__builtin_expect(entry->kind != ANGARA_MEM_HOST, 0)) {
+        status = gpu_remote(peer, entry, offset, access, ref);
+        if (status != ANGARA_OK) {
+            goto err;
+        }
+    } else if (is_own(peer, access)) {
         ref->kind = ANG_REF_HOST;
     } else if (can_map(entry, access) && (base = map_shared(peer, key, entry, &status)) != NULL) {
         ref->kind = ANG_REF_HOST;
         ref->addr = (uintptr_t)base + offset;
     } else if (__builtin_expect(status != ANGARA_OK, 0)) {
         goto err;
-    } else if (needs_agent(peer, access)) {
-        ref->kind = REF_AGENT;
+    } else {
+        ref->kind = needs_agent(peer, access) ? SOFT_REF_AGENT : SOFT_REF_CMA;
+    }
+    if (ref->kind == SOFT_REF_AGENT) {
         ref->addr = 0;
         __atomic_store_n(&remote->hazard->key, 0, __ATOMIC_RELEASE); /* the helper holds its lock */
-    } else {
-        ref->kind = REF_CMA;
     }
     return ANGARA_OK;
 
@@ -123,7 +165,11 @@ err:
 
 static void backend_release(ang_pair_t *pair, ang_ref_t *ref)
 {
-    if (ref->kind != REF_AGENT) {
+    if (ref->hold != NULL) {
+        soft_import_put(ref->hold);
+        ref->hold = NULL;
+    }
+    if (ref->kind != SOFT_REF_AGENT) {
         __atomic_store_n(&soft_pair_peer(pair)->remote.hazard->key, 0, __ATOMIC_RELEASE);
     }
 }
@@ -143,9 +189,10 @@ static int batch_ends(ang_pair_t *pair, const ang_desc_t *desc, struct iovec *he
 
     if (backend_local(pair, desc->lkey, desc->loffset, desc->length,
                       is_get ? ANGARA_ACCESS_LOCAL_WRITE : 0, &ref) != ANGARA_OK ||
+        ref.kind != ANG_REF_HOST ||
         soft_mr_check(remote->dom, remote->mr_max, desc->rkey, desc->roffset, desc->length, access,
                       &addr, &entry) != ANGARA_OK ||
-        entry->fd >= 0 || needs_agent(peer, access)) {
+        entry->kind != ANGARA_MEM_HOST || entry->fd >= 0 || needs_agent(peer, access)) {
         return 0;
     }
     *here  = (struct iovec){(void *)(uintptr_t)ref.addr, desc->length};
@@ -279,10 +326,58 @@ static angara_status_t cma_copy(soft_peer_t *peer, uint64_t there, uint64_t here
     return ANGARA_OK;
 }
 
+/* Between GPU memory and private memory of the peer: neither reaches the other. */
+static angara_status_t staged_copy(soft_peer_t *peer, const ang_ref_t *dst, const ang_ref_t *src,
+                                   uint64_t end, uint64_t *done)
+{
+    soft_pe_t      *pe     = soft_pe(peer->base.pe);
+    angara_status_t status = ANGARA_OK;
+
+    if (pe->stage == NULL) {
+        pe->stage = malloc(STAGE_BYTES);
+        if (pe->stage == NULL) {
+            return ANGARA_ERR_NO_MEMORY;
+        }
+    }
+    while (*done < end && status == ANGARA_OK) {
+        uint64_t size  = end - *done < STAGE_BYTES ? end - *done : STAGE_BYTES;
+        uint64_t moved = 0;
+
+        if (src->kind == SOFT_REF_CMA) {
+            status = cma_copy(peer, src->addr + *done, (uintptr_t)pe->stage, size, 1, &moved);
+            if (status == ANGARA_OK) {
+                status = soft_gpu_copy(dst->addr + *done, (uintptr_t)pe->stage, size);
+            }
+        } else {
+            status = soft_gpu_copy((uintptr_t)pe->stage, src->addr + *done, size);
+            if (status == ANGARA_OK) {
+                status = cma_copy(peer, dst->addr + *done, (uintptr_t)pe->stage, size, 0, &moved);
+            }
+        }
+        *done += status == ANGARA_OK ? size : 0;
+    }
+    return status;
+}
+
+static angara_status_t gpu_copy(const ang_ref_t *dst, const ang_ref_t *src, uint64_t end,
+                                uint64_t *done)
+{
+    angara_status_t status = ANGARA_OK;
+
+    if (*done < end) {
+        status = soft_gpu_copy(dst->addr + *done, src->addr + *done, end - *done);
+    }
+    if (status == ANGARA_OK) {
+        *done = end;
+    }
+    return status;
+}
+
 static angara_status_t backend_copy(ang_pair_t *pair, const ang_ref_t *dst, const ang_ref_t *src,
                                     uint64_t end, uint64_t *done)
 {
-    soft_peer_t *peer = soft_pair_peer(pair);
+    soft_peer_t *peer   = soft_pair_peer(pair);
+    int          is_gpu = dst->kind == SOFT_REF_GPU || src->kind == SOFT_REF_GPU;
 
     if (dst->kind == ANG_REF_HOST && src->kind == ANG_REF_HOST) {
         ang_cpu_copy((void *)(uintptr_t)(dst->addr + *done),
@@ -290,23 +385,26 @@ static angara_status_t backend_copy(ang_pair_t *pair, const ang_ref_t *dst, cons
         *done = end;
         return ANGARA_OK;
     }
-    if (dst->kind == REF_CMA) {
-        return cma_copy(peer, dst->addr, src->addr, end, 0, done);
+    if (dst->kind == SOFT_REF_AGENT) {
+        return soft_agent_copy_out(peer, dst, src, end, done);
     }
-    if (src->kind == REF_CMA) {
-        return cma_copy(peer, src->addr, dst->addr, end, 1, done);
+    if (src->kind == SOFT_REF_AGENT) {
+        return soft_agent_copy_in(peer, src, dst, end, done);
     }
-    if (dst->kind != ANG_REF_HOST) {
-        return soft_agent_copy_out(peer, dst->key, dst->offset, (void *)(uintptr_t)src->addr, end,
-                                   done);
+    if (dst->kind == SOFT_REF_CMA || src->kind == SOFT_REF_CMA) {
+        if (is_gpu) {
+            return staged_copy(peer, dst, src, end, done);
+        }
+        return dst->kind == SOFT_REF_CMA ? cma_copy(peer, dst->addr, src->addr, end, 0, done) :
+                                           cma_copy(peer, src->addr, dst->addr, end, 1, done);
     }
-    return soft_agent_copy_in(peer, src->key, src->offset, (void *)(uintptr_t)dst->addr, end, done);
+    return gpu_copy(dst, src, end, done);
 }
 
 static angara_status_t backend_atomic(ang_pair_t *pair, const ang_ref_t *ref,
                                       const ang_desc_t *desc, uint64_t *old)
 {
-    if (ref->kind == REF_AGENT) {
+    if (ref->kind == SOFT_REF_AGENT) {
         return soft_agent_atomic(soft_pair_peer(pair), ref->key, ref->offset, desc, old);
     }
     return ang_cpu_atomic((void *)(uintptr_t)ref->addr, desc, old);

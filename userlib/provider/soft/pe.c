@@ -164,6 +164,7 @@ static void pe_free(soft_pe_t *pe)
     free((void *)pe->base.slots.words);
     ang_slots_cleanup(&pe->base.slots);
     free(pe->events);
+    free(pe->stage);
     free(pe);
 }
 
@@ -283,6 +284,9 @@ static unsigned check_peers_sometimes(soft_pe_t *pe)
         return 0;
     }
     pe->next_check_ns = now + ang_config.peer_check_ms * 1000000;
+    if (!soft_helper_runs()) {
+        soft_helper_look();
+    }
     return soft_peers_check(pe);
 }
 
@@ -340,6 +344,7 @@ const ang_provider_ops_t ang_soft_provider = {
     .mr_register      = soft_mr_register,
     .mr_deregister    = soft_mr_deregister,
     .mr_collect       = soft_mr_collect,
+    .mr_is_stale      = soft_mr_is_stale,
     .mem_alloc        = soft_mem_alloc,
     .mem_free         = soft_mem_free,
     .pe_create        = soft_pe_create,

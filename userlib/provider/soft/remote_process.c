@@ -7,12 +7,13 @@
  *   - An object stands for one process, told from later ones of its number by the start time. It
  *     lives as long as somebody holds it.
  *   - The list, the references, the cached pipes and the reserve are changed under the lock, which
- *     is a leaf but for that of fork.h. `task` is a hint that any thread may renew.
+ *     is a leaf but for that of fork.h. `task` is a hint that any thread may renew. `imports` is
+ *     gpu_import.c's.
  *   - Waking needs no free descriptor: the pipe of the process's first PE is opened when a peer
  *     connects to it; where a pipe isn't open, the reserve is given up for the moment.
  */
 #define _GNU_SOURCE
-#include "soft.h"
+#include "gpu_mem.h"
 
 #include "src/log.h"
 
@@ -120,7 +121,10 @@ static void close_descriptors(soft_remote_process_t *process)
 
 static void process_in_child(ang_fork_t *node)
 {
-    close_descriptors(ANG_FORK_OBJECT(soft_remote_process_t, node));
+    soft_remote_process_t *process = ANG_FORK_OBJECT(soft_remote_process_t, node);
+
+    close_descriptors(process);
+    process->imports = NULL;
 }
 
 /* Bind to the very process that the address names: a pidfd, then its start time. */
@@ -213,20 +217,25 @@ angara_status_t soft_remote_process_get(pid_t pid, uint64_t start_time,
 void soft_remote_process_put(soft_remote_process_t *process)
 {
     soft_remote_process_t **link;
+    int                     is_last;
 
     pthread_mutex_lock(&processes.lock);
-    if (--process->refs == 0) {
+    is_last = --process->refs == 0;
+    if (is_last) {
         for (link = &processes.first; *link != process; link = &(*link)->next) {
         }
         *link = process->next;
-        ang_fork_remove(&process->fork);
-        close_descriptors(process);
-        free(process);
         if (processes.first == NULL) {
             reserve_give_up();
         }
     }
     pthread_mutex_unlock(&processes.lock);
+    if (is_last) { /* nobody else knows it now */
+        soft_imports_close(process);
+        ang_fork_remove(&process->fork);
+        close_descriptors(process);
+        free(process);
+    }
 }
 
 /* ---- waking ---------------------------------------------------------------------------------- */

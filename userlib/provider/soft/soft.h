@@ -27,8 +27,9 @@
 #define SOFT_PAGE          4096
 #define SOFT_MAGIC_PE      0x414e475045303141ull
 #define SOFT_MAGIC_DOMAIN  0x414e47444f303141ull
+#define SOFT_MAGIC_GPU     0x414e474750303141ull
 #define SOFT_PROVIDER_ID   1
-#define SOFT_LAYOUT        5 /* version of what is shared, see below */
+#define SOFT_LAYOUT        6 /* version of what is shared, see below */
 #define SOFT_MARKER_SLOTS  4096
 #define SOFT_HAZARDS       4096 /* PEs that may access a domain */
 #define SOFT_RING_LIMIT    1024 /* queued ring operations of a PE */
@@ -55,7 +56,10 @@ typedef struct {
     uint32_t access;
     int32_t  fd;     /* owner's memfd of shared memory, or -1 */
     uint64_t offset; /* of the region in it */
-    uint64_t reserved[3];
+    uint32_t kind;   /* angara_mem_kind_t; of a GPU's memory: */
+    uint32_t share;  /*   place of its allocation in the owner's table, which `fd` is of, or none; */
+    uint64_t id;     /*   of the allocation; `offset` is the region's in it; see gpu_mem.h */
+    uint64_t reserved;
 } soft_mr_entry_t;
 
 /*
@@ -258,9 +262,12 @@ typedef struct {
     int      here; /* -1: none */
 } soft_pipe_t;
 
+typedef struct soft_imports soft_imports_t;
+
 typedef struct soft_remote_process {
     ang_fork_t                  fork;
     struct soft_remote_process *next;
+    soft_imports_t             *imports; /* GPU memory of it that is mapped: gpu_import.c's */
     unsigned                    refs;
     pid_t                       pid;
     uint64_t                    start_time;
@@ -406,7 +413,11 @@ typedef struct soft_mr {
     struct angara_mr base;
     ang_fork_t       fork; /* of mem_alloc */
     uint32_t         index;
-    soft_segment_t   seg; /* of mem_alloc; fd -1 and base NULL otherwise */
+    soft_segment_t   seg;   /* of mem_alloc; fd -1 and base NULL otherwise */
+    uint32_t         kind;  /* angara_mem_kind_t; of GPU memory: */
+    uint32_t         share; /*   its allocation's place in the table of those shared, or none; */
+    uint64_t         id;    /*   which allocation; */
+    uint64_t         offset; /*   where in it the region begins */
     struct soft_mr  *next_owed;
     struct soft_mr **owed_link;
 } soft_mr_t;
@@ -434,6 +445,7 @@ angara_status_t soft_domain_close(angara_domain_h dom);
 angara_status_t soft_mr_register(angara_domain_h dom, void *addr, size_t length, unsigned access,
                                  angara_mr_h *mr_p);
 angara_status_t soft_mr_deregister(angara_mr_h mr);
+int             soft_mr_is_stale(angara_mr_h mr, uint64_t offset, uint64_t length);
 unsigned        soft_mr_collect(angara_domain_h dom);
 angara_status_t soft_mem_alloc(angara_domain_h dom, size_t *length, unsigned access, void **addr_p,
                                angara_mr_h *mr_p);
@@ -463,6 +475,7 @@ typedef struct soft_pe {
     soft_layout_t    layout;
 
     soft_remote_domain_t *domains; /* that its pairs access */
+    char                 *stage;   /* ops.c's, for GPU memory; NULL: not needed yet */
     soft_maps_t           maps;
 
     soft_record_reader_t notify;  /* consumer of the event ring */
@@ -503,6 +516,13 @@ struct soft_peer {
     uint64_t           agent_turn;   /* of the slot's state */
     uint64_t           agent_look_ns, agent_waited_ns; /* see agent.c */
     uint64_t           agent_since_ns; /* when the request was first to be sent; 0: there is none */
+};
+
+/* What a ref of the backend may be, beside ANG_REF_HOST. */
+enum {
+    SOFT_REF_CMA = ANG_REF_BACKEND, /* addr in the peer's private memory */
+    SOFT_REF_AGENT, /* named by key and offset, for the peer's helper; addr is 0: not to be sliced */
+    SOFT_REF_GPU    /* addr of GPU memory, own or mapped; `hold`: the mapping */
 };
 
 static inline soft_pe_t *soft_pe(angara_pe_h pe)
@@ -590,10 +610,10 @@ void soft_warn_no_cma(const soft_peer_t *peer, int error);
 unsigned soft_peers_check(soft_pe_t *pe);
 
 /* agent.c: operations that the peer's process must carry out */
-angara_status_t soft_agent_copy_out(soft_peer_t *peer, uint64_t key, uint64_t offset,
-                                    const void *src, uint64_t length, uint64_t *done);
-angara_status_t soft_agent_copy_in(soft_peer_t *peer, uint64_t key, uint64_t offset, void *dst,
-                                   uint64_t length, uint64_t *done);
+angara_status_t soft_agent_copy_out(soft_peer_t *peer, const ang_ref_t *dst, const ang_ref_t *src,
+                                    uint64_t end, uint64_t *done);
+angara_status_t soft_agent_copy_in(soft_peer_t *peer, const ang_ref_t *src, const ang_ref_t *dst,
+                                   uint64_t end, uint64_t *done);
 angara_status_t soft_agent_atomic(soft_peer_t *peer, uint64_t key, uint64_t offset,
                                   const ang_desc_t *desc, uint64_t *old);
 angara_status_t soft_agent_read_back(soft_peer_t *peer);
@@ -621,6 +641,10 @@ void soft_helper_start(void);
 int soft_helper_runs(void);
 /* A region with these rights is about to be known to peers: will they need the thread? */
 void soft_helper_expect(unsigned access);
+/* GPU memory is shared or mapped from now on: look after it every ANGARA_PEER_CHECK. */
+void soft_helper_watch(void);
+/* What the thread does then: for the owner's progress, if it can't run. */
+void soft_helper_look(void);
 /* Write end of the pipe that wakes it, or -1; its inode. */
 int      soft_helper_wake_fd(void);
 uint64_t soft_helper_wake_inode(void);

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Regions of GPU memory in a node. A process shares the allocations behind its regions
+ * (gpu_share.c), and maps those of other processes to reach their regions (gpu_import.c). How bytes
+ * get there and back is in gpu_copy.c. All of it uses userlib/gpu and soft.h's processes and
+ * segments; it knows neither pairs nor engine.
+ *
+ * Invariants
+ *   - A process has one table of the allocations that it shares, in a segment of its own, made with
+ *     the first of them. Only the owner writes.
+ *   - An entry of the table means one allocation as long as its id stays: ids never come again. The
+ *     owner withdraws it when it finds the memory freed, or when no region is left and the entry is
+ *     needed for another.
+ *   - An allocation of another process is mapped once, whatever PEs and domains use it. An operation
+ *     that uses the mapping is counted; while one does, the mapping stays.
+ *   - Else it goes when the owner has withdrawn the allocation, when the owner is dead, and when
+ *     nobody here is connected to the owner any more: freed GPU memory is free soon.
+ *   - Both ends are looked after by the helper thread (by progress, where there is none), every
+ *     ANGARA_PEER_CHECK milliseconds while anything is shared or mapped, and never else.
+ *   - What comes from another process's table is copied, then checked.
+ */
+#ifndef SOFT_GPU_MEM_H
+#define SOFT_GPU_MEM_H
+
+#include "gpu/gpu.h"
+#include "soft.h"
+
+#define SOFT_SHARES   1024 /* allocations that a process shares at once */
+#define SOFT_NO_SHARE UINT32_MAX
+
+/* ---- shared: the table ----------------------------------------------------------------------- */
+
+typedef struct {
+    uint64_t         id;     /* of the allocation in its process; 0: nothing is shared here */
+    uint64_t         length; /* bytes of the allocation */
+    uint32_t         kind;   /* angara_mem_kind_t */
+    uint32_t         pad0;
+    ang_gpu_handle_t handle;
+    uint64_t         pad1[5];
+} soft_share_t;
+
+typedef struct {
+    uint64_t     magic;
+    uint32_t     layout; /* SOFT_LAYOUT */
+    uint32_t     pad0;
+    uint64_t     pad1[6];
+    soft_share_t shares[SOFT_SHARES];
+} soft_share_table_t;
+
+_Static_assert(sizeof(soft_share_t) == 128, "fixed");
+_Static_assert(sizeof(soft_share_table_t) == SOFT_LINE + SOFT_SHARES * sizeof(soft_share_t),
+               "fixed");
+
+/* ---- gpu_share.c: what this process shares --------------------------------------------------- */
+
+/*
+ * Share the allocation for one region more. @return its place in the table, or SOFT_NO_SHARE if
+ * other processes can't map it. *fd_p: descriptor of the table, -1 without.
+ */
+uint32_t soft_share_get(const ang_gpu_mem_t *mem, int *fd_p);
+/* A region less. `id`: of the allocation that was shared there. */
+void soft_share_put(uint32_t place, uint64_t id);
+/* Withdraw what was freed. @return how many allocations are shared. */
+unsigned soft_shares_look(void);
+
+/* ---- gpu_import.c: what it has mapped of others' --------------------------------------------- */
+
+typedef struct soft_import soft_import_t;
+
+/*
+ * Map the allocation behind a region of GPU memory, whose entry is held, if it isn't mapped yet.
+ * @param device  of this process that should reach it best, or -1
+ * @param addr_p  where the region begins here
+ * @return ANGARA_OK: to be given back by soft_import_put(); ANGARA_ERR_UNSUPPORTED: it can't be
+ *         mapped, its own process has to do the copying.
+ */
+angara_status_t soft_import_get(soft_remote_process_t *process, const soft_mr_entry_t *entry,
+                                int device, soft_import_t **import_p, uint64_t *addr_p);
+void            soft_import_put(soft_import_t *import);
+/* Unmap what is withdrawn. @return how many allocations are mapped. */
+unsigned soft_imports_look(void);
+/* No pair with that process is left. */
+void soft_imports_close(soft_remote_process_t *process);
+
+/* ---- gpu_copy.c: moving ---------------------------------------------------------------------- */
+
+/* Is the memory at `addr` still the allocation that an own region was registered for?
+ * ANGARA_ERR_BOUNDS: it was freed. */
+angara_status_t soft_gpu_check(const soft_mr_entry_t *entry, uint64_t addr);
+/* Copy and wait. An end is GPU memory, own or mapped, the other may be host memory. */
+angara_status_t soft_gpu_copy(uint64_t dst, uint64_t src, uint64_t length);
+
+#endif
