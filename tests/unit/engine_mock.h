@@ -39,6 +39,13 @@ typedef struct {
     uint64_t        whole;  /* copies only so many bytes at once: as an answer that is one */
     angara_status_t last_fault;
     uint64_t        last_key;
+    int             flies;    /* its region can be launched to and from */
+    int             alone;    /* nothing is launched while something flies */
+    angara_status_t launch;   /* what launching says first, if not ANGARA_OK */
+    angara_status_t landing;  /* how the next one lands */
+    unsigned        launched; /* so many ever, */
+    unsigned        landed;   /* and these have landed */
+    unsigned        airtime;  /* looks at a flight before it lands */
 } far_t;
 
 typedef struct {
@@ -80,6 +87,7 @@ static inline angara_status_t resolve(char *base, uint64_t want, uint64_t key, u
     ref->addr   = (uintptr_t)base + offset;
     ref->key    = key;
     ref->offset = offset;
+    ref->hold   = NULL;
     return ANGARA_OK;
 }
 
@@ -103,6 +111,7 @@ static inline angara_status_t mock_remote(ang_pair_t *pair, uint64_t key, uint64
         return ANGARA_ERR_KEY;
     }
     status = resolve(far_of(pair)->remote, RKEY, key, offset, length, ref);
+    ref->kind |= far_of(pair)->flies ? ANG_REF_LAUNCH : 0;
     far_of(pair)->held += (status == ANGARA_OK);
     ++mock_of(pair)->resolved;
     return status;
@@ -144,6 +153,60 @@ static inline angara_status_t mock_copy(ang_pair_t *pair, const ang_ref_t *dst,
     mock_of(pair)->moved += end - *done;
     *done = end;
     return ANGARA_OK;
+}
+
+/* A flight moves its bytes when it lands. */
+typedef struct {
+    unsigned number;
+    unsigned looks;
+    void    *dst;
+    void    *src;
+    uint64_t length;
+} mock_flight_t;
+
+static inline angara_status_t mock_launch(ang_pair_t *pair, unsigned op, const ang_ref_t *local,
+                                          const ang_ref_t *remote, uint64_t length,
+                                          const ang_flight_t *after, ang_flight_t *room)
+{
+    mock_flight_t  *flight = (mock_flight_t *)(void *)room;
+    far_t          *far    = far_of(pair);
+    int             is_put = op == ANG_OP_PUT;
+    angara_status_t status = far->launch;
+
+    assert_true(far->held > 0);
+    assert_int_equal(after != NULL, far->launched > far->landed);
+    if (after != NULL) {
+        assert_int_equal(((const mock_flight_t *)(const void *)after)->number, far->launched);
+    }
+    if (status != ANGARA_OK) {
+        far->launch = ANGARA_OK;
+        return status;
+    }
+    if (far->alone && (after != NULL)) {
+        return ANGARA_ERR_NO_RESOURCE;
+    }
+    *flight = (mock_flight_t){.number = ++far->launched,
+                              .dst    = (void *)(uintptr_t)(is_put ? remote : local)->addr,
+                              .src    = (void *)(uintptr_t)(is_put ? local : remote)->addr,
+                              .length = length};
+    return ANGARA_INPROGRESS;
+}
+
+static inline angara_status_t mock_landed(ang_pair_t *pair, ang_flight_t *room)
+{
+    mock_flight_t  *flight = (mock_flight_t *)(void *)room;
+    far_t          *far    = far_of(pair);
+    angara_status_t status = far->landing;
+
+    if (flight->looks++ < far->airtime) {
+        return ANGARA_INPROGRESS;
+    }
+    assert_int_equal(flight->number, ++far->landed); /* in order, and each once */
+    far->landing = ANGARA_OK;
+    if (status == ANGARA_OK) {
+        memmove(flight->dst, flight->src, flight->length);
+    }
+    return status;
 }
 
 static inline unsigned mock_batch(ang_pair_t *pair, const ang_desc_t *descs, unsigned count)
@@ -216,6 +279,8 @@ static const ang_backend_t backend = {
     .remote       = mock_remote,
     .release      = mock_release,
     .copy         = mock_copy,
+    .launch       = mock_launch,
+    .landed       = mock_landed,
     .batch        = mock_batch,
     .atomic       = mock_atomic,
     .read_back    = mock_read_back,

@@ -155,6 +155,14 @@ static angara_status_t advance_once(ang_entry_t *entry)
 {
     angara_status_t status = entry->begun ? ang_entry_check_local(entry) : ang_entry_begin(entry);
 
+    if (status == ANGARA_OK && __builtin_expect(ang_entry_can_fly(entry), 0)) {
+        status = ang_entry_launch(entry, NULL);
+        if (status == ANGARA_INPROGRESS || status == ANGARA_ERR_NO_RESOURCE) {
+            ang_entry_end(entry); /* as long as it flies, the flight holds them */
+            return ANGARA_INPROGRESS;
+        }
+        status = status == ANGARA_ERR_UNSUPPORTED ? ANGARA_OK : status;
+    }
     if (status == ANGARA_OK) {
         status = advance_data(entry);
     }
@@ -202,6 +210,7 @@ static void entry_free(ang_entry_t *entry)
 {
     ang_engine_t *engine = entry->pair->engine;
 
+    ang_entry_ground(entry);
     ang_entry_end(entry);
     free(entry->buffer);
     if (entry->is_spare && engine->spare == NULL) {
@@ -220,8 +229,9 @@ void ang_pair_drop(ang_pair_t *pair)
         pair->head = entry->next;
         entry_free(entry);
     }
-    pair->tail   = &pair->head;
-    pair->unread = NULL;
+    pair->tail    = &pair->head;
+    pair->unread  = NULL;
+    pair->refused = NULL;
 }
 
 void ang_pair_fault(ang_pair_t *pair, uint64_t key, angara_status_t status)
@@ -302,6 +312,7 @@ static void entry_init(ang_entry_t *entry, ang_pair_t *pair, const ang_desc_t *d
     entry->data        = data;
     entry->begun       = 0;
     entry->fetched     = 0;
+    entry->flies       = 0;
     entry->is_window   = 0;
     entry->flag_width  = 0;
     entry->source_read = 0;
@@ -318,6 +329,12 @@ static angara_status_t check_long(ang_entry_t *entry)
 
     if (status == ANGARA_OK) {
         status = ang_entry_begin(entry);
+        if (status == ANGARA_OK && ang_entry_can_fly(entry)) {
+            status = ang_entry_launch(entry, NULL);
+            if (status == ANGARA_ERR_NO_RESOURCE || status == ANGARA_ERR_UNSUPPORTED) {
+                status = ANGARA_OK;
+            }
+        }
         ang_entry_end(entry);
     }
     return status == ANGARA_OK ? ANGARA_INPROGRESS : status;
@@ -454,16 +471,52 @@ static int set_piece(ang_entry_t *entry, uint64_t budget)
     return budget != 0;
 }
 
+/* The first entry has been performed. */
+static void pair_pop(ang_pair_t *pair)
+{
+    ang_entry_t *entry = pair->head;
+
+    ang_desc_count(pair->engine, &entry->desc);
+    pair->head = entry->next;
+    if (pair->head == NULL) {
+        pair->tail = &pair->head;
+    }
+    entry_free(entry);
+}
+
+/* Look after the operations that fly. @return how many have landed */
+static unsigned pair_land(ang_pair_t *pair)
+{
+    unsigned        count = 0;
+    angara_status_t status;
+
+    while (pair->head != NULL && pair->head->flies) {
+        status = ang_entry_land(pair->head);
+        if (status == ANGARA_INPROGRESS) {
+            break;
+        }
+        pair->engine->stats.bytes += pair->head->done;
+        pair->refused = NULL;
+        count++;
+        if (status != ANGARA_OK) {
+            ang_pair_fault(pair, pair->head->desc.rkey, status);
+            break;
+        }
+        pair_pop(pair);
+    }
+    return count;
+}
+
 /* Advance the pair's operations by at most *budget bytes. @return how many steps were made. */
 static unsigned pair_progress(ang_pair_t *pair, uint64_t *budget)
 {
+    unsigned        count = pair_land(pair);
     ang_entry_t    *entry;
     angara_status_t status;
     uint64_t        moved;
-    unsigned        count = 0;
 
     while ((entry = pair->head) != NULL && count < TURN_LIMIT) {
-        if ((entry->desc.op == ANG_OP_MARKER_SELF && !self_marker_ready(entry)) ||
+        if (entry->flies || (entry->desc.op == ANG_OP_MARKER_SELF && !self_marker_ready(entry)) ||
             !set_piece(entry, *budget)) {
             break;
         }
@@ -473,7 +526,7 @@ static unsigned pair_progress(ang_pair_t *pair, uint64_t *budget)
         *budget -= moved < *budget ? moved : *budget;
         pair->engine->stats.bytes += moved;
         if (status == ANGARA_INPROGRESS) {
-            count += moved != 0;
+            count += moved != 0 || entry->flies;
             break;
         }
         count++;
@@ -484,14 +537,9 @@ static unsigned pair_progress(ang_pair_t *pair, uint64_t *budget)
         if (entry->end < entry->desc.length) {
             break;
         }
-        ang_desc_count(pair->engine, &entry->desc);
-        pair->head = entry->next;
-        if (pair->head == NULL) {
-            pair->tail = &pair->head;
-        }
-        entry_free(entry);
+        pair_pop(pair);
     }
-    return count;
+    return count + ang_pair_launch(pair);
 }
 
 unsigned ang_engine_progress(ang_engine_t *engine)

@@ -16,6 +16,10 @@
  *   - An operation faults at its turn, after all that was posted to the pair before it. After a
  *     fault nothing posted to the pair is performed until ang_engine_pair_reset(): so no marker
  *     behind a faulted operation arrives.
+ *   - What a backend launches (the copy of a GPU) isn't moved by the CPU: all of it flies at once,
+ *     whatever turn_bytes is. Several operations at the head of a pair's queue may fly; they land
+ *     in the order posted, and what isn't launched begins when all before it have landed. If one
+ *     fails, those launched behind it may have been performed. Who drops one waits for its end.
  *   - What begins can be queued: an entry for it is there before. A post that finds no memory for
  *     one says so, and nothing has begun.
  *   - A descriptor is checked before anything is touched; what is checked is the engine's own copy.
@@ -48,6 +52,12 @@ typedef struct ang_ref {
 
 #define ANG_REF_HOST    0 /* addr is a pointer of this process */
 #define ANG_REF_BACKEND 1
+#define ANG_REF_LAUNCH  0x100 /* bit of kinds that launch() takes, at one end at least */
+
+/* An operation that flies: the backend's. */
+typedef struct ang_flight {
+    uint64_t opaque[14];
+} ang_flight_t;
 
 /* Memory of this process that no region is behind. */
 static inline ang_ref_t ang_ref_host(const void *addr)
@@ -77,6 +87,17 @@ typedef struct ang_backend {
     angara_status_t (*copy)(ang_pair_t *pair, const ang_ref_t *dst, const ang_ref_t *src,
                             uint64_t end, uint64_t *done);
     /*
+     * Start to move a whole put or get, and go on by itself; both ends stay valid until it has
+     * landed, though they are released. `after`: one of the pair that was launched before, and
+     * hasn't been seen to land: this one must land later. ANGARA_INPROGRESS: it flies;
+     * ANGARA_ERR_NO_RESOURCE: perhaps later; ANGARA_ERR_UNSUPPORTED: use copy().
+     */
+    angara_status_t (*launch)(ang_pair_t *pair, unsigned op, const ang_ref_t *local,
+                              const ang_ref_t *remote, uint64_t length, const ang_flight_t *after,
+                              ang_flight_t *flight);
+    /* ANGARA_INPROGRESS: it still flies; else how it ended, told once. */
+    angara_status_t (*landed)(ang_pair_t *pair, ang_flight_t *flight);
+    /*
      * Perform a run of puts, or a run of gets, whose descriptors are sound by themselves, all at
      * once: check, move and release. @return how many from the first on were performed wholly;
      * what is left comes again one by one, and only then may fault. NULL: never.
@@ -101,6 +122,7 @@ struct ang_pair {
     angara_status_t error; /* why ring operations fail; ANGARA_OK if they don't */
     ang_entry_t    *head;  /* ring operations not yet performed, in order */
     ang_entry_t   **tail;
+    const ang_entry_t *refused; /* can't be launched before one that flies has landed */
     ang_entry_t    *unread; /* chaos: the first of them whose source isn't read yet */
     ang_entry_t    *window; /* chaos: window writes not yet performed, in order */
     ang_entry_t   **window_tail;

@@ -19,6 +19,9 @@ struct ang_entry {
     uint8_t      begun;
     uint8_t      fetched;
 
+    uint8_t      flies; /* launched, and not seen to have landed */
+    ang_flight_t flight;
+
     uint8_t is_spare; /* has room behind it for ANG_INLINE_MAX bytes; see ang_engine.spare */
 
     angara_status_t failed;   /* what was found wrong before its turn: told when that comes */
@@ -57,6 +60,17 @@ angara_status_t ang_entry_check_local(ang_entry_t *entry);
  * ANGARA_OK with `end` before the length: the next piece is due.
  */
 angara_status_t ang_entry_advance(ang_entry_t *entry);
+
+/* flight.c. The entry's ends are resolved: can it be launched? */
+int ang_entry_can_fly(const ang_entry_t *entry);
+/* As launch(). ANGARA_INPROGRESS: it flies, and its ends may be let go. `after`: flies, or NULL. */
+angara_status_t ang_entry_launch(ang_entry_t *entry, const ang_entry_t *after);
+/* As landed(). */
+angara_status_t ang_entry_land(ang_entry_t *entry);
+/* Wait until it doesn't fly any more. */
+void ang_entry_ground(ang_entry_t *entry);
+/* Launch what is behind those that fly. @return how many */
+unsigned ang_pair_launch(ang_pair_t *pair);
 
 /* Store the value that an atomic fetched. */
 angara_status_t ang_entry_store_old(ang_entry_t *entry);

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Operations that something else than the CPU moves: the backend launches them, and says later that
+ * they have landed. Those at the head of a pair's queue fly together, as far as the backend is sure
+ * that they land in order; what is behind them waits. See engine.h.
+ */
+#include "entry.h"
+
+#include <sched.h>
+
+int ang_entry_can_fly(const ang_entry_t *entry)
+{
+    /* The bytes of an inline put move with its entry, an atomic is more than one step. */
+    return (entry->desc.op == ANG_OP_PUT || entry->desc.op == ANG_OP_GET) &&
+           ((entry->local.kind | entry->remote.kind) & ANG_REF_LAUNCH) && entry->done == 0 &&
+           entry->desc.length != 0 && entry->pair->engine->chaos == NULL;
+}
+
+angara_status_t ang_entry_launch(ang_entry_t *entry, const ang_entry_t *after)
+{
+    angara_status_t status;
+
+    status = entry->pair->engine->backend->launch(
+        entry->pair, entry->desc.op, &entry->local, &entry->remote, entry->desc.length,
+        after != NULL ? &after->flight : NULL, &entry->flight);
+    entry->flies = status == ANGARA_INPROGRESS;
+    return status;
+}
+
+angara_status_t ang_entry_land(ang_entry_t *entry)
+{
+    angara_status_t status = entry->pair->engine->backend->landed(entry->pair, &entry->flight);
+
+    if (status != ANGARA_INPROGRESS) {
+        entry->flies = 0;
+        entry->done  = status == ANGARA_OK ? entry->desc.length : 0;
+    }
+    return status;
+}
+
+void ang_entry_ground(ang_entry_t *entry)
+{
+    while (entry->flies && ang_entry_land(entry) == ANGARA_INPROGRESS) {
+        sched_yield();
+    }
+}
+
+unsigned ang_pair_launch(ang_pair_t *pair)
+{
+    ang_entry_t    *entry = pair->head;
+    ang_entry_t    *last  = NULL;
+    unsigned        count = 0;
+    angara_status_t status;
+
+    while (entry != NULL && entry->flies) {
+        last  = entry;
+        entry = entry->next;
+    }
+    while (last != NULL && entry != NULL && entry != pair->refused && entry->failed == ANGARA_OK &&
+           ang_desc_moves(&entry->desc)) {
+        status = ang_entry_begin(entry); /* what is wrong with it is told at its turn */
+        if (status == ANGARA_OK) {
+            status = ang_entry_can_fly(entry) ? ang_entry_launch(entry, last) :
+                                                ANGARA_ERR_UNSUPPORTED;
+            ang_entry_end(entry);
+        }
+        if (status != ANGARA_INPROGRESS) {
+            pair->refused = entry;
+            break;
+        }
+        last  = entry;
+        entry = entry->next;
+        count++;
+    }
+    return count;
+}
