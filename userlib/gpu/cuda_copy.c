@@ -249,10 +249,11 @@ unlock:
     return result;
 }
 
-#define NO_RECORD (-1)
+#define NO_RECORD  (-1)
+#define OTHER_LANE (-2) /* than that of the copy that it is to end after */
 
-/* In the current context. @return what the driver said last, or NO_RECORD, about which all is said;
- * `copy` isn't filled in on errors. */
+/* In the current context. @return what the driver said last, or NO_RECORD, about which all is said,
+ * or OTHER_LANE; `copy` isn't filled in on errors. */
 static CUresult start_here(const cuda_scope_t *scope, direction_t lane_number, void *dst,
                            const void *src, size_t length, ang_gpu_copy_t *copy)
 {
@@ -266,7 +267,11 @@ static CUresult start_here(const cuda_scope_t *scope, direction_t lane_number, v
         if (record == NULL) {
             return NO_RECORD;
         }
-        lane   = &record->lanes[lane_number];
+        lane = &record->lanes[lane_number];
+        if (copy->after != NULL && copy->after->lane != lane) {
+            record_put(record);
+            return OTHER_LANE;
+        }
         result = lane_copy(lane, dst, src, length, &copy->value);
         if (result == CUDA_SUCCESS) {
             copy->word = lane->word;
@@ -296,8 +301,15 @@ static angara_status_t start_in(const ang_gpu_mem_t *mem, direction_t lane_numbe
     }
     result = start_here(&scope, lane_number, dst, src, length, copy);
     cuda_leave(&scope);
-    if (result == CUDA_SUCCESS || result == NO_RECORD) {
-        return result == NO_RECORD ? ANGARA_ERR_NO_MEMORY : ANGARA_INPROGRESS;
+    switch (result) {
+    case CUDA_SUCCESS:
+        return ANGARA_INPROGRESS;
+    case NO_RECORD:
+        return ANGARA_ERR_NO_MEMORY;
+    case OTHER_LANE:
+        return ANGARA_ERR_NO_RESOURCE;
+    default:
+        break;
     }
     if (lane_number == LANE_WITHIN &&
         (result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_PEER_ACCESS_UNSUPPORTED)) {

@@ -150,17 +150,22 @@ static int is_within(const void *addr, size_t length, const ang_gpu_mem_t *mem)
 
 static angara_status_t copy_start(void *dst, const ang_gpu_mem_t *dst_mem, const void *src,
                                   const ang_gpu_mem_t *src_mem, size_t length, int is_awaited,
-                                  ang_gpu_copy_t *copy)
+                                  const ang_gpu_copy_t *after, ang_gpu_copy_t *copy)
 {
     const ang_gpu_ops_t *ops = dst_mem->ops != NULL ? dst_mem->ops : src_mem->ops;
     angara_status_t      status;
 
+    if (after != NULL && after->ops == NULL) {
+        after = NULL; /* it has ended */
+    }
     *copy = (ang_gpu_copy_t){
-        .ops = ops, .epoch = ang_fork_epoch, .is_awaited = (uint8_t)is_awaited};
+        .ops = ops, .after = after, .epoch = ang_fork_epoch, .is_awaited = (uint8_t)is_awaited};
     if (ops == NULL || (src_mem->ops != NULL && src_mem->ops != ops)) {
         status = ANGARA_ERR_UNSUPPORTED;
     } else if (!is_within(dst, length, dst_mem) || !is_within(src, length, src_mem)) {
         status = ANGARA_ERR_BOUNDS;
+    } else if (after != NULL && after->ops != ops) {
+        status = ANGARA_ERR_NO_RESOURCE;
     } else if (length == 0) {
         status = ANGARA_OK;
     } else {
@@ -177,7 +182,14 @@ angara_status_t ang_gpu_copy_start(void *dst, const ang_gpu_mem_t *dst_mem, cons
                                    const ang_gpu_mem_t *src_mem, size_t length,
                                    ang_gpu_copy_t *copy)
 {
-    return copy_start(dst, dst_mem, src, src_mem, length, 0, copy);
+    return copy_start(dst, dst_mem, src, src_mem, length, 0, NULL, copy);
+}
+
+angara_status_t ang_gpu_copy_start_after(void *dst, const ang_gpu_mem_t *dst_mem, const void *src,
+                                         const ang_gpu_mem_t *src_mem, size_t length,
+                                         const ang_gpu_copy_t *after, ang_gpu_copy_t *copy)
+{
+    return copy_start(dst, dst_mem, src, src_mem, length, 0, after, copy);
 }
 
 angara_status_t ang_gpu_copy_test(ang_gpu_copy_t *copy)
@@ -205,7 +217,7 @@ static angara_status_t copy_direct(void *dst, const ang_gpu_mem_t *dst_mem, cons
     angara_status_t status;
     ang_gpu_copy_t  copy;
 
-    while ((status = copy_start(dst, dst_mem, src, src_mem, length, 1, &copy)) ==
+    while ((status = copy_start(dst, dst_mem, src, src_mem, length, 1, NULL, &copy)) ==
            ANGARA_ERR_NO_RESOURCE) {
         sched_yield();
     }

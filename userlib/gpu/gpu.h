@@ -30,11 +30,12 @@ typedef struct {
 } ang_gpu_mem_t;
 
 /* What angara_copy_t holds. */
-typedef struct {
+typedef struct ang_gpu_copy {
     const ang_gpu_ops_t     *ops; /* NULL: it has ended, with `status` */
     const volatile uint64_t *word;
     uint64_t                 value; /* of the runtime's: tells from the word that it has ended */
     void                    *lane;  /* of the runtime's */
+    const struct ang_gpu_copy *after; /* until it was started: see ang_gpu_copy_start_after() */
     angara_status_t          status;
     unsigned                 tests;      /* so far, that found it under way */
     unsigned                 epoch;      /* ang_fork_epoch when it was started */
@@ -73,7 +74,9 @@ struct ang_gpu_ops {
 
     /*
      * As angara_copy_start(): both ends within their allocations, one at least of this runtime. On
-     * ANGARA_INPROGRESS fills in word, value and lane of *copy; the rest is given.
+     * ANGARA_INPROGRESS fills in word, value and lane of *copy; the rest is given. If copy->after
+     * isn't NULL, it is a copy of this runtime's: ANGARA_ERR_NO_RESOURCE unless both are copies of
+     * one direction on one GPU.
      *
      * ANGARA_ERR_NO_RESOURCE: as many are under way as can be, some must be tested to their end. A
      * runtime with such a limit keeps room for copies that are awaited: all others may be of the
@@ -122,6 +125,11 @@ extern uint32_t ang_gpu_here;
 angara_status_t ang_gpu_copy_start(void *dst, const ang_gpu_mem_t *dst_mem, const void *src,
                                    const ang_gpu_mem_t *src_mem, size_t length,
                                    ang_gpu_copy_t *copy);
+/* The same, but so that it ends later than `after`, which is still to be tested (or NULL).
+ * ANGARA_ERR_NO_RESOURCE also if only the end of that one makes sure of it. */
+angara_status_t ang_gpu_copy_start_after(void *dst, const ang_gpu_mem_t *dst_mem, const void *src,
+                                         const ang_gpu_mem_t *src_mem, size_t length,
+                                         const ang_gpu_copy_t *after, ang_gpu_copy_t *copy);
 angara_status_t ang_gpu_copy_test(ang_gpu_copy_t *copy);
 
 /* Copy and wait, however many copies of the thread are under way; where there is no direct way

@@ -12,7 +12,8 @@
 #include <string.h>
 
 /* Through the buffer, until all is there. NO_RESOURCE: nothing has been done. */
-static angara_status_t copy_pieces(rocm_lane_t *lane, const rocm_job_t *whole)
+static angara_status_t copy_pieces(rocm_lane_t *lane, const rocm_job_t *whole,
+                                   const ang_gpu_copy_t *after)
 {
     angara_status_t status = ANGARA_OK;
     ang_gpu_copy_t  copy;
@@ -28,7 +29,7 @@ static angara_status_t copy_pieces(rocm_lane_t *lane, const rocm_job_t *whole)
             job.out = (char *)job.out + at;
             job.src = (const char *)job.src + at;
         }
-        copy = (ang_gpu_copy_t){.is_awaited = 1};
+        copy = (ang_gpu_copy_t){.is_awaited = 1, .after = at == 0 ? after : NULL};
         while ((status = rocm_lane_start(lane, &job, &copy)) == ANGARA_ERR_NO_RESOURCE && at > 0) {
             sched_yield();
         }
@@ -54,7 +55,7 @@ static angara_status_t copy_host(rocm_gpu_t *gpu, rocm_job_t *job, ang_gpu_copy_
     }
     switch (rocm_pin_reach(gpu, host, job->length, &addr, &job->pin)) {
     case ROCM_BY_PIECES:
-        return copy_pieces(lane, job);
+        return copy_pieces(lane, job, copy->after);
     case ROCM_BY_ADDRESS:
         if (job->in != NULL) {
             job->src = addr;

@@ -250,7 +250,9 @@ angara_status_t rocm_lane_start(rocm_lane_t *lane, rocm_job_t *job, ang_gpu_copy
     slot_t         *slot = NULL;
 
     pthread_mutex_lock(&lane->lock);
-    status = lane_take(lane, copy->is_awaited, &slot);
+    status = copy->after != NULL && ((const slot_t *)copy->after->lane)->lane != lane ?
+                 ANGARA_ERR_NO_RESOURCE :
+                 lane_take(lane, copy->is_awaited, &slot);
     if (status == ANGARA_OK) {
         status = lane_submit(lane, job, slot);
     }

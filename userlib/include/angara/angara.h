@@ -176,7 +176,9 @@ typedef enum {
     _(events, "events delivered")                                                     \
     _(events_lost, "events lost by overflow")                                         \
     _(services, "operations carried out by the peer's helper thread")                 \
-    _(wakes, "sleeping peers woken")
+    _(wakes, "sleeping peers woken")                                                  \
+    _(gpu_copies, "copies that a GPU made between both ends")                         \
+    _(gpu_staged, "copies to or from a GPU's memory that went through the host")
 
 typedef struct {
 #define ANGARA_COUNTER_FIELD(_name, _help) uint64_t _name;

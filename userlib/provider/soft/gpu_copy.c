@@ -13,14 +13,34 @@ angara_status_t soft_gpu_check(const soft_mr_entry_t *entry, uint64_t addr)
                ANGARA_ERR_BOUNDS;
 }
 
+/* What both ends are. @return 0: neither is a GPU's, one was freed since its region was looked at */
+static int query(uint64_t dst, ang_gpu_mem_t *dst_mem, uint64_t src, ang_gpu_mem_t *src_mem)
+{
+    ang_gpu_query((const void *)(uintptr_t)dst, dst_mem);
+    ang_gpu_query((const void *)(uintptr_t)src, src_mem);
+    return ang_gpu_is_device(dst_mem) || ang_gpu_is_device(src_mem);
+}
+
+angara_status_t soft_gpu_start(uint64_t dst, uint64_t src, uint64_t length,
+                               const ang_gpu_copy_t *after, ang_gpu_copy_t *copy)
+{
+    ang_gpu_mem_t   dst_mem, src_mem;
+    angara_status_t status;
+
+    if (!query(dst, &dst_mem, src, &src_mem)) {
+        return ANGARA_ERR_BOUNDS;
+    }
+    status = ang_gpu_copy_start_after((void *)(uintptr_t)dst, &dst_mem,
+                                      (const void *)(uintptr_t)src, &src_mem, length, after, copy);
+    return status == ANGARA_OK ? ANGARA_INPROGRESS : status;
+}
+
 angara_status_t soft_gpu_copy(uint64_t dst, uint64_t src, uint64_t length)
 {
     ang_gpu_mem_t dst_mem, src_mem;
 
-    ang_gpu_query((const void *)(uintptr_t)dst, &dst_mem);
-    ang_gpu_query((const void *)(uintptr_t)src, &src_mem);
-    if (!ang_gpu_is_device(&dst_mem) && !ang_gpu_is_device(&src_mem)) {
-        return ANGARA_ERR_BOUNDS; /* freed since the region was looked at */
+    if (!query(dst, &dst_mem, src, &src_mem)) {
+        return ANGARA_ERR_BOUNDS;
     }
     return ang_gpu_copy((void *)(uintptr_t)dst, &dst_mem, (const void *)(uintptr_t)src, &src_mem,
                         length);

@@ -134,6 +134,13 @@ unlock:
     return status;
 }
 
+void soft_import_hold(soft_import_t *import)
+{
+    pthread_mutex_lock(&lock);
+    import->users++;
+    pthread_mutex_unlock(&lock);
+}
+
 void soft_import_put(soft_import_t *import)
 {
     pthread_mutex_lock(&lock);

@@ -76,7 +76,9 @@ typedef struct soft_import soft_import_t;
  */
 angara_status_t soft_import_get(soft_remote_process_t *process, const soft_mr_entry_t *entry,
                                 int device, soft_import_t **import_p, uint64_t *addr_p);
-void            soft_import_put(soft_import_t *import);
+/* Once more, of one that is held. */
+void soft_import_hold(soft_import_t *import);
+void soft_import_put(soft_import_t *import);
 /* Unmap what is withdrawn. @return how many allocations are mapped. */
 unsigned soft_imports_look(void);
 /* No pair with that process is left. */
@@ -87,6 +89,12 @@ void soft_imports_close(soft_remote_process_t *process);
 /* Is the memory at `addr` still the allocation that an own region was registered for?
  * ANGARA_ERR_BOUNDS: it was freed. */
 angara_status_t soft_gpu_check(const soft_mr_entry_t *entry, uint64_t addr);
+/*
+ * Start to copy, later than `after` (or NULL) ends: as ang_gpu_copy_start_after(). ANGARA_INPROGRESS
+ * also if it is done already.
+ */
+angara_status_t soft_gpu_start(uint64_t dst, uint64_t src, uint64_t length,
+                               const ang_gpu_copy_t *after, ang_gpu_copy_t *copy);
 /* Copy and wait. An end is GPU memory, own or mapped, the other may be host memory. */
 angara_status_t soft_gpu_copy(uint64_t dst, uint64_t src, uint64_t length);
 

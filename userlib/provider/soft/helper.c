@@ -390,6 +390,24 @@ static unsigned serve_all(void)
     return count;
 }
 
+/*
+ * Operations that fly hold the peer's region until they are seen to have landed, which a program that
+ * computes doesn't look for: whoever waits to deregister it would wait for that.
+ */
+static void land_flights(void)
+{
+    pthread_mutex_lock(&soft_helper_lock);
+    for (soft_pe_t *pe = helper.pes; pe != NULL; pe = pe->next) {
+        if (ang_engine_guest_enter(&pe->engine)) {
+            if (ang_engine_guest_progress(&pe->engine) != 0) {
+                soft_wake_self(pe);
+            }
+            ang_engine_guest_leave(&pe->engine);
+        }
+    }
+    pthread_mutex_unlock(&soft_helper_lock);
+}
+
 void soft_helper_look(void)
 {
     if (__atomic_exchange_n(&helper.watching, 0, __ATOMIC_SEQ_CST) &&
@@ -413,6 +431,7 @@ static void helper_sleep(uint64_t *next_look_ns)
         now = ang_clock_ns(CLOCK_MONOTONIC_COARSE);
         if (now >= *next_look_ns) {
             *next_look_ns = now + ang_config.peer_check_ms * 1000000;
+            land_flights();
             soft_helper_look();
         }
     }

@@ -339,6 +339,7 @@ static angara_status_t staged_copy(soft_peer_t *peer, const ang_ref_t *dst, cons
             return ANGARA_ERR_NO_MEMORY;
         }
     }
+    pe->counters.gpu_staged++;
     while (*done < end && status == ANGARA_OK) {
         uint64_t size  = end - *done < STAGE_BYTES ? end - *done : STAGE_BYTES;
         uint64_t moved = 0;
@@ -359,12 +360,13 @@ static angara_status_t staged_copy(soft_peer_t *peer, const ang_ref_t *dst, cons
     return status;
 }
 
-static angara_status_t gpu_copy(const ang_ref_t *dst, const ang_ref_t *src, uint64_t end,
-                                uint64_t *done)
+static angara_status_t gpu_copy(soft_pe_t *pe, const ang_ref_t *dst, const ang_ref_t *src,
+                                uint64_t end, uint64_t *done)
 {
     angara_status_t status = ANGARA_OK;
 
     if (*done < end) {
+        pe->counters.gpu_copies++;
         status = soft_gpu_copy(dst->addr + *done, src->addr + *done, end - *done);
     }
     if (status == ANGARA_OK) {
@@ -398,7 +400,81 @@ static angara_status_t backend_copy(ang_pair_t *pair, const ang_ref_t *dst, cons
         return dst->kind == SOFT_REF_CMA ? cma_copy(peer, dst->addr, src->addr, end, 0, done) :
                                            cma_copy(peer, src->addr, dst->addr, end, 1, done);
     }
-    return gpu_copy(dst, src, end, done);
+    return gpu_copy(pair_pe(pair), dst, src, end, done);
+}
+
+/* ---- flights --------------------------------------------------------------------------------- */
+
+typedef struct {
+    ang_gpu_copy_t copy;
+    soft_hazard_t *hazard; /* holds the far region */
+    soft_import_t *import; /* its mapping, or NULL */
+} flight_t;
+
+_Static_assert(sizeof(flight_t) <= sizeof(ang_flight_t), "it fits");
+
+/*
+ * The flight's hazard holds the region only if it is there once more: deregistration may have looked
+ * at this hazard before it was set, and at the pair's after that has been cleared.
+ */
+static soft_hazard_t *flight_hold(soft_remote_t *remote, uint64_t key, angara_status_t *status)
+{
+    soft_hazard_t *hazard = soft_remote_domain_hold(remote->domain, key);
+
+    *status = ANGARA_ERR_NO_RESOURCE;
+    if (hazard != NULL) {
+        *status = soft_mr_check(remote->dom, remote->mr_max, key, 0, 0, 0, NULL, NULL);
+        if (*status != ANGARA_OK) {
+            __atomic_store_n(&hazard->key, 0, __ATOMIC_RELEASE);
+        }
+    }
+    return hazard;
+}
+
+static angara_status_t backend_launch(ang_pair_t *pair, unsigned op, const ang_ref_t *local,
+                                      const ang_ref_t *far, uint64_t length,
+                                      const ang_flight_t *after, ang_flight_t *room)
+{
+    const flight_t *before = (const flight_t *)(const void *)after;
+    flight_t       *flight = (flight_t *)(void *)room;
+    uint64_t        dst    = op == ANG_OP_PUT ? far->addr : local->addr;
+    uint64_t        src    = op == ANG_OP_PUT ? local->addr : far->addr;
+    angara_status_t status;
+
+    if (far->kind == SOFT_REF_CMA || far->kind == SOFT_REF_AGENT) {
+        return ANGARA_ERR_UNSUPPORTED; /* through the host */
+    }
+    flight->hazard = flight_hold(&soft_pair_peer(pair)->remote, far->key, &status);
+    if (status != ANGARA_OK) {
+        /* One that has no hazard for any flight waits for its copies. */
+        return flight->hazard == NULL && after == NULL ? ANGARA_ERR_UNSUPPORTED : status;
+    }
+    status = soft_gpu_start(dst, src, length, before != NULL ? &before->copy : NULL, &flight->copy);
+    if (status != ANGARA_INPROGRESS) {
+        __atomic_store_n(&flight->hazard->key, 0, __ATOMIC_RELEASE);
+        return status;
+    }
+    pair_pe(pair)->counters.gpu_copies++;
+    flight->import = far->hold;
+    if (flight->import != NULL) {
+        soft_import_hold(flight->import);
+    }
+    return ANGARA_INPROGRESS;
+}
+
+static angara_status_t backend_landed(ang_pair_t *pair, ang_flight_t *room)
+{
+    flight_t       *flight = (flight_t *)(void *)room;
+    angara_status_t status = ang_gpu_copy_test(&flight->copy);
+
+    (void)pair;
+    if (status != ANGARA_INPROGRESS) {
+        if (flight->import != NULL) {
+            soft_import_put(flight->import);
+        }
+        __atomic_store_n(&flight->hazard->key, 0, __ATOMIC_RELEASE);
+    }
+    return status;
 }
 
 static angara_status_t backend_atomic(ang_pair_t *pair, const ang_ref_t *ref,
@@ -494,6 +570,8 @@ const ang_backend_t soft_backend = {
     .remote       = backend_remote,
     .release      = backend_release,
     .copy         = backend_copy,
+    .launch       = backend_launch,
+    .landed       = backend_landed,
     .batch        = backend_batch,
     .atomic       = backend_atomic,
     .read_back    = backend_read_back,

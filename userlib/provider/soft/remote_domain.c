@@ -5,7 +5,8 @@
  *
  * Invariants
  *   - A PE has one object, and so one hazard, for all its pairs with PEs of a domain: the engine
- *     holds nothing from one piece to the next, and works on one piece at a time.
+ *     holds nothing from one piece to the next, and works on one piece at a time. An operation that
+ *     flies has another hazard, which is set before the first one lets the region go.
  *   - A mapping belongs to the PE, whatever pair it was made for. It isn't given up while the
  *     hazard of its domain names its region.
  *   - A mapping that can't be made is no error of the access: it goes another way. No other is
@@ -26,9 +27,8 @@
 /* ---- domains --------------------------------------------------------------------------------- */
 
 /* Claim a hazard slot: a free one, or in the second round (`reclaim`) one of a dead process. */
-static int claim_hazard_round(soft_remote_domain_t *domain, int reclaim)
+static soft_hazard_t *claim_round(soft_domain_seg_t *seg, int reclaim)
 {
-    soft_domain_seg_t *seg  = domain->seg;
     uint64_t           mine = soft_owner();
     uint64_t           owner;
     uint32_t           used;
@@ -48,11 +48,23 @@ static int claim_hazard_round(soft_remote_domain_t *domain, int reclaim)
                    !__atomic_compare_exchange_n(&seg->hazards_used, &used, i + 1, 0,
                                                 __ATOMIC_SEQ_CST, __ATOMIC_RELAXED)) {
             }
-            domain->hazard = hazard;
-            return 1;
+            return hazard;
         }
     }
-    return 0;
+    return NULL;
+}
+
+static soft_hazard_t *claim(soft_domain_seg_t *seg)
+{
+    soft_hazard_t *hazard = claim_round(seg, 0);
+
+    return hazard != NULL ? hazard : claim_round(seg, 1);
+}
+
+static void hazard_free(soft_hazard_t *hazard)
+{
+    __atomic_store_n(&hazard->key, 0, __ATOMIC_RELEASE);
+    __atomic_store_n(&hazard->owner, 0, __ATOMIC_RELEASE);
 }
 
 static angara_status_t claim_hazard(soft_remote_domain_t *domain, pid_t pid)
@@ -62,7 +74,8 @@ static angara_status_t claim_hazard(soft_remote_domain_t *domain, pid_t pid)
                   errno == EMFILE ? ". Raise the limit with ulimit -n" : "");
         return ANGARA_ERR_LIMIT;
     }
-    if (claim_hazard_round(domain, 0) || claim_hazard_round(domain, 1)) {
+    domain->hazard = claim(domain->seg);
+    if (domain->hazard != NULL) {
         return ANGARA_OK;
     }
     ang_error("%u PEs access a domain of pid %d already, which is the limit", SOFT_HAZARDS,
@@ -148,10 +161,29 @@ void soft_remote_domain_put(soft_remote_domain_t *domain)
     for (link = &domain->pe->domains; *link != domain; link = &(*link)->next) {
     }
     *link = domain->next;
-    __atomic_store_n(&domain->hazard->key, 0, __ATOMIC_RELEASE);
-    __atomic_store_n(&domain->hazard->owner, 0, __ATOMIC_RELEASE);
+    for (unsigned i = 0; i < SOFT_FLIGHTS && domain->flights[i] != NULL; ++i) {
+        hazard_free(domain->flights[i]);
+    }
+    hazard_free(domain->hazard);
     soft_segment_close(&domain->map);
     free(domain);
+}
+
+soft_hazard_t *soft_remote_domain_hold(soft_remote_domain_t *domain, uint64_t key)
+{
+    for (unsigned i = 0; i < SOFT_FLIGHTS; ++i) {
+        if (domain->flights[i] == NULL) {
+            domain->flights[i] = claim(domain->seg);
+        }
+        if (domain->flights[i] == NULL) {
+            break;
+        }
+        if (__atomic_load_n(&domain->flights[i]->key, __ATOMIC_RELAXED) == 0) {
+            __atomic_exchange_n(&domain->flights[i]->key, key, __ATOMIC_SEQ_CST);
+            return domain->flights[i];
+        }
+    }
+    return NULL;
 }
 
 /* ---- mappings -------------------------------------------------------------------------------- */

@@ -341,6 +341,8 @@ void soft_remote_poke_prepare(soft_remote_t *remote, int fd, uint64_t inode);
 /* ---- remote_domain.c: another process's domain, and the regions in it that a PE has mapped ----
  */
 
+#define SOFT_FLIGHTS 16 /* operations of a PE with a domain that fly at once */
+
 struct soft_remote_domain {
     soft_remote_domain_t  *next; /* of those that the PE accesses */
     unsigned               refs; /* its pairs with PEs of the domain */
@@ -351,11 +353,19 @@ struct soft_remote_domain {
     uint32_t               mr_max; /* checked copy */
     soft_hazard_t         *hazard;
     uint32_t               batches; /* so far */
+    /* Of operations that fly; NULL: not claimed yet. Those with key 0 are free. */
+    soft_hazard_t *flights[SOFT_FLIGHTS];
 };
 
 angara_status_t soft_remote_domain_get(struct soft_pe *pe, const soft_remote_t *remote,
                                        soft_remote_domain_t **domain_p);
 void            soft_remote_domain_put(soft_remote_domain_t *domain);
+/*
+ * A hazard more, which holds region `key` from here on, for an operation that outlives its call;
+ * the caller must look again whether the region is there. Free again when its key is set to 0.
+ * NULL: there is none.
+ */
+soft_hazard_t *soft_remote_domain_hold(soft_remote_domain_t *domain, uint64_t key);
 
 #define SOFT_MAPS        1024 /* mappings of peers' regions that a PE keeps */
 #define SOFT_MAP_BUCKETS 1024
@@ -414,9 +424,8 @@ typedef struct soft_mr {
     ang_fork_t       fork; /* of mem_alloc */
     uint32_t         index;
     soft_segment_t   seg;   /* of mem_alloc; fd -1 and base NULL otherwise */
-    uint32_t         kind;  /* angara_mem_kind_t; of GPU memory: */
-    uint32_t         share; /*   its allocation's place in the table of those shared, or none; */
-    uint64_t         id;    /*   which allocation; */
+    uint32_t         share;  /* of GPU memory: its allocation's place in the table, or none; */
+    uint64_t         id;     /*   which allocation; */
     uint64_t         offset; /*   where in it the region begins */
     struct soft_mr  *next_owed;
     struct soft_mr **owed_link;
@@ -521,8 +530,9 @@ struct soft_peer {
 /* What a ref of the backend may be, beside ANG_REF_HOST. */
 enum {
     SOFT_REF_CMA = ANG_REF_BACKEND, /* addr in the peer's private memory */
-    SOFT_REF_AGENT, /* named by key and offset, for the peer's helper; addr is 0: not to be sliced */
-    SOFT_REF_GPU    /* addr of GPU memory, own or mapped; `hold`: the mapping */
+    SOFT_REF_AGENT, /* named by key and offset, for the peer's helper; addr is 0: not sliced */
+    /* addr of GPU memory, own or mapped; `hold`: the mapping, or NULL */
+    SOFT_REF_GPU = ANG_REF_LAUNCH | ANG_REF_BACKEND
 };
 
 static inline soft_pe_t *soft_pe(angara_pe_h pe)
