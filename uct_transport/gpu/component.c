@@ -5,46 +5,21 @@
  */
 #include "gpu/gpu.h"
 
+#include "base/memtype.h"
+
 #include <ucs/sys/topo/base/topo.h>
 
 #include <string.h>
 
 #define UCT_ANGARA_GPU_NAME "angara_gpu"
 
-static const struct {
-    angara_mem_kind_t kind;
-    ucs_memory_type_t type;
-} uct_angara_gpu_kinds[] = {{ANGARA_MEM_CUDA, UCS_MEMORY_TYPE_CUDA},
-                            {ANGARA_MEM_CUDA_MANAGED, UCS_MEMORY_TYPE_CUDA_MANAGED},
-                            {ANGARA_MEM_ROCM, UCS_MEMORY_TYPE_ROCM},
-                            {ANGARA_MEM_ROCM_MANAGED, UCS_MEMORY_TYPE_ROCM_MANAGED}};
-
 /* ---- what there is ------------------------------------------------------------------------- */
-
-/* Bits of UCX's memory types that may occur here. */
-static uint64_t uct_angara_gpu_types(void)
-{
-    uint64_t types = 0;
-    uint32_t kinds;
-    unsigned i;
-
-    if (angara_mem_kinds(&kinds) != ANGARA_OK) {
-        return 0; /* the library has said why */
-    }
-
-    for (i = 0; i < ucs_static_array_size(uct_angara_gpu_kinds); ++i) {
-        if (kinds & UCS_BIT(uct_angara_gpu_kinds[i].kind)) {
-            types |= UCS_BIT(uct_angara_gpu_kinds[i].type);
-        }
-    }
-    return types;
-}
 
 static ucs_status_t uct_angara_gpu_query_md_resources(uct_component_t         *component,
                                                       uct_md_resource_desc_t **resources_p,
                                                       unsigned                *num_resources_p)
 {
-    if (uct_angara_gpu_types() == 0) {
+    if (uct_angara_memtypes() == 0) {
         return uct_md_query_empty_md_resource(resources_p, num_resources_p);
     }
     return uct_md_query_single_md_resource(component, resources_p, num_resources_p);
@@ -92,20 +67,6 @@ static ucs_status_t uct_angara_gpu_md_mem_dereg(uct_md_h                        
     return UCS_OK;
 }
 
-/* @return UCS_MEMORY_TYPE_LAST for a kind that this domain doesn't care for. */
-static ucs_memory_type_t uct_angara_gpu_md_type(uct_angara_gpu_md_t *md, angara_mem_kind_t kind)
-{
-    unsigned i;
-
-    for (i = 0; i < ucs_static_array_size(uct_angara_gpu_kinds); ++i) {
-        if ((uct_angara_gpu_kinds[i].kind == kind) &&
-            (md->kinds & UCS_BIT(uct_angara_gpu_kinds[i].type))) {
-            return uct_angara_gpu_kinds[i].type;
-        }
-    }
-    return UCS_MEMORY_TYPE_LAST;
-}
-
 static ucs_sys_device_t uct_angara_gpu_sys_device(uint32_t pci)
 {
     ucs_sys_device_t sys_dev = UCS_SYS_DEVICE_ID_UNKNOWN;
@@ -132,9 +93,9 @@ static ucs_status_t uct_angara_gpu_md_mem_query(uct_md_h tl_md, const void *addr
         return UCS_ERR_INVALID_ADDR;
     }
 
-    type = uct_angara_gpu_md_type(md, mem.kind);
-    if (type == UCS_MEMORY_TYPE_LAST) {
-        return UCS_ERR_INVALID_ADDR;
+    type = uct_angara_memtype(mem.kind);
+    if (!(md->kinds & UCS_BIT(type))) {
+        return UCS_ERR_INVALID_ADDR; /* this domain doesn't care for it */
     }
 
     if (attr->field_mask & UCT_MD_MEM_ATTR_FIELD_MEM_TYPE) {
@@ -191,7 +152,7 @@ static ucs_status_t uct_angara_gpu_md_open(uct_component_t *component, const cha
 
     md->super.ops       = &uct_angara_gpu_md_ops;
     md->super.component = component;
-    md->kinds           = uct_angara_gpu_types();
+    md->kinds           = uct_angara_memtypes();
     *md_p               = &md->super;
     return UCS_OK;
 }

@@ -5,7 +5,58 @@
  */
 #include "verbs/ep.h"
 
+#include "base/status.h"
+
+#include <angara/angara_mem.h>
 #include <uct/base/uct_iov.inl>
+
+/* ---- sources ------------------------------------------------------------------------------- */
+
+/* A buffer that was registered; GPU memory is copied here and now, as a message that has left may be
+ * read. */
+static UCS_F_NOINLINE ucs_status_t uct_angara_am_copy_reg(uct_angara_peer_t *peer, void *dst,
+                                                          const uct_iov_t *iov, size_t length)
+{
+    uct_angara_mem_t *mem = iov->memh;
+    ucs_status_t      status;
+
+    if (ucs_unlikely(!uct_angara_mem_is_good(mem, iov->buffer, length, 0))) {
+        status = uct_angara_mem_renew(uct_angara_iface_md(uct_angara_peer_iface(peer)), mem,
+                                      iov->buffer, length, 0);
+        if (status != UCS_OK) {
+            return status;
+        }
+    }
+
+    if (ucs_unlikely(angara_mr_mem_kind(uct_angara_mem_mr(mem)) != ANGARA_MEM_HOST)) {
+        return uct_angara_status(angara_copy(dst, iov->buffer, length));
+    }
+
+    memcpy(dst, iov->buffer, length);
+    return UCS_OK;
+}
+
+/* The buffers, one behind the other. */
+static ucs_status_t uct_angara_am_gather(uct_angara_peer_t *peer, void *dst, const uct_iov_t *iov,
+                                         size_t iovcnt)
+{
+    ucs_status_t status = UCS_OK;
+    size_t       length, i;
+
+    for (i = 0; (i < iovcnt) && (status == UCS_OK); ++i) {
+        length = uct_iov_get_length(&iov[i]);
+        if (length == 0) {
+            continue;
+        }
+        if (iov[i].memh != UCT_MEM_HANDLE_NULL) {
+            status = uct_angara_am_copy_reg(peer, dst, &iov[i], length);
+        } else {
+            memcpy(dst, iov[i].buffer, length);
+        }
+        dst = UCS_PTR_BYTE_OFFSET(dst, length);
+    }
+    return status;
+}
 
 /* ---- early messages ------------------------------------------------------------------------ */
 
@@ -31,8 +82,7 @@ static UCS_F_NOINLINE ucs_status_t uct_angara_early_iov(uct_angara_peer_t *peer,
                                                         const void *header, size_t header_length,
                                                         const uct_iov_t *iov, size_t iovcnt)
 {
-    char          *p = peer->ch.port->scratch;
-    ucs_iov_iter_t iter;
+    char *p = peer->ch.port->scratch;
 
     if (status != UCS_ERR_NOT_CONNECTED) {
         return status;
@@ -41,8 +91,10 @@ static UCS_F_NOINLINE ucs_status_t uct_angara_early_iov(uct_angara_peer_t *peer,
     if (header_length > 0) {
         memcpy(p, header, header_length);
     }
-    ucs_iov_iter_init(&iter);
-    uct_iov_to_buffer(iov, iovcnt, &iter, p + header_length, SIZE_MAX);
+    status = uct_angara_am_gather(peer, p + header_length, iov, iovcnt);
+    if (status != UCS_OK) {
+        return status;
+    }
     return uct_angara_early_keep(peer, id, kind, p,
                                  header_length + uct_iov_total_length(iov, iovcnt));
 }
@@ -200,7 +252,6 @@ ucs_status_t uct_angara_ep_am_zcopy(uct_ep_h tl_ep, uint8_t id, const void *head
 {
     uct_angara_peer_t *peer   = uct_angara_ep_peer(tl_ep);
     size_t             length = header_length + uct_iov_total_length(iov, iovcnt);
-    ucs_iov_iter_t     iter;
     ucs_status_t       status;
     char              *p;
 
@@ -224,8 +275,10 @@ ucs_status_t uct_angara_ep_am_zcopy(uct_ep_h tl_ep, uint8_t id, const void *head
     if (header_length > 0) {
         memcpy(p, header, header_length);
     }
-    ucs_iov_iter_init(&iter);
-    uct_iov_to_buffer(iov, iovcnt, &iter, p + header_length, SIZE_MAX);
+    status = uct_angara_am_gather(peer, p + header_length, iov, iovcnt);
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status; /* the slots are free still */
+    }
 
     /* the sources have been read: complete at once */
     status = uct_angara_tx_commit(&peer->ch, id, p, length);

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Memory domain: what UCX asks of it. Registrations are made by mem.c, and kept for a second use by
- * reuse.c or rcache.c. Host memory only: what other kinds of memory need is named here by kind, so
- * that they can be added in uct_angara_md_mem_kinds() and below.
+ * reuse.c or rcache.c. Memory is the host's, or a GPU's where the library can register that; which
+ * of them a pointer is, UCX learns from the component of gpu/.
  */
 #include "verbs/md.h"
 
+#include "base/memtype.h"
 #include "base/status.h"
 
 #include "verbs/settings.h"
@@ -35,11 +36,11 @@ ucs_config_field_t uct_angara_md_config_table[] = {
 
     {.name = NULL}};
 
-/** Kinds of memory that can be registered. */
-static uint64_t uct_angara_md_mem_kinds(const uct_angara_md_t *md)
+/** Types of memory that can be registered. */
+static uint64_t uct_angara_md_mem_types(const uct_angara_md_t *md)
 {
-    (void)md;
-    return UCS_BIT(UCS_MEMORY_TYPE_HOST);
+    return UCS_BIT(UCS_MEMORY_TYPE_HOST) |
+           ((md->attr.caps & ANGARA_CAP_GPU_MEMORY) ? uct_angara_memtypes_device() : 0);
 }
 
 static ucs_status_t uct_angara_md_query(UCT_ANGARA_MD_QUERY_ARGS)
@@ -48,7 +49,7 @@ static ucs_status_t uct_angara_md_query(UCT_ANGARA_MD_QUERY_ARGS)
 
     attr->cap.flags = UCT_MD_FLAG_REG | UCT_MD_FLAG_ALLOC | UCT_MD_FLAG_NEED_MEMH |
                       UCT_MD_FLAG_NEED_RKEY | UCT_MD_FLAG_INVALIDATE;
-    attr->cap.reg_mem_types    = uct_angara_md_mem_kinds(md);
+    attr->cap.reg_mem_types    = uct_angara_md_mem_types(md);
     attr->cap.alloc_mem_types  = UCS_BIT(UCS_MEMORY_TYPE_HOST);
     attr->cap.access_mem_types = UCS_BIT(UCS_MEMORY_TYPE_HOST);
     attr->cap.detect_mem_types = 0;

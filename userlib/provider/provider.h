@@ -115,6 +115,7 @@ struct angara_mr {
     int             allocated; /* (p) by mem_alloc */
     /* (p) Not 0 once the addresses may mean other memory; NULL: the region names addresses. */
     const volatile uint32_t *stale;
+    uint32_t                 kind; /* (p) angara_mem_kind_t: of a GPU, or 0 */
     /* (p) also when its end was ANGARA_ERR_BUSY: set then. It doesn't count in dom->refs any more.
      */
     int owed;

@@ -3,6 +3,7 @@
 #include "config.h"
 #include "gpu/gpu.h"
 #include "log.h"
+#include "provider/provider.h"
 
 #include <angara/angara_mem.h>
 #include <string.h>
@@ -56,6 +57,11 @@ angara_status_t angara_mem_runtime(unsigned i, const char **name, const char **l
     *name  = runtime;
     *lacks = text;
     return ANGARA_OK;
+}
+
+angara_mem_kind_t angara_mr_mem_kind(angara_mr_h mr)
+{
+    return (angara_mem_kind_t)mr->kind;
 }
 
 angara_status_t angara_copy_start(void *dst, const void *src, size_t length, angara_copy_t *copy)

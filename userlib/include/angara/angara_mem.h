@@ -69,6 +69,12 @@ ANGARA_API angara_status_t angara_mem_kinds(uint32_t *kinds);
  */
 ANGARA_API angara_status_t angara_mem_runtime(unsigned i, const char **name, const char **lacks);
 
+/**
+ * Of which GPU's kind of memory a region is; ANGARA_MEM_HOST if it is none of a GPU's, or memory
+ * that the CPU may touch as well.
+ */
+ANGARA_API angara_mem_kind_t angara_mr_mem_kind(angara_mr_h mr);
+
 /** A copy under way. What is in it is the library's. */
 typedef struct {
     uint64_t opaque[8];

@@ -231,7 +231,7 @@ static angara_status_t publish(soft_domain_t *dom, soft_mr_t *mr, int fd)
         entry->access = mr->base.access;
         entry->fd     = fd;
         entry->offset = mr->offset;
-        entry->kind   = mr->kind;
+        entry->kind   = mr->base.kind;
         entry->share  = mr->share;
         entry->id     = mr->id;
         __atomic_store_n(&entry->key, mr->base.key, __ATOMIC_RELEASE);
@@ -251,7 +251,6 @@ static soft_mr_t *mr_new(angara_domain_h dom, void *addr, size_t length, unsigne
         mr->base.access = access;
         mr->base.stale  = &ang_gpu_here;
         mr->seg.fd      = -1;
-        mr->kind        = ANGARA_MEM_HOST;
         mr->share       = SOFT_NO_SHARE;
     }
     return mr;
@@ -271,9 +270,9 @@ static angara_status_t mr_set_gpu(soft_mr_t *mr, const ang_gpu_mem_t *mem, int *
         return ANGARA_ERR_INVALID;
     }
     mr->base.access &= ~(unsigned)ANGARA_ACCESS_REMOTE_ATOMIC;
-    mr->kind   = mem->mem.kind;
-    mr->offset = offset;
-    mr->id     = mem->mem.id;
+    mr->base.kind = mem->mem.kind;
+    mr->offset    = offset;
+    mr->id        = mem->mem.id;
     if (mr->base.access & (ANGARA_ACCESS_REMOTE_READ | ANGARA_ACCESS_REMOTE_WRITE)) {
         mr->share = soft_share_get(mem, fd_p);
         soft_helper_watch(); /* also for peers that can't map it */
@@ -289,10 +288,10 @@ int soft_mr_is_stale(angara_mr_h base, uint64_t offset, uint64_t length)
 
     (void)length;
     ang_gpu_query((const char *)base->addr + offset, &mem);
-    if (mr->kind == ANGARA_MEM_HOST) {
+    if (mr->base.kind == ANGARA_MEM_HOST) {
         return ang_gpu_is_device(&mem);
     }
-    return !ang_gpu_is_device(&mem) || mem.mem.kind != mr->kind || mem.mem.id != mr->id;
+    return !ang_gpu_is_device(&mem) || mem.mem.kind != mr->base.kind || mem.mem.id != mr->id;
 }
 
 static void mr_free(soft_mr_t *mr)

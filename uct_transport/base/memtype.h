@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What the library's kinds of memory are for UCX. No state. */
+#ifndef UCT_ANGARA_MEMTYPE_H
+#define UCT_ANGARA_MEMTYPE_H
+
+#include "base/compat.h"
+
+#include <angara/angara_mem.h>
+
+/** UCX's type; UCS_MEMORY_TYPE_LAST: it has none. */
+ucs_memory_type_t uct_angara_memtype(angara_mem_kind_t kind);
+
+/** Bits of the types that may occur in this process, besides the host's. */
+uint64_t uct_angara_memtypes(void);
+
+/** Those of them that the CPU can't touch. */
+uint64_t uct_angara_memtypes_device(void);
+
+#endif
