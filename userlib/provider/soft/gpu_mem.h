@@ -10,7 +10,7 @@
  *     the first of them. Only the owner writes.
  *   - An entry of the table means one allocation as long as its id stays: ids never come again. The
  *     owner withdraws it when it finds the memory freed, or when no region is left and the entry is
- *     needed for another.
+ *     needed for another, or no PE is left.
  *   - An allocation of another process is mapped once, whatever PEs and domains use it. An operation
  *     that uses the mapping is counted; while one does, the mapping stays.
  *   - Else it goes when the owner has withdrawn the allocation, when the owner is dead, and when
@@ -62,6 +62,8 @@ uint32_t soft_share_get(const ang_gpu_mem_t *mem, int *fd_p);
 void soft_share_put(uint32_t place, uint64_t id);
 /* Withdraw what was freed. @return how many allocations are shared. */
 unsigned soft_shares_look(void);
+/* No PE is left, so nobody looks any more: withdraw what has no region. */
+void soft_shares_rest(void);
 
 /* ---- gpu_import.c: what it has mapped of others' --------------------------------------------- */
 

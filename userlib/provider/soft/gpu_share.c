@@ -136,8 +136,21 @@ void soft_share_put(uint32_t place, uint64_t id)
         return;
     }
     pthread_mutex_lock(&shares.lock);
-    if (shares.places[place].id == id) { /* not in a forked child, nor once it was withdrawn */
-        shares.places[place].regions--;
+    /* Not in a forked child, nor once it was withdrawn. */
+    if (shares.places[place].id == id && --shares.places[place].regions == 0 &&
+        !soft_helper_runs()) {
+        withdraw(place); /* nobody would notice that the memory is freed */
+    }
+    pthread_mutex_unlock(&shares.lock);
+}
+
+void soft_shares_rest(void)
+{
+    pthread_mutex_lock(&shares.lock);
+    for (uint32_t i = 0; i < shares.used; ++i) {
+        if (shares.places[i].id != 0 && shares.places[i].regions == 0) {
+            withdraw(i);
+        }
     }
     pthread_mutex_unlock(&shares.lock);
 }

@@ -555,6 +555,7 @@ static void helper_stop(void)
         pthread_join(helper.thread, NULL);
         __atomic_store_n(&helper.running, 0, __ATOMIC_RELEASE);
     }
+    soft_shares_rest();
     close_pipe();
 }
 
