@@ -84,10 +84,11 @@ static angara_status_t gpu_remote(soft_peer_t *peer, const soft_mr_entry_t *entr
     if (is_own(peer, access)) {
         return soft_gpu_check(entry, ref->addr);
     }
-    if ((ang_config.loopback || access == ANGARA_ACCESS_REMOTE_WRITE) &&
-        !peer->remote.same_process &&
-        soft_import_get(peer->remote.process, entry, -1, &import, &base) == ANGARA_OK) {
-        soft_helper_watch();
+    if (can_map(entry, access) && !peer->remote.same_process) {
+        soft_import_get(peer->remote.process, entry, -1, &import, &base);
+        soft_helper_watch(); /* what can't be mapped now is tried again after the next look */
+    }
+    if (import != NULL) {
         ref->addr = base + offset;
         ref->hold = import;
     } else {
