@@ -203,9 +203,17 @@ void soft_imports_close(soft_remote_process_t *process)
     pthread_mutex_unlock(&lock);
 }
 
-/* No GPU memory outlives fork(), and the segments aren't inherited: what is left is only memory. */
+/* No GPU memory outlives fork(), and the segments aren't inherited: what is left is only memory,
+ * like the parent's other objects. */
 static void imports_in_child(void)
 {
+    static soft_imports_t *parents;
+    soft_imports_t       **end = &parents;
+
+    while (*end != NULL) {
+        end = &(*end)->next;
+    }
+    *end  = first;
     first = NULL;
     pthread_mutex_init(&lock, NULL);
 }
