@@ -3,11 +3,12 @@
  * program may have freed its memory, and allocated other there. */
 #include "gpu_mem.h"
 
-angara_status_t soft_gpu_check(const soft_mr_entry_t *entry, uint64_t addr)
+angara_status_t soft_gpu_check(const soft_mr_entry_t *entry)
 {
     ang_gpu_mem_t mem;
 
-    ang_gpu_query((const void *)(uintptr_t)addr, &mem);
+    /* Where it begins: its end may be another allocation. */
+    ang_gpu_query((const void *)(uintptr_t)entry->addr, &mem);
     return ang_gpu_is_device(&mem) && mem.mem.kind == entry->kind && mem.mem.id == entry->id ?
                ANGARA_OK :
                ANGARA_ERR_BOUNDS;

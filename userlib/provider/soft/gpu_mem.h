@@ -88,9 +88,9 @@ void soft_imports_close(soft_remote_process_t *process);
 
 /* ---- gpu_copy.c: moving ---------------------------------------------------------------------- */
 
-/* Is the memory at `addr` still the allocation that an own region was registered for?
- * ANGARA_ERR_BOUNDS: it was freed. */
-angara_status_t soft_gpu_check(const soft_mr_entry_t *entry, uint64_t addr);
+/* Is an own region's memory still the allocation that it was registered for? ANGARA_ERR_BOUNDS: it
+ * was freed. */
+angara_status_t soft_gpu_check(const soft_mr_entry_t *entry);
 /*
  * Start to copy, later than `after` (or NULL) ends: as ang_gpu_copy_start_after(). ANGARA_INPROGRESS
  * also if it is done already.

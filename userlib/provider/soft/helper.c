@@ -73,10 +73,10 @@ static angara_status_t guarded_copy(uint64_t dst, uint64_t src, size_t length)
 }
 
 /* The same of a region of GPU memory, which the program may have freed. */
-static angara_status_t gpu_copy(const soft_mr_entry_t *entry, uint64_t addr, uint64_t dst,
-                                uint64_t src, size_t length)
+static angara_status_t gpu_copy(const soft_mr_entry_t *entry, uint64_t dst, uint64_t src,
+                                size_t length)
 {
-    angara_status_t status = soft_gpu_check(entry, addr);
+    angara_status_t status = soft_gpu_check(entry);
 
     return status == ANGARA_OK && length != 0 ? soft_gpu_copy(dst, src, length) : status;
 }
@@ -138,10 +138,10 @@ static angara_status_t serve_data(soft_pe_t *pe, const soft_request_t *request, 
     }
     switch (request->op) {
     case ANG_OP_PUT:
-        return entry->kind != ANGARA_MEM_HOST ? gpu_copy(entry, addr, addr, staging, length) :
+        return entry->kind != ANGARA_MEM_HOST ? gpu_copy(entry, addr, staging, length) :
                                                 guarded_copy(addr, staging, length);
     case ANG_OP_GET:
-        return entry->kind != ANGARA_MEM_HOST ? gpu_copy(entry, addr, staging, addr, length) :
+        return entry->kind != ANGARA_MEM_HOST ? gpu_copy(entry, staging, addr, length) :
                                                 guarded_copy(staging, addr, length);
     default:
         return serve_atomic(request, addr, old);

@@ -45,7 +45,7 @@ static angara_status_t backend_local(ang_pair_t *pair, uint64_t key, uint64_t of
     ref->hold   = NULL;
     if (__builtin_expect(entry->kind != ANGARA_MEM_HOST, 0)) {
         ref->kind = SOFT_REF_GPU;
-        status    = soft_gpu_check(entry, ref->addr);
+        status    = soft_gpu_check(entry);
     }
     return status;
 }
@@ -82,7 +82,7 @@ static angara_status_t gpu_remote(soft_peer_t *peer, const soft_mr_entry_t *entr
 
     ref->kind = SOFT_REF_GPU;
     if (is_own(peer, access)) {
-        return soft_gpu_check(entry, ref->addr);
+        return soft_gpu_check(entry);
     }
     if (can_map(entry, access) && !peer->remote.same_process) {
         soft_import_get(peer->remote.process, entry, -1, &import, &base);
