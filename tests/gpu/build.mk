@@ -38,19 +38,29 @@ $(STANDIN_TESTS): $(B)/tests/gpu/%: $(B)/obj/tests/gpu/%.o | $(STANDIN_LIBS)
 
 # Of the library, linked with its objects, since they look at its insides; of MPI; of UCP.
 GPU_TESTS  := $(patsubst %,$(B)/tests/gpu/%,test_mem test_mem_faults)
+GPU_REGIONS := $(patsubst %,$(B)/tests/gpu/%,test_regions test_regions_ops test_regions_life \
+                 test_regions_end test_regions_faults)
 GPU_MPI    := $(B)/tests/gpu/mpi_gpu
 GPU_UCP    := $(B)/tests/gpu/test_ucp
 GPU_DEVICE := $(patsubst %,$(B)/obj/tests/gpu/%.o,device device_cuda device_rocm)
 
 # Without the headers of libhsa-runtime-dev there are no programs of ROCm.
 ifneq ($(wildcard /usr/include/hsa/hsa_ext_amd.h),)
-TEST_PROGRAMS += $(GPU_TESTS) $(GPU_MPI) $(GPU_UCP)
+TEST_PROGRAMS += $(GPU_TESTS) $(GPU_REGIONS) $(GPU_MPI) $(GPU_UCP)
 endif
 
 $(GPU_TESTS): $(B)/tests/gpu/%: $(B)/obj/tests/gpu/%.o $(GPU_DEVICE) $(LIBANGARA_OBJS) | $(STANDIN_LIBS)
 	$(SAY) LD $@
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS_COMMON) $(LDFLAGS_COMMON) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lcmocka -lpthread -ldl
+
+# Of the library as programs have it, in several processes.
+$(GPU_REGIONS): $(B)/tests/gpu/%: $(B)/obj/tests/gpu/%.o $(B)/obj/tests/gpu/regions.o $(GPU_DEVICE) $(CONF_HARNESS) \
+		$(B)/lib/libangara.so.0 | $(STANDIN_LIBS)
+	$(SAY) LD $@
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS_COMMON) $(LDFLAGS_COMMON) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) -L$(B)/lib \
+		-langara -lcmocka -lpthread -ldl -Wl,-rpath,'$$ORIGIN/../../lib'
 
 $(B)/obj/tests/gpu/mpi_gpu.o: tests/gpu/mpi_gpu.c $(B)/.flags
 	$(SAY) MPI $<

@@ -35,6 +35,8 @@ typedef struct {
     void (*read)(void *dst, const void *gpu_addr, size_t size);
     /* As programs write, by a call that blocks, without waiting for the GPU besides. */
     void (*write_only)(void *gpu_addr, const void *src, size_t size);
+    /* Bytes of the GPU's memory that are free, for all processes; 0: nobody says. */
+    size_t (*available)(unsigned gpu);
 } device_runtime_t;
 
 extern const device_runtime_t device_cuda, device_rocm;

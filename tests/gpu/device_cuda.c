@@ -205,6 +205,17 @@ static void cuda_write_only(void *gpu_addr, const void *src, size_t size)
     MUST(cuda.ctx_pop(&ctx));
 }
 
+static size_t cuda_available(unsigned gpu)
+{
+    size_t    size = 0, total = 0;
+    CUcontext ctx;
+
+    MUST(cuda.ctx_push(contexts[gpu]));
+    MUST(cuda.mem_get_info(&size, &total));
+    MUST(cuda.ctx_pop(&ctx));
+    return size;
+}
+
 const device_runtime_t device_cuda = {
     .name    = "cuda",
     .library = "libcuda.so.1",
@@ -215,4 +226,5 @@ const device_runtime_t device_cuda = {
     .read    = cuda_read,
 
     .write_only = cuda_write_only,
+    .available  = cuda_available,
 };

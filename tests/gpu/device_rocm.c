@@ -198,6 +198,13 @@ static void rocm_free(void *addr, device_origin_t origin)
     MUST(hsa.hsa_amd_memory_pool_free(addr));
 }
 
+/* The headers of ROCm 5.2 have no name for that. */
+static size_t rocm_available(unsigned gpu)
+{
+    (void)gpu;
+    return 0;
+}
+
 const device_runtime_t device_rocm = {
     .name    = "rocm",
     .library = "libhsa-runtime64.so.1",
@@ -208,4 +215,5 @@ const device_runtime_t device_rocm = {
     .read    = rocm_read,
 
     .write_only = rocm_write, /* it always waits */
+    .available  = rocm_available,
 };

@@ -192,6 +192,7 @@ static void prepare(void)
     core.peer        = read_number("STANDIN_PEER", 1) != 0;
     core.dmabuf      = read_number("STANDIN_DMABUF", 1) != 0;
     core.lock_shift  = read_number("STANDIN_LOCK_SHIFT", 0) != 0;
+    core.late        = read_number("STANDIN_LATE", 0) != 0;
     read_failures(getenv("STANDIN_FAIL") != NULL ? getenv("STANDIN_FAIL") : "");
     prepared = 1;
 }
@@ -258,10 +259,15 @@ void standin_fail_call(const char *call, unsigned nth, int code)
 
 unsigned long standin_calls(const char *call)
 {
-    unsigned long num;
+    unsigned long num = 0;
 
     core_lock();
-    num = find_call(call)->calls;
+    for (unsigned i = 0; call == NULL && i < MAX_CALLS; ++i) {
+        num += calls[i].calls;
+    }
+    if (call != NULL) {
+        num = find_call(call)->calls;
+    }
     core_unlock();
     return num;
 }

@@ -59,7 +59,8 @@ static void check_memory(const op_t *op, const memory_t *memory, const char *wha
     static const char *const kinds[] = {"device",  "pool",   "virtual",   "imported",
                                         "managed", "pinned", "registered"};
 
-    if (memory != NULL && memory_is_freed(memory)) {
+    if (memory != NULL && memory_is_freed(memory) &&
+        (!core.late || memory->kind != MEMORY_IMPORTED || memory->dead)) {
         core_bug("%zu bytes are copied %s %s memory at %#lx of %zu bytes, number %llu, GPU %d: "
                  "it was freed before the copy ended",
                  op->length, what, kinds[memory->kind], (unsigned long)memory->addr, memory->size,

@@ -15,6 +15,8 @@
  *   STANDIN_PEER=0         no GPU reaches another's memory
  *   STANDIN_DMABUF=0       no dma-buf export
  *   STANDIN_LOCK_SHIFT=1   HSA: locked host memory has another address for GPUs
+ *   STANDIN_LATE=1         copies may reach what another process has freed while it is mapped here,
+ *                          as drivers let them
  *
  * What a copy must not meet ends the process with abort(), after a line "standin: ..." on stderr:
  * memory that was freed, unmapped or unregistered after the copy was given to the runtime, by this
@@ -34,7 +36,7 @@
      * call does. Code 0 ends that. The call "copy" is each asynchronous copy: it is accepted    \
      * and fails later, which in CUDA ends its context: `code` is all that it answers. */        \
     X(void, fail_call, (const char *call, unsigned nth, int code))                               \
-    /* Calls so far of a function, failed ones too. */                                           \
+    /* Calls so far of a function, or (NULL) of all, failed ones too. */                         \
     X(unsigned long, calls, (const char *call))                                                  \
     /* 1: asynchronous copies, and what is behind them, wait until 0. */                         \
     X(void, hold, (int on))                                                                      \
