@@ -3,7 +3,12 @@
 # Conformance suite of the NIC model: one cmocka program per chapter, all with the same harness.
 
 CONFORMANCE_TESTS := $(patsubst tests/conformance/%.c,%,$(wildcard tests/conformance/test_*.c))
-CONF_HARNESS      := $(B)/obj/tests/conformance/conf.o $(B)/obj/tests/common/ranks.o
+CONF_HARNESS      := $(patsubst %,$(B)/obj/tests/%.o,conformance/conf conformance/conf_gpu common/ranks \
+                       gpu/device gpu/device_cuda \
+                       $(if $(wildcard /usr/include/hsa/hsa_ext_amd.h),gpu/device_rocm))
+# Calls with an address of a region are wrapped: conf_gpu.h says why.
+CONF_WRAPPED      := mr_register mr_range offload_put offload_get offload_batch atomic
+CONF_LDFLAGS      := $(CONF_WRAPPED:%=-Wl,--wrap=angara_%) -lpthread -ldl
 CONFORMANCE_BINS  := $(CONFORMANCE_TESTS:%=$(B)/tests/conformance/%)
 
 TEST_PROGRAMS += $(CONFORMANCE_BINS)
@@ -13,7 +18,7 @@ $(B)/tests/conformance/%: $(B)/obj/tests/conformance/%.o $(CONF_HARNESS) \
 	$(SAY) LD $@
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS_COMMON) $(LDFLAGS_COMMON) $(LDFLAGS) -o $@ $(filter %.o,$^) -L$(B)/lib \
-		-langara -lcmocka -Wl,-rpath,'$$ORIGIN/../../lib'
+		-langara -lcmocka $(CONF_LDFLAGS) -Wl,-rpath,'$$ORIGIN/../../lib'
 
 # Its chapter is long.
 $(B)/tests/conformance/test_batch: $(B)/obj/tests/conformance/batch.o \

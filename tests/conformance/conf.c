@@ -6,6 +6,8 @@
 #define _GNU_SOURCE
 #include "conf.h"
 
+#include "conf_gpu.h"
+
 #include <errno.h>
 #include <sched.h>
 #include <signal.h>
@@ -26,6 +28,18 @@ int conf_env_on(const char *name)
     const char *value = getenv(name);
 
     return (value == NULL) || (strchr("yY1tT", value[0]) != NULL);
+}
+
+int conf_has_atomics(int shared)
+{
+    return shared || !conf_on_gpu();
+}
+
+void conf_need_atomics(int shared)
+{
+    if (!conf_has_atomics(shared)) {
+        rank_skip("there are no atomics on memory of a GPU");
+    }
 }
 
 unsigned conf_rounds(unsigned rounds)
@@ -226,13 +240,27 @@ void conf_mem_init(conf_t *t, conf_mem_t *mem, int shared, size_t length, unsign
         CHECK(mem->length >= length);
         mem->length = length;
     } else {
-        addr = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        CHECK(addr != MAP_FAILED);
+        if (conf_on_gpu()) {
+            addr = conf_gpu_alloc(t->rank, length);
+        } else {
+            addr = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            CHECK(addr != MAP_FAILED);
+        }
         CHECK_OK(angara_mr_register(t->dom, addr, length, access, &mem->mr));
     }
     mem->addr = addr;
     mem->key  = angara_mr_key(mem->mr);
     CHECK(mem->key != 0);
+}
+
+void conf_mem_lose(conf_mem_t *mem, size_t offset, size_t length)
+{
+    CHECK(!mem->shared);
+    if (conf_on_gpu()) {
+        conf_gpu_lose(mem->addr);
+    } else {
+        CHECK(munmap(mem->addr + offset, length) == 0);
+    }
 }
 
 void conf_mem_cleanup(conf_mem_t *mem)
@@ -241,7 +269,11 @@ void conf_mem_cleanup(conf_mem_t *mem)
         CHECK_OK(angara_mem_free(mem->mr));
     } else {
         CHECK_OK(angara_mr_deregister(mem->mr));
-        munmap(mem->addr, mem->length);
+        if (conf_on_gpu()) {
+            conf_gpu_free(mem->addr);
+        } else {
+            munmap(mem->addr, mem->length);
+        }
     }
 }
 
@@ -270,6 +302,15 @@ void conf_relax(conf_t *t, conf_timer_t *timer, const char *file, int line, cons
     } else if (now_seconds() > timer->end) {
         rank_fail(file, line, "%d s are up: %s", RANK_TIMEOUT, what);
     }
+}
+
+angara_status_t conf_add(conf_t *t, unsigned rank, int shared, uint64_t operand, uint64_t sum,
+                         uint64_t key, uint64_t offset)
+{
+    if (!conf_has_atomics(shared)) {
+        return angara_offload_put_inline(t->peer[rank], &sum, key, offset, sizeof(sum));
+    }
+    return angara_atomic(t->peer[rank], ANGARA_ATOMIC_ADD, 8, operand, 0, key, offset, NULL, NULL);
 }
 
 void conf_marker(conf_t *t, unsigned rank)

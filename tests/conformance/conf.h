@@ -5,7 +5,8 @@
  *
  * The suite uses the public API only, so that it can be run over every provider. What varies comes
  * from the environment: ANGARA_TEST_DEVICE (device to open, default "soft"), ANGARA_TEST_QUICK
- * (fewer rounds, for valgrind) and the library's own ANGARA_* variables.
+ * (fewer rounds, for valgrind), ANGARA_TEST_MEMORY (private memory is a GPU's: "cuda", "rocm") and
+ * the library's own ANGARA_* variables.
  */
 #ifndef ANGARA_TESTS_CONF_H
 #define ANGARA_TESTS_CONF_H
@@ -85,9 +86,12 @@ void conf_recv(conf_t *t, unsigned rank, void *buffer, size_t length);
 /** Everybody's @a length bytes into all[rank]; each rank ends with the same table. */
 void conf_exchange(conf_t *t, const void *mine, void *all, size_t length);
 
-/* Memory of a test. */
+/* Memory of a test. What isn't shared is private memory, or a GPU's: then mem->addr is where the
+ * CPU reaches it, and calls that take a region's address translate it (conf_gpu.h). */
 void conf_mem_init(conf_t *t, conf_mem_t *mem, int shared, size_t length, unsigned access);
 void conf_mem_cleanup(conf_mem_t *mem);
+/** Take memory of a region away: whole pages of private memory; of a GPU's, all that there is. */
+void conf_mem_lose(conf_mem_t *mem, size_t offset, size_t length);
 /** All ranks exchange their region's key. */
 void conf_mem_exchange(conf_t *t, const conf_mem_t *mem, uint64_t *keys);
 
@@ -107,6 +111,20 @@ void conf_pin(conf_t *t);
 
 /** A boolean ANGARA_ variable that is on by default. */
 int conf_env_on(const char *name);
+
+/** Is memory of conf_mem_init() that isn't shared a GPU's? */
+int conf_on_gpu(void);
+
+/** May peers perform atomics on memory of conf_mem_init()? */
+int conf_has_atomics(int shared);
+/** As conf_has_atomics(); ends the test as skipped where not. */
+void conf_need_atomics(int shared);
+/**
+ * Post an atomic by which a word of 8 bytes, of memory that is @a shared, becomes @a sum: an add of
+ * @a operand. Where there are no atomics, an inline put of @a sum: also a ring operation of a word.
+ */
+angara_status_t conf_add(conf_t *t, unsigned rank, int shared, uint64_t operand, uint64_t sum,
+                         uint64_t key, uint64_t offset);
 
 /** Device that the suite opens. */
 const char *conf_device(void);

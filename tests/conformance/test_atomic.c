@@ -117,6 +117,7 @@ static void model_remote(conf_t *t)
 {
     regions_t r;
 
+    conf_need_atomics(((const kind_t *)t->arg)->shared);
     conf_open(t);
     regions_init(t, &r);
     if (t->rank == 0) {
@@ -130,6 +131,7 @@ static void model_own(conf_t *t)
 {
     regions_t r;
 
+    conf_need_atomics(((const kind_t *)t->arg)->shared);
     conf_open(t);
     regions_init(t, &r);
     walk(t, 0, &r);
@@ -149,6 +151,7 @@ static void contend(conf_t *t)
     uint64_t  seen;
     regions_t r;
 
+    conf_need_atomics(((const kind_t *)t->arg)->shared);
     conf_open(t);
     regions_init(t, &r);
     tickets = (uint64_t *)(void *)r.buf.addr;
@@ -223,6 +226,7 @@ static void read_whole(conf_t *t)
     uint64_t *target, random;
     regions_t r;
 
+    conf_need_atomics(((const kind_t *)t->arg)->shared);
     conf_open(t);
     regions_init(t, &r);
     target = (uint64_t *)(void *)r.mem.addr;

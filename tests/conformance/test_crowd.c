@@ -237,6 +237,7 @@ static void access_unmapped(conf_t *t)
     uint64_t     *result = (uint64_t *)buffer;
     angara_mr_h   mr;
 
+    conf_need_atomics(0);
     conf_open(t);
     conf_mem_init(t, &private, 0, 4096, ANGARA_ACCESS_ALL);
     conf_mem_init(t, &shared, 1, sizeof(buffer), ANGARA_ACCESS_ALL);
@@ -388,6 +389,7 @@ static void atomic_short(conf_t *t)
     uint64_t   keys[RANK_MAX];
     char       byte = 0;
 
+    conf_need_atomics(0);
     conf_open(t);
     conf_mem_init(t, &mem, 0, 4096, ANGARA_ACCESS_ALL);
     *(uint64_t *)(void *)mem.addr = 7;

@@ -211,8 +211,7 @@ static void headless_traffic(conf_t *t)
         conf_mem_exchange(t, &mem, keys);
         data_fill(buf.addr, 100000, me + round);
         POST_OK(t, angara_offload_put(t->peer[other], buf.mr, buf.addr, keys[other], 64, 100000));
-        POST_OK(t, angara_atomic(t->peer[other], ANGARA_ATOMIC_ADD, 8, 5, 0, keys[other], 0, NULL,
-                                 NULL));
+        POST_OK(t, conf_add(t, other, kind->shared, 5, 5, keys[other], 0));
         POST_OK(t, angara_offload_get(t->peer[other], buf.mr, buf.addr + 200000, keys[other], 64,
                                       100000));
         POST_OK(t, angara_notify(t->peer[other], &byte, 1));

@@ -379,7 +379,7 @@ static void sleep_on_queue(conf_t *t)
 {
     struct pollfd   pfd    = {.events = POLLIN};
     unsigned        rounds = conf_rounds(200), n, i;
-    uint64_t       *words, keys[RANK_MAX], done = 0, value;
+    uint64_t       *words, keys[RANK_MAX], done = 0, sum = 0, value;
     angara_status_t status;
     conf_mem_t      mem;
     char            byte = 0;
@@ -402,8 +402,8 @@ static void sleep_on_queue(conf_t *t)
             continue;
         }
         for (i = 0; i < SLEEPY; ++i) {
-            POST_OK(t,
-                    angara_atomic(t->peer[1], ANGARA_ATOMIC_ADD, 8, 1, 0, keys[1], 0, NULL, NULL));
+            ++sum;
+            POST_OK(t, conf_add(t, 1, 0, 1, sum, keys[1], 0));
         }
         value = ++t->value;
         POST_OK(t, angara_marker(t->peer[1], t->slot, value));

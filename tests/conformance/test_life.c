@@ -26,7 +26,9 @@ static const kind_t kind_private = {0}, kind_shared = {1};
 static angara_status_t any_operation(conf_t *t, unsigned n, unsigned to, conf_mem_t *buf,
                                      uint64_t key)
 {
-    switch (n % 6) {
+    int shared = ((const kind_t *)t->arg)->shared;
+
+    switch (n % (conf_has_atomics(shared) ? 6 : 5)) {
     case 0:
         return angara_offload_put(t->peer[to], buf->mr, buf->addr, key, 0, REGION);
     case 1:
@@ -34,7 +36,7 @@ static angara_status_t any_operation(conf_t *t, unsigned n, unsigned to, conf_me
     case 2:
         return angara_offload_put_inline(t->peer[to], buf->addr, key, 64, 8);
     case 3:
-        return angara_atomic(t->peer[to], ANGARA_ATOMIC_ADD, 8, 1, 0, key, 0, NULL, NULL);
+        return conf_add(t, to, shared, 1, 1, key, 0);
     case 4:
         return angara_put(t->peer[to], 0, buf->addr,
                           (t->attr.put_max < 4096) ? t->attr.put_max : 4096);
@@ -304,6 +306,7 @@ static void reset_stopped(conf_t *t)
     uint64_t   keys[RANK_MAX], before;
     unsigned   n;
 
+    conf_need_atomics(0);
     conf_open(t);
     conf_mem_init(t, &mem, 0, 4096, ANGARA_ACCESS_ALL);
     conf_mem_init(t, &buf, 0, 4096, ANGARA_ACCESS_LOCAL_WRITE);

@@ -91,8 +91,12 @@ static void transfers(conf_t *t)
         data_fill(src, size, n);
         POST_OK(side, angara_put_flag(side->peer[to], 8, src, put, 0, n));
         POST_OK(side, angara_offload_put(side->peer[to], pair.mem[from].mr, src, key, 8, size));
-        POST_OK(side, angara_atomic(side->peer[to], ANGARA_ATOMIC_ADD, 8, n, 0, key, 0,
-                                    pair.mem[from].mr, src + 300000));
+        if (conf_has_atomics(pair.mem[to].shared)) {
+            POST_OK(side, angara_atomic(side->peer[to], ANGARA_ATOMIC_ADD, 8, n, 0, key, 0,
+                                        pair.mem[from].mr, src + 300000));
+        } else {
+            POST_OK(side, conf_add(side, to, 0, n, n, key, 0));
+        }
         POST_OK(side, angara_offload_get(side->peer[to], pair.mem[from].mr, src + 400000, key, 0,
                                          size + 8));
         POST_OK(side, angara_notify(side->peer[to], &n, sizeof(n)));

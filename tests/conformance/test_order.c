@@ -70,8 +70,7 @@ static void ring_order(conf_t *t)
                                           PIECE));
             POST_OK(t, angara_offload_put(t->peer[1], r.buf.mr, r.buf.addr + PIECE, r.keys[1],
                                           DATA + PIECE, PIECE));
-            POST_OK(t, angara_atomic(t->peer[1], ANGARA_ATOMIC_ADD, 8, 1, 0, r.keys[1], 64, NULL,
-                                     NULL));
+            POST_OK(t, conf_add(t, 1, r.mem.shared, 1, n, r.keys[1], 64));
             conf_marker(t, 1);
         } else {
             CONF_WAIT(t, flag_byte(&r.mem, 0) == flag);
@@ -103,7 +102,7 @@ static void ring_after_window(conf_t *t)
             POST_OK(t, angara_put(t->peer[1], 128, r.buf.addr, size));
             POST_OK(t, angara_put_u64(t->peer[1], 0, n));
             POST_OK(t, angara_put_flag(t->peer[1], 16384, r.buf.addr, size, 64, n));
-            if ((n % 2) != 0) {
+            if (((n % 2) != 0) || !conf_has_atomics(r.mem.shared)) {
                 POST_OK(t, angara_offload_put_inline(t->peer[1], &flag, r.keys[1], 0, 1));
             } else {
                 POST_OK(t, angara_atomic(t->peer[1], ANGARA_ATOMIC_SWAP, 4, flag, 0, r.keys[1], 0,
@@ -181,14 +180,14 @@ static void marker_covers(conf_t *t)
                 POST_OK(t, angara_put(t->peer[1], 1 + i * 3000, r.buf.addr, piece));
                 POST_OK(t, angara_offload_put(t->peer[1], r.buf.mr, r.buf.addr, r.keys[1],
                                               DATA + i * PIECE, PIECE));
-                POST_OK(t, angara_atomic(t->peer[1], ANGARA_ATOMIC_ADD, 8, n, 0, r.keys[1], 64,
-                                         NULL, NULL));
+                sum += n;
+                POST_OK(t, conf_add(t, 1, r.mem.shared, n, sum, r.keys[1], 64));
                 POST_OK(t, angara_put(t->peer[1], 15000 + i * 8, &n, sizeof(n)));
             }
             conf_marker(t, 1);
         }
         conf_barrier(t); /* the only word that rank 1 hears about it */
-        sum += (uint64_t)n * pieces;
+        sum += (t->rank == 1) ? (uint64_t)n * pieces : 0;
         for (i = 0; (t->rank == 1) && (i < pieces); ++i) {
             CHECK_DATA(t->window + 1 + i * 3000, piece, n);
             CHECK_DATA(r.mem.addr + DATA + i * PIECE, PIECE, n);

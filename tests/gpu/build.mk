@@ -47,6 +47,8 @@ GPU_DEVICE := $(patsubst %,$(B)/obj/tests/gpu/%.o,device device_cuda device_rocm
 # Without the headers of libhsa-runtime-dev there are no programs of ROCm.
 ifneq ($(wildcard /usr/include/hsa/hsa_ext_amd.h),)
 TEST_PROGRAMS += $(GPU_TESTS) $(GPU_REGIONS) $(GPU_MPI) $(GPU_UCP)
+else
+$(B)/obj/tests/gpu/device.o: CFLAGS_EXTRA += -DDEVICE_NO_ROCM
 endif
 
 $(GPU_TESTS): $(B)/tests/gpu/%: $(B)/obj/tests/gpu/%.o $(GPU_DEVICE) $(LIBANGARA_OBJS) | $(STANDIN_LIBS)

@@ -13,7 +13,12 @@ const device_runtime_t *device_runtime(const char *name)
     if (strcmp(name, device_cuda.name) == 0) {
         return &device_cuda;
     }
-    return strcmp(name, device_rocm.name) == 0 ? &device_rocm : NULL;
+#ifndef DEVICE_NO_ROCM
+    if (strcmp(name, device_rocm.name) == 0) {
+        return &device_rocm;
+    }
+#endif
+    return NULL;
 }
 
 void *device_library(const device_runtime_t *runtime)

@@ -31,7 +31,7 @@ $(B)/tests/vm/nic_pair: $(B)/obj/tests/vm/guest/nic_pair.o $(CONF_HARNESS) \
 	$(SAY) LD $@
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS_COMMON) $(LDFLAGS_COMMON) $(CFLAGS) $(LDFLAGS) -o $@ \
-		$(filter %.o,$^) -L$(B)/lib -langara -lcmocka
+		$(filter %.o,$^) -L$(B)/lib -langara -lcmocka $(CONF_LDFLAGS)
 
 $(B)/tests/vm/ucp_gone: $(B)/obj/tests/vm/guest/ucp_gone.o
 	$(SAY) LD $@

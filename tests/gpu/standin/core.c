@@ -355,6 +355,16 @@ int standin_write(const void *addr, const void *buffer, size_t length)
     return bytes != NULL ? 0 : -1;
 }
 
+void *standin_view(const void *addr)
+{
+    char *bytes;
+
+    core_lock();
+    bytes = find_bytes(addr, 0);
+    core_unlock();
+    return bytes;
+}
+
 /* Kinds from `first` to `last`. */
 static unsigned count_memories(memory_kind_t first, memory_kind_t last, int freed)
 {

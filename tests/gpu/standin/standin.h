@@ -54,6 +54,9 @@
      * it isn't known or ends earlier. */                                                        \
     X(int, read, (const void *addr, void *buffer, size_t length))                                \
     X(int, write, (const void *addr, const void *buffer, size_t length))                         \
+    /* Where the CPU reaches memory known to the runtime, until it is freed; NULL: it isn't. What \
+     * a test does there is as if a kernel had done it. */                                       \
+    X(void *, view, (const void *addr))                                                          \
     /* Live allocations, of all kinds, on GPUs and hosts. */                                     \
     X(unsigned, allocations, (void))                                                             \
     /* Host memory that the program made known. */                                               \

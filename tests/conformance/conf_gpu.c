@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* See conf_gpu.h. */
+#define _GNU_SOURCE
+#include "conf_gpu.h"
+
+#include "../gpu/device.h"
+#include "../gpu/standin/standin.h"
+#include "conf.h"
+
+#include <pthread.h>
+#include <sys/mman.h>
+
+#define VIEWS_MAX 256
+#define PAGE      4096u
+
+typedef struct {
+    char  *view; /* NULL: unused */
+    char  *gpu;
+    size_t length;
+    char  *mapping; /* pages that hold the view */
+    size_t mapped;
+    int    is_lost;
+} view_t;
+
+/* Of this rank: it starts the runtime itself, since none survives fork(). */
+static const device_runtime_t *runtime;
+static standin_t               standin;
+static unsigned                num_gpus, num_allocs;
+static view_t                  views[VIEWS_MAX];
+static pthread_mutex_t         lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+int conf_on_gpu(void)
+{
+    return getenv("ANGARA_TEST_MEMORY") != NULL;
+}
+
+static void start(void)
+{
+    const char *name = getenv("ANGARA_TEST_MEMORY");
+
+    runtime  = device_runtime(name);
+    num_gpus = (runtime != NULL) ? runtime->open() : 0;
+    if (num_gpus == 0) {
+        rank_fail(__FILE__, __LINE__, "there is no memory of %s", name);
+    }
+    if (!standin_load(device_library(runtime), &standin)) {
+        rank_fail(__FILE__, __LINE__, "%s is no stand-in: tests can't see its memory",
+                  runtime->library);
+    }
+}
+
+/* The lock is held. */
+static view_t *view_of(const void *addr)
+{
+    size_t i;
+
+    for (i = 0; i < VIEWS_MAX; ++i) {
+        /* Its end belongs to it: no other view begins there. */
+        if ((views[i].view != NULL) && ((const char *)addr >= views[i].view) &&
+            ((size_t)((const char *)addr - views[i].view) <= views[i].length)) {
+            return &views[i];
+        }
+    }
+    return NULL;
+}
+
+/*
+ * A mapping of our own, which outlives the memory. A page more is there (the stand-in's), so no other
+ * view begins at its end.
+ */
+static void map_view(view_t *view)
+{
+    char  *bytes = standin.view(view->gpu);
+    size_t offset;
+
+    CHECK(bytes != NULL);
+    offset        = (uintptr_t)bytes % PAGE;
+    view->mapped  = (offset + view->length + PAGE - 1) / PAGE * PAGE + PAGE;
+    view->mapping = mremap(bytes - offset, 0, view->mapped, MREMAP_MAYMOVE);
+    CHECK(view->mapping != MAP_FAILED);
+    view->view = view->mapping + offset;
+}
+
+void *conf_gpu_alloc(unsigned place, size_t length)
+{
+    unsigned i = 0;
+
+    pthread_mutex_lock(&lock);
+    if (runtime == NULL) {
+        start();
+    }
+    while ((i < VIEWS_MAX) && (views[i].view != NULL)) {
+        ++i;
+    }
+    CHECK(i < VIEWS_MAX);
+    views[i].gpu = runtime->alloc((place + num_allocs++) % num_gpus, length, DEVICE_PLAIN);
+    CHECK(views[i].gpu != NULL);
+    views[i].length  = length;
+    views[i].is_lost = 0;
+    map_view(&views[i]);
+    pthread_mutex_unlock(&lock);
+    return views[i].view;
+}
+
+/* The lock is held. */
+static void lose(view_t *view)
+{
+    CHECK(view != NULL);
+    if (!view->is_lost) {
+        runtime->free(view->gpu, DEVICE_PLAIN);
+    }
+    view->is_lost = 1;
+}
+
+void conf_gpu_lose(void *addr)
+{
+    pthread_mutex_lock(&lock);
+    lose(view_of(addr));
+    pthread_mutex_unlock(&lock);
+}
+
+void conf_gpu_free(void *addr)
+{
+    view_t *view;
+
+    pthread_mutex_lock(&lock);
+    view = view_of(addr);
+    lose(view);
+    munmap(view->mapping, view->mapped);
+    view->view = NULL;
+    pthread_mutex_unlock(&lock);
+}
+
+/* ---- the wrapped calls ----------------------------------------------------------------------- */
+
+/* The GPU's address for one of a view; any other stays. */
+static void *translate(const void *addr)
+{
+    char   *there = (char *)(uintptr_t)addr;
+    view_t *view;
+
+    pthread_mutex_lock(&lock);
+    view = view_of(addr);
+    if (view != NULL) {
+        there = view->gpu + (there - view->view);
+    }
+    pthread_mutex_unlock(&lock);
+    return there;
+}
+
+__typeof__(angara_mr_register)   __real_angara_mr_register, __wrap_angara_mr_register;
+__typeof__(angara_mr_range)      __real_angara_mr_range, __wrap_angara_mr_range;
+__typeof__(angara_offload_put)   __real_angara_offload_put, __wrap_angara_offload_put;
+__typeof__(angara_offload_get)   __real_angara_offload_get, __wrap_angara_offload_get;
+__typeof__(angara_offload_batch) __real_angara_offload_batch, __wrap_angara_offload_batch;
+__typeof__(angara_atomic)        __real_angara_atomic, __wrap_angara_atomic;
+
+angara_status_t __wrap_angara_mr_register(angara_domain_h dom, void *addr, size_t length,
+                                          unsigned access, angara_mr_h *mr_p)
+{
+    return __real_angara_mr_register(dom, translate(addr), length, access, mr_p);
+}
+
+void __wrap_angara_mr_range(angara_mr_h mr, void **addr_p, size_t *length_p)
+{
+    size_t i;
+
+    __real_angara_mr_range(mr, addr_p, length_p);
+    pthread_mutex_lock(&lock);
+    for (i = 0; i < VIEWS_MAX; ++i) {
+        if ((views[i].view != NULL) && (*addr_p == views[i].gpu)) {
+            *addr_p = views[i].view;
+            break;
+        }
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+angara_status_t __wrap_angara_offload_put(angara_peer_h peer, angara_mr_h lmr, const void *laddr,
+                                          uint64_t rkey, uint64_t roffset, size_t length)
+{
+    return __real_angara_offload_put(peer, lmr, translate(laddr), rkey, roffset, length);
+}
+
+angara_status_t __wrap_angara_offload_get(angara_peer_h peer, angara_mr_h lmr, void *laddr,
+                                          uint64_t rkey, uint64_t roffset, size_t length)
+{
+    return __real_angara_offload_get(peer, lmr, translate(laddr), rkey, roffset, length);
+}
+
+angara_status_t __wrap_angara_offload_batch(angara_peer_h peer, angara_batch_op_t op,
+                                            const angara_xfer_t *xfers, unsigned count,
+                                            unsigned *posted_p)
+{
+    angara_xfer_t there[ANGARA_BATCH_MAX];
+    unsigned      i;
+
+    if ((xfers == NULL) || (count > ANGARA_BATCH_MAX)) {
+        return __real_angara_offload_batch(peer, op, xfers, count, posted_p);
+    }
+    for (i = 0; i < count; ++i) {
+        there[i]       = xfers[i];
+        there[i].laddr = translate(xfers[i].laddr);
+    }
+    return __real_angara_offload_batch(peer, op, there, count, posted_p);
+}
+
+angara_status_t __wrap_angara_atomic(angara_peer_h peer, angara_atomic_op_t op, unsigned width,
+                                     uint64_t operand, uint64_t compare, uint64_t rkey,
+                                     uint64_t roffset, angara_mr_h lmr, void *result)
+{
+    return __real_angara_atomic(peer, op, width, operand, compare, rkey, roffset, lmr,
+                                translate(result));
+}
