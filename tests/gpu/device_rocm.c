@@ -148,13 +148,18 @@ static void copy(void *dst, const void *src, size_t size, const place_t *gpu)
     MUST(hsa.hsa_signal_destroy(signal));
 }
 
-static void rocm_write(void *gpu_addr, const void *src, size_t size)
+static void write_by(void *gpu_addr, const void *src, size_t size, const place_t *gpu)
 {
     void *staging = pool_alloc(&host, size + 1);
 
     memcpy(staging, src, size);
-    copy(gpu_addr, staging, size, &gpus[0]);
+    copy(gpu_addr, staging, size, gpu);
     MUST(hsa.hsa_amd_memory_pool_free(staging));
+}
+
+static void rocm_write(void *gpu_addr, const void *src, size_t size)
+{
+    write_by(gpu_addr, src, size, &gpus[0]);
 }
 
 static void rocm_read(void *dst, const void *gpu_addr, size_t size)
@@ -180,13 +185,13 @@ static void *rocm_alloc(unsigned gpu, size_t size, device_origin_t origin)
     }
     addr = pool_alloc(&gpus[gpu], size);
     if (addr != NULL) {
-        /* As a program of HIP with peer access. */
+        /* As a program of HIP with peer access, where there is that. */
         for (unsigned i = 0; i < num_gpus; ++i) {
             agents[i] = gpus[i].agent;
         }
-        MUST(hsa.hsa_amd_agents_allow_access(num_gpus, agents, NULL, addr));
+        hsa.hsa_amd_agents_allow_access(num_gpus, agents, NULL, addr);
         zeros = calloc(1, size + 1);
-        rocm_write(addr, zeros, size);
+        write_by(addr, zeros, size, &gpus[gpu]);
         free(zeros);
     }
     return addr;
