@@ -32,7 +32,7 @@ int conf_env_on(const char *name)
 
 int conf_has_atomics(int shared)
 {
-    return shared || !conf_on_gpu();
+    return shared || (!conf_on_gpu(0) && !conf_on_gpu(1));
 }
 
 void conf_need_atomics(int shared)
@@ -234,13 +234,14 @@ void conf_mem_init(conf_t *t, conf_mem_t *mem, int shared, size_t length, unsign
     void *addr;
 
     mem->shared = shared;
+    mem->on_gpu = !shared && conf_on_gpu(t->rank);
     mem->length = length;
     if (shared) {
         CHECK_OK(angara_mem_alloc(t->dom, &mem->length, access, &addr, &mem->mr));
         CHECK(mem->length >= length);
         mem->length = length;
     } else {
-        if (conf_on_gpu()) {
+        if (mem->on_gpu) {
             addr = conf_gpu_alloc(t->rank, length);
         } else {
             addr = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -256,7 +257,7 @@ void conf_mem_init(conf_t *t, conf_mem_t *mem, int shared, size_t length, unsign
 void conf_mem_lose(conf_mem_t *mem, size_t offset, size_t length)
 {
     CHECK(!mem->shared);
-    if (conf_on_gpu()) {
+    if (mem->on_gpu) {
         conf_gpu_lose(mem->addr);
     } else {
         CHECK(munmap(mem->addr + offset, length) == 0);
@@ -269,7 +270,7 @@ void conf_mem_cleanup(conf_mem_t *mem)
         CHECK_OK(angara_mem_free(mem->mr));
     } else {
         CHECK_OK(angara_mr_deregister(mem->mr));
-        if (conf_on_gpu()) {
+        if (mem->on_gpu) {
             conf_gpu_free(mem->addr);
         } else {
             munmap(mem->addr, mem->length);

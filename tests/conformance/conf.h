@@ -5,7 +5,7 @@
  *
  * The suite uses the public API only, so that it can be run over every provider. What varies comes
  * from the environment: ANGARA_TEST_DEVICE (device to open, default "soft"), ANGARA_TEST_QUICK
- * (fewer rounds, for valgrind), ANGARA_TEST_MEMORY (private memory is a GPU's: "cuda", "rocm") and
+ * (fewer rounds, for valgrind), ANGARA_TEST_MEMORY (private memory is a GPU's, see conf_gpu.h) and
  * the library's own ANGARA_* variables.
  */
 #ifndef ANGARA_TESTS_CONF_H
@@ -64,6 +64,7 @@ typedef struct {
     angara_mr_h mr;
     uint64_t    key;
     int         shared; /* from angara_mem_alloc() */
+    int         on_gpu;
 } conf_mem_t;
 
 /** Run @a func in @a nranks processes; fails (or skips) the current cmocka test as they did. */
@@ -112,10 +113,10 @@ void conf_pin(conf_t *t);
 /** A boolean ANGARA_ variable that is on by default. */
 int conf_env_on(const char *name);
 
-/** Is memory of conf_mem_init() that isn't shared a GPU's? */
-int conf_on_gpu(void);
+/** Is that rank's memory of conf_mem_init(), where it isn't shared, a GPU's? */
+int conf_on_gpu(unsigned rank);
 
-/** May peers perform atomics on memory of conf_mem_init()? */
+/** May peers perform atomics on all ranks' memory of conf_mem_init()? */
 int conf_has_atomics(int shared);
 /** As conf_has_atomics(); ends the test as skipped where not. */
 void conf_need_atomics(int shared);

@@ -19,7 +19,7 @@ typedef struct {
     size_t length;
     char  *mapping; /* pages that hold the view */
     size_t mapped;
-    int    is_lost;
+    char  *next; /* once the memory is lost: other memory, probably at the same address */
 } view_t;
 
 /* Of this rank: it starts the runtime itself, since none survives fork(). */
@@ -31,15 +31,36 @@ static pthread_mutex_t         lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-int conf_on_gpu(void)
+/* One of the words, separated by commas, of ANGARA_TEST_MEMORY? */
+static int is_wanted(const char *word)
 {
-    return getenv("ANGARA_TEST_MEMORY") != NULL;
+    const char *list   = getenv("ANGARA_TEST_MEMORY");
+    size_t      length = strlen(word);
+
+    while (list != NULL) {
+        if ((strncmp(list, word, length) == 0) && ((list[length] == ',') || (list[length] == 0))) {
+            return 1;
+        }
+        list = strchr(list, ',');
+        list = (list != NULL) ? list + 1 : NULL;
+    }
+    return 0;
 }
 
-static void start(void)
+int conf_on_gpu(unsigned rank)
 {
-    const char *name = getenv("ANGARA_TEST_MEMORY");
+    return (getenv("ANGARA_TEST_MEMORY") != NULL) && !is_wanted((rank % 2) != 0 ? "even" : "odd");
+}
 
+static void start(unsigned rank)
+{
+    const char *name = is_wanted("rocm") ? "rocm" : "cuda";
+    char        gpu[16];
+
+    if (is_wanted("apart")) {
+        snprintf(gpu, sizeof(gpu), "%u", rank % 2);
+        setenv("STANDIN_VISIBLE", gpu, 1);
+    }
     runtime  = device_runtime(name);
     num_gpus = (runtime != NULL) ? runtime->open() : 0;
     if (num_gpus == 0) {
@@ -83,51 +104,54 @@ static void map_view(view_t *view)
     view->view = view->mapping + offset;
 }
 
-void *conf_gpu_alloc(unsigned place, size_t length)
+void *conf_gpu_alloc(unsigned rank, size_t length)
 {
     unsigned i = 0;
 
     pthread_mutex_lock(&lock);
     if (runtime == NULL) {
-        start();
+        start(rank);
     }
     while ((i < VIEWS_MAX) && (views[i].view != NULL)) {
         ++i;
     }
     CHECK(i < VIEWS_MAX);
-    views[i].gpu = runtime->alloc((place + num_allocs++) % num_gpus, length, DEVICE_PLAIN);
+    views[i].gpu = runtime->alloc((rank + num_allocs++) % num_gpus, length, DEVICE_PLAIN);
     CHECK(views[i].gpu != NULL);
-    views[i].length  = length;
-    views[i].is_lost = 0;
+    views[i].length = length;
+    views[i].next   = NULL;
     map_view(&views[i]);
     pthread_mutex_unlock(&lock);
     return views[i].view;
 }
 
-/* The lock is held. */
-static void lose(view_t *view)
-{
-    CHECK(view != NULL);
-    if (!view->is_lost) {
-        runtime->free(view->gpu, DEVICE_PLAIN);
-    }
-    view->is_lost = 1;
-}
-
 void conf_gpu_lose(void *addr)
-{
-    pthread_mutex_lock(&lock);
-    lose(view_of(addr));
-    pthread_mutex_unlock(&lock);
-}
-
-void conf_gpu_free(void *addr)
 {
     view_t *view;
 
     pthread_mutex_lock(&lock);
     view = view_of(addr);
-    lose(view);
+    CHECK((view != NULL) && (view->next == NULL));
+    runtime->free(view->gpu, DEVICE_PLAIN);
+    view->next = runtime->alloc(0, view->length, DEVICE_PLAIN);
+    CHECK(view->next != NULL);
+    pthread_mutex_unlock(&lock);
+}
+
+void conf_gpu_free(void *addr)
+{
+    view_t     *view;
+    const char *bytes;
+    size_t      i;
+
+    pthread_mutex_lock(&lock);
+    view = view_of(addr);
+    CHECK(view != NULL);
+    bytes = (view->next != NULL) ? standin.view(view->next) : NULL;
+    for (i = 0; (bytes != NULL) && (i < view->length); ++i) {
+        CHECK(bytes[i] == 0);
+    }
+    runtime->free((view->next != NULL) ? view->next : view->gpu, DEVICE_PLAIN);
     munmap(view->mapping, view->mapped);
     view->view = NULL;
     pthread_mutex_unlock(&lock);

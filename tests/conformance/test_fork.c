@@ -287,7 +287,7 @@ static void child_own(conf_t *t, const regions_t *r)
     CHECK_OK(angara_marker_slot_get(own.pe, &own.slot));
     own.value = *own.slot;
     /* A child of a process that has had a GPU's memory can have none. */
-    conf_mem_init(&own, &buf, conf_on_gpu(), SIZE, ANGARA_ACCESS_LOCAL_WRITE);
+    conf_mem_init(&own, &buf, conf_on_gpu(0), SIZE, ANGARA_ACCESS_LOCAL_WRITE);
     for (i = 0; i < 2; ++i) {
         CHECK_OK(angara_peer_connect(own.pe, &t->addr[i], &own.peer[i]));
         data_fill(buf.addr, 40000, 50 + i);
@@ -357,7 +357,7 @@ static void child_descriptors(conf_t *t)
 
     list_descriptors(before, sizeof(before));
     conf_open(t);
-    regions_init(t, &r, !conf_on_gpu());
+    regions_init(t, &r, conf_has_atomics(0)); /* else memory of a GPU */
     CHECK_OK(angara_pe_event_fd(t->pe, &fd));
     traffic(t, &r, 1);
     for (with_exec = 0; with_exec < 2; ++with_exec) {
@@ -489,7 +489,7 @@ static void lives(conf_t *t)
         traffic(t, &r, n + 1);
         regions_cleanup(t, &r);
         conf_close(t);
-        CHECK_EQ(count_mappings(), conf_on_gpu()); /* the table of GPU memory that is shared */
+        CHECK_EQ(count_mappings(), conf_on_gpu(t->rank)); /* the table of GPU memory that is shared */
         if (n == 2) { /* what a process keeps once is not a leak */
             descriptors = count_descriptors();
         }
