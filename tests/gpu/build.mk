@@ -57,12 +57,12 @@ $(GPU_TESTS): $(B)/tests/gpu/%: $(B)/obj/tests/gpu/%.o $(GPU_DEVICE) $(LIBANGARA
 	$(Q)$(CC) $(CFLAGS_COMMON) $(LDFLAGS_COMMON) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lcmocka -lpthread -ldl
 
 # Of the library as programs have it, in several processes.
-$(GPU_REGIONS): $(B)/tests/gpu/%: $(B)/obj/tests/gpu/%.o $(B)/obj/tests/gpu/regions.o $(GPU_DEVICE) $(CONF_HARNESS) \
+$(GPU_REGIONS): $(B)/tests/gpu/%: $(B)/obj/tests/gpu/%.o $(B)/obj/tests/gpu/regions.o $(CONF_HARNESS) \
 		$(B)/lib/libangara.so.0 | $(STANDIN_LIBS)
 	$(SAY) LD $@
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS_COMMON) $(LDFLAGS_COMMON) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) -L$(B)/lib \
-		-langara -lcmocka -lpthread -ldl -Wl,-rpath,'$$ORIGIN/../../lib'
+		-langara -lcmocka $(CONF_LDFLAGS) -Wl,-rpath,'$$ORIGIN/../../lib'
 
 $(B)/obj/tests/gpu/mpi_gpu.o: tests/gpu/mpi_gpu.c $(B)/.flags
 	$(SAY) MPI $<
