@@ -362,6 +362,16 @@ static int cuda_query(const void *addr, ang_gpu_mem_t *mem)
     return 1;
 }
 
+/* Known to the driver from the first byte to the last. */
+static int cuda_is_pinned(const void *addr, size_t length)
+{
+    pointer_t first, last;
+
+    return pointer_ask(addr, &first) == CUDA_SUCCESS &&
+           pointer_ask((const char *)addr + length - 1, &last) == CUDA_SUCCESS &&
+           first.type == CU_MEMORYTYPE_HOST && last.type == CU_MEMORYTYPE_HOST;
+}
+
 /* ---- sharing --------------------------------------------------------------------------------- */
 
 _Static_assert(sizeof(CUipcMemHandle) == sizeof(ang_gpu_handle_t), "it fits");
@@ -453,6 +463,7 @@ const ang_gpu_ops_t ang_gpu_cuda = {
     .query      = cuda_query,
     .copy_start = cuda_copy_start,
     .copy_test  = cuda_copy_test,
+    .is_pinned  = cuda_is_pinned,
     .share      = cuda_share,
     .map        = cuda_map,
     .unmap      = cuda_unmap,

@@ -192,6 +192,16 @@ angara_status_t ang_gpu_copy_start_after(void *dst, const ang_gpu_mem_t *dst_mem
     return copy_start(dst, dst_mem, src, src_mem, length, 0, after, copy);
 }
 
+int ang_gpu_copy_is_async(const void *dst, const ang_gpu_mem_t *dst_mem, const void *src,
+                          const ang_gpu_mem_t *src_mem, size_t length)
+{
+    if (dst_mem->ops != NULL && src_mem->ops != NULL) {
+        return 1;
+    }
+    return dst_mem->ops != NULL ? dst_mem->ops->is_pinned(src, length) :
+                                  src_mem->ops->is_pinned(dst, length);
+}
+
 angara_status_t ang_gpu_copy_test(ang_gpu_copy_t *copy)
 {
     if (copy->ops != NULL) {

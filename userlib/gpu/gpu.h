@@ -87,6 +87,12 @@ struct ang_gpu_ops {
                                   ang_gpu_copy_t *copy);
     angara_status_t (*copy_test)(ang_gpu_copy_t *copy);
 
+    /*
+     * Host memory: does copy_start() leave it to the GPU, so that it returns at once, however long
+     * the copy is?
+     */
+    int (*is_pinned)(const void *addr, size_t length);
+
     /* For other processes: the allocation behind *mem. ANGARA_ERR_UNSUPPORTED: has no handle. */
     angara_status_t (*share)(const ang_gpu_mem_t *mem, ang_gpu_handle_t *handle);
     /*
@@ -147,6 +153,13 @@ const ang_gpu_ops_t *ang_gpu_map(uint32_t kind, int device, const ang_gpu_handle
 
 /* What the i-th runtime in the process lacks, see lacks(); NULL: there is no i-th. */
 const char *ang_gpu_lacks(unsigned i, const char **name_p);
+
+/*
+ * Does starting a copy between these ends return at once? Else, as of host memory that isn't
+ * pinned, the call may make the copy.
+ */
+int ang_gpu_copy_is_async(const void *dst, const ang_gpu_mem_t *dst_mem, const void *src,
+                          const ang_gpu_mem_t *src_mem, size_t length);
 
 /* Is it of a kind that the CPU can't read and write? */
 static inline int ang_gpu_is_device(const ang_gpu_mem_t *mem)

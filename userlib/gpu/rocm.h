@@ -156,6 +156,7 @@ int rocm_info(const void *addr, hsa_amd_pointer_info_t *info, rocm_reach_t *reac
 int rocm_is_reached(const rocm_reach_t *reach, const rocm_gpu_t *gpu);
 
 /* As of ang_gpu_ops_t. */
+int             rocm_is_pinned(const void *addr, size_t length);
 int             rocm_query(const void *addr, ang_gpu_mem_t *mem);
 angara_status_t rocm_share(const ang_gpu_mem_t *mem, ang_gpu_handle_t *handle);
 angara_status_t rocm_map(int device, const ang_gpu_handle_t *handle, size_t length,

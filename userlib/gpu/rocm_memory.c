@@ -224,6 +224,16 @@ int rocm_query(const void *addr, ang_gpu_mem_t *mem)
     return 1;
 }
 
+/* Else we lock it for the copy, page by page. */
+int rocm_is_pinned(const void *addr, size_t length)
+{
+    hsa_amd_pointer_info_t first, last;
+
+    return !rocm_is_forked() && rocm_info(addr, &first, NULL) &&
+           rocm_info((const char *)addr + length - 1, &last, NULL) &&
+           first.type != HSA_EXT_POINTER_TYPE_UNKNOWN && last.type != HSA_EXT_POINTER_TYPE_UNKNOWN;
+}
+
 /* ---- other processes, NICs ------------------------------------------------------------------- */
 
 /* Is it still the allocation that was asked about, and ours to give away? */

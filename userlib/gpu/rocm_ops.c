@@ -11,6 +11,7 @@ const ang_gpu_ops_t ang_gpu_rocm = {
     .query      = rocm_query,
     .copy_start = rocm_copy_start,
     .copy_test  = rocm_copy_test,
+    .is_pinned  = rocm_is_pinned,
     .share      = rocm_share,
     .map        = rocm_map,
     .unmap      = rocm_unmap,

@@ -3,6 +3,8 @@
  * program may have freed its memory, and allocated other there. */
 #include "gpu_mem.h"
 
+#include "src/config.h"
+
 angara_status_t soft_gpu_check(const soft_mr_entry_t *entry)
 {
     ang_gpu_mem_t mem;
@@ -30,6 +32,11 @@ angara_status_t soft_gpu_start(uint64_t dst, uint64_t src, uint64_t length,
 
     if (!query(dst, &dst_mem, src, &src_mem)) {
         return ANGARA_ERR_BOUNDS;
+    }
+    if (length > ang_config.turn_bytes &&
+        !ang_gpu_copy_is_async((const void *)(uintptr_t)dst, &dst_mem, (const void *)(uintptr_t)src,
+                               &src_mem, length)) {
+        return ANGARA_ERR_UNSUPPORTED; /* in pieces, which is soft_gpu_copy()'s */
     }
     status = ang_gpu_copy_start_after((void *)(uintptr_t)dst, &dst_mem,
                                       (const void *)(uintptr_t)src, &src_mem, length, after, copy);
