@@ -184,9 +184,11 @@ angara_status_t put_get(conf_t *t, unsigned rank, int is_put, const region_t *he
     angara_peer_h peer = t->peer[rank];
 
     if (is_put) {
-        (void)CONF_POST(t, angara_offload_put(peer, here->mr, here->addr + at, key, offset, length));
+        (void)CONF_POST(t,
+                        angara_offload_put(peer, here->mr, here->addr + at, key, offset, length));
     } else {
-        (void)CONF_POST(t, angara_offload_get(peer, here->mr, here->addr + at, key, offset, length));
+        (void)CONF_POST(t,
+                        angara_offload_get(peer, here->mr, here->addr + at, key, offset, length));
     }
     return end_of(t, rank);
 }

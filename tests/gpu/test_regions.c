@@ -111,8 +111,8 @@ static void pair_open(pair_t *p, conf_t *t, const setup_t *setup)
 
         if (is_wanted(p, i) &&
             region_open(t, &p->regions[i], place_of(i), device, room(p), ANGARA_ACCESS_ALL)) {
-            p->mine[i] =
-                (far_t){p->regions[i].key, 1, is_gpu(i) && region_has_handle(&p->regions[i])};
+            p->mine[i] = (far_t){p->regions[i].key, 1,
+                                 is_gpu(i) && region_has_handle(&p->regions[i])};
         }
     }
     p->bytes = malloc(room(p));
@@ -177,8 +177,8 @@ static void transfer(pair_t *p, unsigned active, int is_put, unsigned here, unsi
     conf_barrier(t);
     if (is_active) {
         before = services(t);
-        CHECK_OK(put_get(t, 1 - active, is_put, &p->regions[here], at, p->all[1 - active][there].key,
-                         offset, length));
+        CHECK_OK(put_get(t, 1 - active, is_put, &p->regions[here], at,
+                         p->all[1 - active][there].key, offset, length));
         /* Without loopback requests are made for other reasons, too. */
         if (length > 0 && is_gpu(there) && conf_env_on("ANGARA_SOFT_LOOPBACK")) {
             CHECK_EQ(services(t) == before, goes_by_mapping(p, active, there));
@@ -200,8 +200,7 @@ static void transfer(pair_t *p, unsigned active, int is_put, unsigned here, unsi
 
 static void transfers(pair_t *p, unsigned active, unsigned here, unsigned there)
 {
-    static const size_t sizes[] = {0,          1,          7,           8,           100, 4095,
-                                   65537, MB + 5, 8 * MB, 16 * MB - 1};
+    static const size_t sizes[] = {0, 1, 7, 8, 100, 4095, 65537, MB + 5, 8 * MB, 16 * MB - 1};
 
     for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]) && sizes[i] <= p->setup->most; ++i) {
         if (sizes[i] <= 2 * MB || place_of(here) == PLACE_HEAP || place_of(there) == PLACE_HEAP ||
@@ -249,11 +248,10 @@ static void test_placements(void **state)
 
 static void test_origins(void **state)
 {
-    const setup_t setup = {
-        .uses            = {USES_ALL, USES_ALL},
-        .has_peer_access = 1,
-        .places = BIT(DEVICE_ORIGINS) - 1, /* all of them, against each other */
-        .most   = 70000};
+    const setup_t setup = {.uses            = {USES_ALL, USES_ALL},
+                           .has_peer_access = 1,
+                           .places = BIT(DEVICE_ORIGINS) - 1, /* all of them, against each other */
+                           .most   = 70000};
 
     (void)state;
     conf_run(2, run_transfers, &setup);

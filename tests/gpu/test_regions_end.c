@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Regions of GPU memory when a process dies, forks or closes: the others go on, and nothing is left.
- * Runs over the runtime that ANGARA_TEST_GPU names, real or stand-in.
+ * Regions of GPU memory when a process dies, forks or closes: the others go on, and nothing is
+ * left. Runs over the runtime that ANGARA_TEST_GPU names, real or stand-in.
  */
 #include "regions.h"
 
@@ -65,7 +65,7 @@ static void traffic_close(traffic_t *f)
 /* Rank 0 kills rank 1, both in the middle of transfers to and from the other. */
 static void run_killed(conf_t *t)
 {
-    const kill_case_t *c = t->arg;
+    const kill_case_t *c     = t->arg;
     conf_timer_t       timer = conf_timer();
     traffic_t          traffic;
     unsigned           before, turns = 0;
@@ -112,10 +112,11 @@ static void run_killed(conf_t *t)
 
 static void test_killed(void **state)
 {
-    static const kill_case_t cases[] = {{PLACE_HEAP, DEVICE_PLAIN, 20},  {DEVICE_PLAIN, PLACE_HEAP, 35},
-                                        {DEVICE_PLAIN, DEVICE_PLAIN, 1}, {PLACE_HEAP, DEVICE_POOL, 50},
-                                        {DEVICE_PLAIN, DEVICE_POOL, 7},  {DEVICE_POOL, PLACE_SHARED, 20}};
-    kill_case_t              c;
+    static const kill_case_t cases[] = {
+        {PLACE_HEAP, DEVICE_PLAIN, 20},  {DEVICE_PLAIN, PLACE_HEAP, 35},
+        {DEVICE_PLAIN, DEVICE_PLAIN, 1}, {PLACE_HEAP, DEVICE_POOL, 50},
+        {DEVICE_PLAIN, DEVICE_POOL, 7},  {DEVICE_POOL, PLACE_SHARED, 20}};
+    kill_case_t c;
 
     (void)state;
     for (unsigned i = 0; i < sizeof(cases) / sizeof(cases[0]); ++i) {

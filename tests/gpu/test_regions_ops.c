@@ -83,9 +83,9 @@ static void run_batches(conf_t *t)
             region_fill(local, i / 4 * LENGTH, LENGTH, is_put ? 100 * t->rank + i : 7);
         }
         for (unsigned first = 0; first < ANGARA_BATCH_MAX; first += posted) {
-            angara_status_t status =
-                angara_offload_batch(t->peer[other], is_put ? ANGARA_BATCH_PUT : ANGARA_BATCH_GET,
-                                     xfers + first, ANGARA_BATCH_MAX - first, &posted);
+            angara_status_t status = angara_offload_batch(
+                t->peer[other], is_put ? ANGARA_BATCH_PUT : ANGARA_BATCH_GET, xfers + first,
+                ANGARA_BATCH_MAX - first, &posted);
 
             CHECK(status == ANGARA_OK || status == ANGARA_ERR_NO_RESOURCE);
             angara_pe_progress(t->pe);
@@ -168,11 +168,11 @@ static void test_atomics(void **state)
 /* To the own PE, to another of the process, and to one of another domain. */
 static void run_own(conf_t *t)
 {
-    const unsigned   places[] = {PLACE_HEAP, PLACE_SHARED, DEVICE_PLAIN, DEVICE_POOL, DEVICE_MANAGED};
-    const size_t     lengths[] = {1, 5000, 3 * MB};
-    conf_t           second    = *t, third = *t;
-    conf_t          *owners[]  = {t, &second, &third};
-    region_t         here, there;
+    const unsigned places[] = {PLACE_HEAP, PLACE_SHARED, DEVICE_PLAIN, DEVICE_POOL, DEVICE_MANAGED};
+    const size_t   lengths[] = {1, 5000, 3 * MB};
+    conf_t         second = *t, third = *t;
+    conf_t        *owners[] = {t, &second, &third};
+    region_t       here, there;
     angara_address_t address;
     angara_peer_h    peers[3];
     uint64_t         seed = 1;
@@ -231,7 +231,7 @@ static void test_own(void **state)
 static void run_refused(conf_t *t)
 {
     char         words[1024] = "";
-    int          log         = memfd_create("log", 0), old = dup(STDERR_FILENO);
+    int          log = memfd_create("log", 0), old = dup(STDERR_FILENO);
     angara_mem_t mem;
     angara_mr_h  mr;
     region_t     region;

@@ -27,6 +27,8 @@ static int             prepared; /* the environment has been read */
 static call_t          calls[MAX_CALLS];
 static unsigned long   violations;
 
+static __thread unsigned long own_calls;
+
 void core_bug(const char *format, ...)
 {
     char    line[512];
@@ -70,6 +72,7 @@ int core_count(const char *name)
     call_t *call = find_call(name);
 
     ++call->calls;
+    ++own_calls;
     return call->fail_at == 0 || call->fail_at == call->calls ? call->code : 0;
 }
 
@@ -270,6 +273,11 @@ unsigned long standin_calls(const char *call)
     }
     core_unlock();
     return num;
+}
+
+unsigned long standin_own_calls(void)
+{
+    return own_calls;
 }
 
 void standin_hold(int on)

@@ -41,7 +41,7 @@ typedef struct {
     int      jitter;
     uint64_t seed;
     int      peer, dmabuf, lock_shift; /* are there? */
-    int      late; /* copies reach what another process has freed */
+    int      late;                     /* copies reach what another process has freed */
     int      hold, capture;
     int      started; /* the runtime's init call came */
     int      ended;   /* deinit: everything fails from now on */

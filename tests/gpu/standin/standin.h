@@ -38,6 +38,8 @@
     X(void, fail_call, (const char *call, unsigned nth, int code))                               \
     /* Calls so far of a function, or (NULL) of all, failed ones too. */                         \
     X(unsigned long, calls, (const char *call))                                                  \
+    /* The calling thread's, of all functions. */                                                \
+    X(unsigned long, own_calls, (void))                                                          \
     /* 1: asynchronous copies, and what is behind them, wait until 0. */                         \
     X(void, hold, (int on))                                                                      \
     /* As if the program captured a graph: what mustn't be called then is refused (900)... */    \
