@@ -200,7 +200,8 @@ static void transfer(pair_t *p, unsigned active, int is_put, unsigned here, unsi
 
 static void transfers(pair_t *p, unsigned active, unsigned here, unsigned there)
 {
-    static const size_t sizes[] = {0, 1, 7, 8, 100, 4095, 65537, MB + 5, 8 * MB, 16 * MB - 1};
+    static const size_t sizes[] = {0,     1,      7,      8,      100,        4095,
+                                   65537, 300000, MB + 5, 8 * MB, 16 * MB - 1};
 
     for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]) && sizes[i] <= p->setup->most; ++i) {
         if (sizes[i] <= 2 * MB || place_of(here) == PLACE_HEAP || place_of(there) == PLACE_HEAP ||
@@ -239,7 +240,7 @@ static void test_placements(void **state)
                            .has_peer_access = 1,
                            .places = BIT(PLACE_HEAP) | BIT(PLACE_SHARED) | BIT(DEVICE_PLAIN),
                            .most   = getenv("ANGARA_TEST_LARGE") != NULL ? 16 * MB :
-                                     getenv("ANGARA_TEST_QUICK") != NULL ? 2 * MB :
+                                     getenv("ANGARA_TEST_QUICK") != NULL ? 300000 :
                                                                            8 * MB};
 
     (void)state;
@@ -261,13 +262,12 @@ static void test_origins(void **state)
 
 static void test_no_peer_access(void **state)
 {
-    const setup_t setup = {{USES_ALL, USES_ALL}, 0, SOME, 2 * MB};
+    const setup_t setup = {{USES_ALL, USES_ALL}, 0, SOME, 300000};
+    const setup_t one   = {{USES_FIRST, USES_FIRST}, 0, SOME, 300000};
 
     (void)state;
-    if (gpu == &device_rocm) {
-        skip(); /* device_rocm.c is a program with peer access */
-    }
-    conf_run(2, run_transfers, &setup);
+    /* device_rocm.c is a program that has access from all GPUs to all. */
+    conf_run(2, run_transfers, gpu == &device_rocm ? &one : &setup);
 }
 
 /* Neither sees the other's GPU. */
@@ -290,7 +290,7 @@ static void test_one_gpu(void **state)
 /* One of the two has no GPU memory, and reaches the other's all the same. */
 static void test_one_sided(void **state)
 {
-    const setup_t none = {{USES_ALL, USES_NONE}, 1, SOME, 2 * MB};
+    const setup_t none = {{USES_ALL, USES_NONE}, 1, SOME, 300000};
     const setup_t told = {{USES_ALL, IGNORES}, 1, SOME, 70000};
 
     (void)state;
