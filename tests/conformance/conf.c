@@ -221,6 +221,7 @@ void conf_close_alone(conf_t *t)
     }
     angara_pe_destroy(t->pe);
     CHECK_OK(angara_close(t->dom));
+    CHECK_EQ(conf_gpu_mappings(), 0); /* they have ended with the last pair */
 }
 
 void conf_close(conf_t *t)

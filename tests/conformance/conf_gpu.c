@@ -12,6 +12,7 @@
 
 #define VIEWS_MAX 256
 #define PAGE      4096u
+#define FRONT     192u /* bytes of an allocation before the region, which ends where it does */
 
 typedef struct {
     char  *view; /* NULL: unused */
@@ -87,6 +88,22 @@ static view_t *view_of(const void *addr)
     return NULL;
 }
 
+static char *alloc(unsigned gpu, size_t length)
+{
+    char *base = runtime->alloc(gpu, FRONT + length, DEVICE_PLAIN);
+
+    CHECK(base != NULL);
+    return base + FRONT;
+}
+
+static int is_zero(const char *bytes, size_t length)
+{
+    while ((length > 0) && (bytes[length - 1] == 0)) {
+        --length;
+    }
+    return length == 0;
+}
+
 /*
  * A mapping of our own, which outlives the memory. A page more is there (the stand-in's), so no other
  * view begins at its end.
@@ -116,8 +133,7 @@ void *conf_gpu_alloc(unsigned rank, size_t length)
         ++i;
     }
     CHECK(i < VIEWS_MAX);
-    views[i].gpu = runtime->alloc((rank + num_allocs++) % num_gpus, length, DEVICE_PLAIN);
-    CHECK(views[i].gpu != NULL);
+    views[i].gpu    = alloc((rank + num_allocs++) % num_gpus, length);
     views[i].length = length;
     views[i].next   = NULL;
     map_view(&views[i]);
@@ -132,29 +148,30 @@ void conf_gpu_lose(void *addr)
     pthread_mutex_lock(&lock);
     view = view_of(addr);
     CHECK((view != NULL) && (view->next == NULL));
-    runtime->free(view->gpu, DEVICE_PLAIN);
-    view->next = runtime->alloc(0, view->length, DEVICE_PLAIN);
-    CHECK(view->next != NULL);
+    runtime->free(view->gpu - FRONT, DEVICE_PLAIN);
+    view->next = alloc(0, view->length);
     pthread_mutex_unlock(&lock);
 }
 
 void conf_gpu_free(void *addr)
 {
-    view_t     *view;
-    const char *bytes;
-    size_t      i;
+    view_t *view;
+    char   *gpu;
 
     pthread_mutex_lock(&lock);
     view = view_of(addr);
     CHECK(view != NULL);
-    bytes = (view->next != NULL) ? standin.view(view->next) : NULL;
-    for (i = 0; (bytes != NULL) && (i < view->length); ++i) {
-        CHECK(bytes[i] == 0);
-    }
-    runtime->free((view->next != NULL) ? view->next : view->gpu, DEVICE_PLAIN);
+    gpu = (view->next != NULL) ? view->next : view->gpu;
+    CHECK(is_zero(standin.view(gpu - FRONT), FRONT + ((view->next != NULL) ? view->length : 0)));
+    runtime->free(gpu - FRONT, DEVICE_PLAIN);
     munmap(view->mapping, view->mapped);
     view->view = NULL;
     pthread_mutex_unlock(&lock);
+}
+
+unsigned conf_gpu_mappings(void)
+{
+    return (runtime != NULL) ? standin.mappings() : 0;
 }
 
 /* ---- the wrapped calls ----------------------------------------------------------------------- */

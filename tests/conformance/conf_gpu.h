@@ -23,4 +23,7 @@ void *conf_gpu_alloc(unsigned rank, size_t length);
 void conf_gpu_lose(void *view);
 void conf_gpu_free(void *view);
 
+/** How many allocations of other processes this one has mapped. */
+unsigned conf_gpu_mappings(void);
+
 #endif
