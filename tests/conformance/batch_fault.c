@@ -142,9 +142,9 @@ static int at_local_hole(bad_t bad)
  */
 static int survives_hole(void)
 {
-    return conf_on_gpu(0) || (!rank_chaos() && !conf_on_gpu(1) && conf_env_on("ANGARA_SOFT_CMA") &&
-                              conf_env_on("ANGARA_SOFT_LOOPBACK") &&
-                              getenv("ANGARA_TEST_QUICK") == NULL);
+    return conf_on_gpu(0) ||
+           (!rank_chaos() && !conf_on_gpu(1) && conf_env_on("ANGARA_SOFT_CMA") &&
+            conf_env_on("ANGARA_SOFT_LOOPBACK") && getenv("ANGARA_TEST_QUICK") == NULL);
 }
 
 static void one_fault(conf_t *t, faulty_t *f, angara_batch_op_t op, bad_t bad, unsigned at)
@@ -195,8 +195,8 @@ static void one_fault(conf_t *t, faulty_t *f, angara_batch_op_t op, bad_t bad, u
 void batch_faults(conf_t *t, angara_batch_op_t op)
 {
     static const unsigned places[] = {0, 1, 5, BATCH - 1};
-    unsigned bad, i;
-    faulty_t f;
+    unsigned              bad, i;
+    faulty_t              f;
 
     conf_open(t);
     faulty_init(t, &f, op);

@@ -116,6 +116,9 @@ int conf_env_on(const char *name);
 /** Is that rank's memory of conf_mem_init(), where it isn't shared, a GPU's? */
 int conf_on_gpu(unsigned rank);
 
+/** Do ranks reach each other's memory that isn't shared without the help of its owner? */
+int conf_reaches(void);
+
 /** May peers perform atomics on all ranks' memory of conf_mem_init()? */
 int conf_has_atomics(int shared);
 /** As conf_has_atomics(); ends the test as skipped where not. */

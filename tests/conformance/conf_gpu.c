@@ -53,6 +53,11 @@ int conf_on_gpu(unsigned rank)
     return (getenv("ANGARA_TEST_MEMORY") != NULL) && !is_wanted((rank % 2) != 0 ? "even" : "odd");
 }
 
+int conf_reaches(void)
+{
+    return conf_env_on("ANGARA_SOFT_CMA") && !is_wanted("apart");
+}
+
 static void start(unsigned rank)
 {
     const char *name = is_wanted("rocm") ? "rocm" : "cuda";
@@ -105,8 +110,8 @@ static int is_zero(const char *bytes, size_t length)
 }
 
 /*
- * A mapping of our own, which outlives the memory. A page more is there (the stand-in's), so no other
- * view begins at its end.
+ * A mapping of our own, which outlives the memory. A page more is there (the stand-in's), so no
+ * other view begins at its end.
  */
 static void map_view(view_t *view)
 {

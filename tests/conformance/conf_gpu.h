@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Memory of a GPU for the suite, by a stand-in for its runtime. Regions are of GPU memory, which the
- * CPU can't touch; tests read and write it by a second mapping, the view.
+ * Memory of a GPU for the suite, by a stand-in for its runtime. Regions are of GPU memory, which
+ * the CPU can't touch; tests read and write it by a second mapping, the view.
  *
  * ANGARA_TEST_MEMORY is "cuda" or "rocm", and may have, behind commas, "even" or "odd": only those
  * ranks have GPU memory; "apart": each rank sees one GPU, the even and the odd ones another.

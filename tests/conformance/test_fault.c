@@ -174,10 +174,10 @@ static void wrong_rights(conf_t *t)
             ANGARA_ERR_RIGHTS, key);
         if (!r.all.shared && conf_on_gpu(1)) { /* where nobody has that right */
             key = r.all_keys[1];
-            conf_expect_fault(t, 1,
-                              CONF_POST(t, angara_atomic(peer, ANGARA_ATOMIC_ADD, 8, 1, 0, key, 0,
-                                                         NULL, NULL)),
-                              ANGARA_ERR_RIGHTS, key);
+            conf_expect_fault(
+                t, 1,
+                CONF_POST(t, angara_atomic(peer, ANGARA_ATOMIC_ADD, 8, 1, 0, key, 0, NULL, NULL)),
+                ANGARA_ERR_RIGHTS, key);
         }
         key = r.writable_keys[1];
         conf_expect_fault(t, 1,

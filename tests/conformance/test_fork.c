@@ -489,7 +489,8 @@ static void lives(conf_t *t)
         traffic(t, &r, n + 1);
         regions_cleanup(t, &r);
         conf_close(t);
-        CHECK_EQ(count_mappings(), conf_on_gpu(t->rank)); /* the table of GPU memory that is shared */
+        /* The table of GPU memory that is shared stays. */
+        CHECK_EQ(count_mappings(), conf_on_gpu(t->rank));
         if (n == 2) { /* what a process keeps once is not a leak */
             descriptors = count_descriptors();
         }

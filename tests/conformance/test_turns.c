@@ -55,7 +55,7 @@ static int is_counted(const conf_t *t)
 /* Are short operations performed within the post, where the caller moves bytes? */
 static int is_inline(const kind_t *kind)
 {
-    return conf_env_on("ANGARA_SOFT_LOOPBACK") && (kind->shared || conf_env_on("ANGARA_SOFT_CMA"));
+    return conf_env_on("ANGARA_SOFT_LOOPBACK") && (kind->shared || conf_reaches());
 }
 
 static uint64_t moved(const conf_t *t)
