@@ -12,8 +12,8 @@
 
 /* ---- sources ------------------------------------------------------------------------------- */
 
-/* A buffer that was registered; GPU memory is copied here and now, as a message that has left may be
- * read. */
+/* A buffer that was registered; GPU memory is copied here and now, as a message that has left may
+ * be read. */
 static UCS_F_NOINLINE ucs_status_t uct_angara_am_copy_reg(uct_angara_peer_t *peer, void *dst,
                                                           const uct_iov_t *iov, size_t length)
 {

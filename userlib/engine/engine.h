@@ -118,15 +118,15 @@ typedef struct ang_backend {
 } ang_backend_t;
 
 struct ang_pair {
-    ang_engine_t   *engine;
-    angara_status_t error; /* why ring operations fail; ANGARA_OK if they don't */
-    ang_entry_t    *head;  /* ring operations not yet performed, in order */
-    ang_entry_t   **tail;
+    ang_engine_t      *engine;
+    angara_status_t    error; /* why ring operations fail; ANGARA_OK if they don't */
+    ang_entry_t       *head;  /* ring operations not yet performed, in order */
+    ang_entry_t      **tail;
     const ang_entry_t *refused; /* can't be launched before one that flies has landed */
-    ang_entry_t    *unread; /* chaos: the first of them whose source isn't read yet */
-    ang_entry_t    *window; /* chaos: window writes not yet performed, in order */
-    ang_entry_t   **window_tail;
-    ang_pair_t     *next; /* all pairs of the engine */
+    ang_entry_t       *unread;  /* chaos: the first of them whose source isn't read yet */
+    ang_entry_t       *window;  /* chaos: window writes not yet performed, in order */
+    ang_entry_t      **window_tail;
+    ang_pair_t        *next; /* all pairs of the engine */
 };
 
 typedef struct {

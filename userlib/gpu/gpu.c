@@ -26,8 +26,8 @@ static const ang_gpu_ops_t *const runtimes[] = {
 
 static pthread_mutex_t find_lock = PTHREAD_MUTEX_INITIALIZER;
 uint32_t               ang_gpu_here; /* bit per runtime, only grows; atomic */
-static unsigned        used;  /* bit per runtime that has had memory here; atomic */
-static unsigned        epoch; /* ang_fork_epoch then */
+static unsigned        used;         /* bit per runtime that has had memory here; atomic */
+static unsigned        epoch;        /* ang_fork_epoch then */
 static unsigned long long
     looked; /* libraries that had been loaded when all were looked for; atomic */
 

@@ -31,15 +31,15 @@ typedef struct {
 
 /* What angara_copy_t holds. */
 typedef struct ang_gpu_copy {
-    const ang_gpu_ops_t     *ops; /* NULL: it has ended, with `status` */
-    const volatile uint64_t *word;
-    uint64_t                 value; /* of the runtime's: tells from the word that it has ended */
-    void                    *lane;  /* of the runtime's */
+    const ang_gpu_ops_t       *ops; /* NULL: it has ended, with `status` */
+    const volatile uint64_t   *word;
+    uint64_t                   value; /* of the runtime's: tells from the word that it has ended */
+    void                      *lane;  /* of the runtime's */
     const struct ang_gpu_copy *after; /* until it was started: see ang_gpu_copy_start_after() */
-    angara_status_t          status;
-    unsigned                 tests;      /* so far, that found it under way */
-    unsigned                 epoch;      /* ang_fork_epoch when it was started */
-    uint8_t                  is_awaited; /* its thread tests no other copy until it has ended */
+    angara_status_t            status;
+    unsigned                   tests;      /* so far, that found it under way */
+    unsigned                   epoch;      /* ang_fork_epoch when it was started */
+    uint8_t                    is_awaited; /* its thread tests no other copy until it has ended */
 } ang_gpu_copy_t;
 
 _Static_assert(sizeof(ang_gpu_copy_t) <= sizeof(angara_copy_t), "it fits");

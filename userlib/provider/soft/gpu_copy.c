@@ -16,7 +16,8 @@ angara_status_t soft_gpu_check(const soft_mr_entry_t *entry)
                ANGARA_ERR_BOUNDS;
 }
 
-/* What both ends are. @return 0: neither is a GPU's, one was freed since its region was looked at */
+/* What both ends are. @return 0: neither is a GPU's, one was freed since its region was looked at
+ */
 static int query(uint64_t dst, ang_gpu_mem_t *dst_mem, uint64_t src, ang_gpu_mem_t *src_mem)
 {
     ang_gpu_query((const void *)(uintptr_t)dst, dst_mem);

@@ -96,7 +96,7 @@ static void import_make(const soft_share_table_t *table, uint32_t place, uint64_
     import->id = id;
     if (share_read(table, place, id, &share) == ANGARA_OK) {
         import->length = share.length;
-        import->ops = ang_gpu_map(share.kind, device, &share.handle, share.length, &import->map);
+        import->ops    = ang_gpu_map(share.kind, device, &share.handle, share.length, &import->map);
     }
 }
 

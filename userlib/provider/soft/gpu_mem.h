@@ -11,8 +11,8 @@
  *   - An entry of the table means one allocation as long as its id stays: ids never come again. The
  *     owner withdraws it when it finds the memory freed, or when no region is left and the entry is
  *     needed for another, or no PE is left.
- *   - An allocation of another process is mapped once, whatever PEs and domains use it. An operation
- *     that uses the mapping is counted; while one does, the mapping stays.
+ *   - An allocation of another process is mapped once, whatever PEs and domains use it. An
+ * operation that uses the mapping is counted; while one does, the mapping stays.
  *   - Else it goes when the owner has withdrawn the allocation, when the owner is dead, and when
  *     nobody here is connected to the owner any more: freed GPU memory is free soon.
  *   - Both ends are looked after by the helper thread (by progress, where there is none), every
@@ -92,8 +92,8 @@ void soft_imports_close(soft_remote_process_t *process);
  * was freed. */
 angara_status_t soft_gpu_check(const soft_mr_entry_t *entry);
 /*
- * Start to copy, later than `after` (or NULL) ends: as ang_gpu_copy_start_after(). ANGARA_INPROGRESS
- * also if it is done already.
+ * Start to copy, later than `after` (or NULL) ends: as ang_gpu_copy_start_after().
+ * ANGARA_INPROGRESS also if it is done already.
  */
 angara_status_t soft_gpu_start(uint64_t dst, uint64_t src, uint64_t length,
                                const ang_gpu_copy_t *after, ang_gpu_copy_t *copy);

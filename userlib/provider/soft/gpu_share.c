@@ -3,8 +3,8 @@
  * The allocations of this process's GPUs that other processes of the node can map: see gpu_mem.h.
  * The handle that lets them do so is asked for once for each allocation, with its first region.
  *
- * The table stays to the end of the process. A place is written by: id 0, a fence, the contents, the
- * new id (release). Who reads the same id before and after the contents has those of that id.
+ * The table stays to the end of the process. A place is written by: id 0, a fence, the contents,
+ * the new id (release). Who reads the same id before and after the contents has those of that id.
  */
 #include "gpu_mem.h"
 

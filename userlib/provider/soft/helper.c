@@ -42,7 +42,7 @@ static struct {
     int             pipe[2];
     int             have_pipe;
     uint64_t        pipe_inode;
-    unsigned        users; /* PEs alive or being made: the pipe stays while there is one */
+    unsigned        users;    /* PEs alive or being made: the pipe stays while there is one */
     int             watching; /* GPU memory is shared or mapped: look after it; atomic */
     soft_pe_t      *pes;
 } helper = {.life = PTHREAD_MUTEX_INITIALIZER, .pipe = {-1, -1}};
@@ -391,8 +391,8 @@ static unsigned serve_all(void)
 }
 
 /*
- * Operations that fly hold the peer's region until they are seen to have landed, which a program that
- * computes doesn't look for: whoever waits to deregister it would wait for that.
+ * Operations that fly hold the peer's region until they are seen to have landed, which a program
+ * that computes doesn't look for: whoever waits to deregister it would wait for that.
  */
 static void land_flights(void)
 {

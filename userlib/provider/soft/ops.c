@@ -17,7 +17,7 @@
 #include <string.h>
 #include <sys/uio.h>
 
-#define CMA_CHUNK   ((uint64_t)1 << 30) /* bytes of one process_vm call, below MAX_RW_COUNT */
+#define CMA_CHUNK   ((uint64_t)1 << 30)   /* bytes of one process_vm call, below MAX_RW_COUNT */
 #define STAGE_BYTES ((uint64_t)256 << 10) /* that go through the host at a time */
 
 static soft_pe_t *pair_pe(ang_pair_t *pair)
@@ -71,8 +71,8 @@ static int is_own(const soft_peer_t *peer, unsigned access)
 }
 
 /*
- * Find a way to a peer's GPU memory: ref->kind and what goes with it. Those that don't reach it have
- * the peer's helper do it.
+ * Find a way to a peer's GPU memory: ref->kind and what goes with it. Those that don't reach it
+ * have the peer's helper do it.
  */
 static angara_status_t gpu_remote(soft_peer_t *peer, const soft_mr_entry_t *entry, uint64_t offset,
                                   unsigned access, ang_ref_t *ref)
@@ -415,8 +415,8 @@ typedef struct {
 _Static_assert(sizeof(flight_t) <= sizeof(ang_flight_t), "it fits");
 
 /*
- * The flight's hazard holds the region only if it is there once more: deregistration may have looked
- * at this hazard before it was set, and at the pair's after that has been cleared.
+ * The flight's hazard holds the region only if it is there once more: deregistration may have
+ * looked at this hazard before it was set, and at the pair's after that has been cleared.
  */
 static soft_hazard_t *flight_hold(soft_remote_t *remote, uint64_t key, angara_status_t *status)
 {

@@ -29,9 +29,9 @@
 /* Claim a hazard slot: a free one, or in the second round (`reclaim`) one of a dead process. */
 static soft_hazard_t *claim_round(soft_domain_seg_t *seg, int reclaim)
 {
-    uint64_t           mine = soft_owner();
-    uint64_t           owner;
-    uint32_t           used;
+    uint64_t mine = soft_owner();
+    uint64_t owner;
+    uint32_t used;
 
     for (uint32_t i = 0; i < SOFT_HAZARDS; ++i) {
         soft_hazard_t *hazard = &seg->hazards[i];

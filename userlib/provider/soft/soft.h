@@ -57,8 +57,8 @@ typedef struct {
     int32_t  fd;     /* owner's memfd of shared memory, or -1 */
     uint64_t offset; /* of the region in it */
     uint32_t kind;   /* angara_mem_kind_t; of a GPU's memory: */
-    uint32_t share;  /*   place of its allocation in the owner's table, which `fd` is of, or none; */
-    uint64_t id;     /*   of the allocation; `offset` is the region's in it; see gpu_mem.h */
+    uint32_t share; /*   place of its allocation in the owner's table, which `fd` is of, or none; */
+    uint64_t id;    /*   of the allocation; `offset` is the region's in it; see gpu_mem.h */
     uint64_t reserved;
 } soft_mr_entry_t;
 
@@ -423,7 +423,7 @@ typedef struct soft_mr {
     struct angara_mr base;
     ang_fork_t       fork; /* of mem_alloc */
     uint32_t         index;
-    soft_segment_t   seg;   /* of mem_alloc; fd -1 and base NULL otherwise */
+    soft_segment_t   seg;    /* of mem_alloc; fd -1 and base NULL otherwise */
     uint32_t         share;  /* of GPU memory: its allocation's place in the table, or none; */
     uint64_t         id;     /*   which allocation; */
     uint64_t         offset; /*   where in it the region begins */
