@@ -46,10 +46,11 @@ static void end(conf_t *t, regions_t *r)
     conf_close(t);
 }
 
-/* Does the caller move the bytes, so that they can be counted? */
+/* Does the caller move the bytes, so that they can be counted? A GPU's copies go on by themselves.
+ */
 static int is_counted(const conf_t *t)
 {
-    return (t->attr.caps & ANGARA_CAP_INLINE_OPS) != 0;
+    return (t->attr.caps & ANGARA_CAP_INLINE_OPS) != 0 && !conf_on_gpu(0) && !conf_on_gpu(1);
 }
 
 /* Are short operations performed within the post, where the caller moves bytes? */

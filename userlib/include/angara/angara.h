@@ -316,7 +316,8 @@ ANGARA_API unsigned angara_mr_access(angara_mr_h mr);
  * madvise(MADV_DONTNEED): whoever keeps regions to use them again has to ask first, and to register
  * anew. The answer can be yes although nothing has changed. A system call only where the kernel has
  * marked the region.
- * @return non-zero if they do; 0 if not, as always where a region names addresses (soft fabric).
+ * @return non-zero if they do; 0 if not, as always where a region names addresses (soft fabric, but
+ *         for GPU memory: there another allocation is another memory).
  */
 ANGARA_API int angara_mr_is_stale(angara_mr_h mr);
 

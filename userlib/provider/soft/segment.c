@@ -8,9 +8,11 @@
 
 #include "src/log.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -134,20 +136,45 @@ static int sealed(int fd)
     return seals >= 0 && (seals & F_SEAL_SHRINK) != 0;
 }
 
+/* By another thread than the main one: any that has its files still, while others end. */
+static int handle_of_task(pid_t pid, int fd)
+{
+    int            handle = -1;
+    int            error  = ENOENT;
+    char           path[64];
+    struct dirent *entry;
+    DIR           *dir;
+
+    snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+    dir = opendir(path);
+    if (dir == NULL) {
+        return -1;
+    }
+    while (handle < 0 && (entry = readdir(dir)) != NULL) {
+        pid_t task = (pid_t)strtol(entry->d_name, NULL, 10);
+
+        if (task > 0 && task != pid) {
+            snprintf(path, sizeof(path), "/proc/%d/task/%d/fd/%d", (int)pid, (int)task, fd);
+            handle = open(path, O_PATH | O_CLOEXEC);
+            error  = errno == ENOENT ? error : errno;
+        }
+    }
+    closedir(dir);
+    errno = error;
+    return handle;
+}
+
 /* A handle on descriptor `fd` of the process: names the file without opening it. */
 static int handle_of(pid_t pid, int fd)
 {
-    char  path[64];
-    int   handle;
-    pid_t task;
+    char path[64];
+    int  handle;
 
     snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)pid, fd);
     handle = open(path, O_PATH | O_CLOEXEC);
     /* Once the main thread has ended its folder is empty for root and closed to others. */
-    if (handle < 0 && (errno == ENOENT || errno == EACCES || errno == EPERM) &&
-        (task = soft_process_task(pid, pid)) > 0) {
-        snprintf(path, sizeof(path), "/proc/%d/task/%d/fd/%d", (int)pid, (int)task, fd);
-        handle = open(path, O_PATH | O_CLOEXEC);
+    if (handle < 0 && (errno == ENOENT || errno == EACCES || errno == EPERM)) {
+        handle = handle_of_task(pid, fd);
     }
     return handle;
 }
