@@ -38,15 +38,15 @@ int bench_coll_main(bench_t *b, bench_coll_t *c, const bench_coll_ops_t *ops)
     if (c->send_factor + c->recv_factor > 0) {
         bench_limit_size(b, c->send_factor + c->recv_factor);
     }
-    c->send = bench_alloc(b, c->send_factor * b->opts.max_size);
-    c->recv = bench_alloc(b, c->recv_factor * b->opts.max_size);
+    c->send = bench_buffer_alloc(b, c->send_factor * b->opts.max_size);
+    c->recv = bench_buffer_alloc(b, c->recv_factor * b->opts.max_size);
     bench_print_header(b);
     while (bench_next_size(b)) {
         seconds = coll_run(b, c, ops);
         bench_print_stats(b, seconds * 1e6 / b->iterations);
     }
-    free(c->send);
-    free(c->recv);
+    bench_buffer_free(b, c->send);
+    bench_buffer_free(b, c->recv);
     return bench_finish(b);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Life of a benchmark, its buffers, data validation and table printing. Options are parsed in
- * bench_options.c. Touches nothing but MPI and the standard library.
+ * bench_options.c. Touches nothing but MPI, the standard library and GPU memory by device.h.
  */
 #include "bench_common.h"
 #include "bench_options.h"
@@ -61,6 +61,32 @@ static void bench_check_ranks(bench_t *b)
     }
 }
 
+/* Whether this rank's messages are in GPU memory, and whose: GPUs are dealt out on each node. */
+static void bench_open_gpu(bench_t *b)
+{
+    const bench_options_t *opts   = &b->opts;
+    int                    firsts = b->spec->column == NULL ? 1 : opts->pairs; /* the root */
+    int                    gpus   = 1, fewest, local;
+    MPI_Comm               node;
+
+    if (opts->runtime == NULL) {
+        return;
+    }
+    b->on_gpu = opts->on_gpu[b->rank < firsts ? 0 : 1];
+    if (b->on_gpu) {
+        gpus = (int)opts->runtime->open();
+    }
+    MPI_Allreduce(&gpus, &fewest, 1, MPI_INT, MPI_MIN, b->comm);
+    if (fewest == 0) {
+        bench_fail(b, "there is no GPU of %s: %s isn't here, or it finds none", opts->runtime->name,
+                   opts->runtime->library);
+    }
+    MPI_Comm_split_type(b->comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node);
+    MPI_Comm_rank(node, &local);
+    MPI_Comm_free(&node);
+    b->gpu = (unsigned)(local % gpus);
+}
+
 /* Digits after the point: OSU's two, unless a script wants to compare small differences. */
 static int bench_get_precision(void)
 {
@@ -104,6 +130,7 @@ void bench_init(bench_t *b, int argc, char **argv, const bench_spec_t *spec)
         bench_exit(EXIT_FAILURE);
     }
     bench_check_ranks(b);
+    bench_open_gpu(b);
 }
 
 int bench_finish(bench_t *b)
@@ -112,6 +139,7 @@ int bench_finish(bench_t *b)
         printf("DATA VALIDATION ERROR: %s exited with status %d on message size %zu.\n",
                b->spec->name, EXIT_FAILURE, b->msg_size);
     }
+    free(b->staging);
     fflush(NULL);
     MPI_Finalize();
     return b->failed ? EXIT_FAILURE : EXIT_SUCCESS;
@@ -163,18 +191,49 @@ bool bench_next_size(bench_t *b)
     return true;
 }
 
+static void bench_no_memory(const bench_t *b, const char *kind, size_t length)
+    __attribute__((noreturn));
+
+static void bench_no_memory(const bench_t *b, const char *kind, size_t length)
+{
+    fprintf(stderr, "%s: rank %d: no %smemory for a buffer of %zu bytes\n", b->spec->name, b->rank,
+            kind, length);
+    MPI_Abort(b->comm, EXIT_FAILURE);
+    exit(EXIT_FAILURE);
+}
+
 void *bench_alloc(bench_t *b, size_t length)
 {
     void *buffer;
 
     if (posix_memalign(&buffer, BENCH_PAGE_SIZE, length > 0 ? length : 1) != 0) {
-        fprintf(stderr, "%s: rank %d: no memory for a buffer of %zu bytes\n", b->spec->name,
-                b->rank, length);
-        MPI_Abort(b->comm, EXIT_FAILURE);
-        exit(EXIT_FAILURE);
+        bench_no_memory(b, "", length);
     }
     memset(buffer, 0, length);
     return buffer;
+}
+
+void *bench_buffer_alloc(bench_t *b, size_t length)
+{
+    void *buffer;
+
+    if (!b->on_gpu) {
+        return bench_alloc(b, length);
+    }
+    buffer = b->opts.runtime->alloc(b->gpu, length > 0 ? length : 1, b->opts.origin);
+    if (buffer == NULL) {
+        bench_no_memory(b, b->opts.origin == DEVICE_MANAGED ? "managed " : "GPU ", length);
+    }
+    return buffer;
+}
+
+void bench_buffer_free(bench_t *b, void *buffer)
+{
+    if (b->on_gpu) {
+        b->opts.runtime->free(buffer, b->opts.origin);
+    } else {
+        free(buffer);
+    }
 }
 
 /* Slots keep to cache lines, and to pages where messages do. */
@@ -205,7 +264,12 @@ void bench_slots_init(bench_t *b, bench_slots_t *slots, int count, bool distinct
     size_t length = bench_slots_length(b, count, distinct, &slots->count);
 
     slots->stride = bench_slot_stride(b);
-    slots->base   = bench_alloc(b, length);
+    slots->base   = bench_buffer_alloc(b, length);
+}
+
+void bench_slots_cleanup(bench_t *b, bench_slots_t *slots)
+{
+    bench_buffer_free(b, slots->base);
 }
 
 uint64_t bench_seed(int iteration, int source, int destination, int slot)
@@ -216,14 +280,39 @@ uint64_t bench_seed(int iteration, int source, int destination, int slot)
     return random_mix(random_mix(what) + (uint32_t)destination);
 }
 
-void bench_poison(void *buffer, size_t length, uint64_t seed)
+/* Where the CPU makes and checks a message: in its place or, of GPU memory, beside it. */
+static void *bench_host_side(bench_t *b, void *buffer)
 {
-    uint8_t *bytes = buffer;
+    if (b->on_gpu && b->staging == NULL) {
+        b->staging = bench_alloc(b, b->opts.max_size);
+    }
+    return b->on_gpu ? b->staging : buffer;
+}
 
-    data_fill(buffer, length, seed);
+static void bench_write(bench_t *b, void *buffer, const void *bytes, size_t length)
+{
+    if (b->on_gpu && length > 0) {
+        b->opts.runtime->write(buffer, bytes, length);
+    }
+}
+
+void bench_fill(bench_t *b, void *buffer, size_t length, uint64_t seed)
+{
+    void *bytes = bench_host_side(b, buffer);
+
+    data_fill(bytes, length, seed);
+    bench_write(b, buffer, bytes, length);
+}
+
+void bench_poison(bench_t *b, void *buffer, size_t length, uint64_t seed)
+{
+    uint8_t *bytes = bench_host_side(b, buffer);
+
+    data_fill(bytes, length, seed);
     for (size_t i = 0; i < length; i++) {
         bytes[i] ^= 0xff;
     }
+    bench_write(b, buffer, bytes, length);
 }
 
 void bench_error(bench_t *b, int iteration, const char *format, ...)
@@ -244,13 +333,16 @@ void bench_error(bench_t *b, int iteration, const char *format, ...)
 
 void bench_check(bench_t *b, void *buffer, size_t length, uint64_t seed, int iteration)
 {
-    uint8_t *bytes = buffer;
+    uint8_t *bytes = bench_host_side(b, buffer);
     size_t   wrong;
 
+    if (b->on_gpu && length > 0) {
+        b->opts.runtime->read(bytes, buffer, length);
+    }
     if (b->corrupt && length > 0) {
         bytes[length / 2] ^= 0x10;
     }
-    wrong = data_difference(buffer, length, seed);
+    wrong = data_difference(bytes, length, seed);
     if (wrong < length) {
         bench_error(b, iteration, "byte %zu is 0x%02x, expected 0x%02x", wrong, bytes[wrong],
                     data_byte(seed, wrong));
@@ -265,6 +357,14 @@ void bench_settle(const bench_t *b, int peer)
         MPI_Sendrecv(NULL, 0, MPI_CHAR, peer, SETTLE_TAG, NULL, 0, MPI_CHAR, peer, SETTLE_TAG,
                      b->comm, MPI_STATUS_IGNORE);
     }
+}
+
+static const char *bench_place_name(const bench_t *b, int end)
+{
+    if (!b->opts.on_gpu[end]) {
+        return "HOST (H)";
+    }
+    return b->opts.origin == DEVICE_MANAGED ? "MANAGED (M)" : "DEVICE (D)";
 }
 
 void bench_print_header(const bench_t *b)
@@ -282,6 +382,10 @@ void bench_print_header(const bench_t *b)
     }
     if (spec->options & BENCH_OPT_PAIRS) {
         printf("# [ pairs: %d ] [ window size: %d ]\n", b->opts.pairs, b->opts.window);
+    }
+    if (b->opts.runtime != NULL) {
+        printf("# Send Buffer on %s and Receive Buffer on %s\n", bench_place_name(b, 0),
+               bench_place_name(b, 1));
     }
 
     printf("%-*s", sized ? SIZE_WIDTH : 2, sized ? "# Size" : "#");

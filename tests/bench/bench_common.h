@@ -12,7 +12,8 @@
  *     return bench_finish(&b);                 MPI_Finalize, exit status
  *
  * Names, options and output format are those of the OSU micro-benchmarks 7.x, so that existing
- * scripts read them; the code is not theirs. Everything here uses MPI only: no UCX, no libangara.
+ * scripts read them; the code is not theirs. Everything here uses MPI only, and with -d a GPU's
+ * runtime (../gpu/device.h): no UCX, no libangara.
  */
 #ifndef ANGARA_BENCH_COMMON_H
 #define ANGARA_BENCH_COMMON_H
@@ -22,6 +23,7 @@
 #include <stdint.h>
 
 #include "../common/data.h"
+#include "../gpu/device.h"
 
 #include <mpi.h>
 
@@ -40,7 +42,8 @@ enum {
     BENCH_OPT_FULL   = 1 << 3, /* -f */
     BENCH_OPT_PAIRS  = 1 << 4, /* -p, -R */
     BENCH_OPT_RMA    = 1 << 5, /* -w, -s */
-    BENCH_OPT_CHECK  = 1 << 6  /* -c, -u */
+    BENCH_OPT_CHECK  = 1 << 6, /* -c, -u */
+    BENCH_OPT_DEVICE = 1 << 7  /* -d, H and D */
 };
 
 typedef enum { BENCH_WIN_ALLOCATE, BENCH_WIN_CREATE, BENCH_WIN_DYNAMIC } bench_win_type_t;
@@ -77,10 +80,10 @@ typedef struct bench_spec {
 #define BENCH_BANDWIDTH                                                     \
     .max_size = 4ul << 20, .granularity = 1, .iterations = 100, .skip = 10, \
     .iterations_large = 20, .skip_large = 2, .min_ranks = 2
-#define BENCH_COLLECTIVE(_granularity)                                                       \
-    .options = BENCH_OPT_SIZE | BENCH_OPT_CHECK | BENCH_OPT_FULL, .max_size = 1ul << 20,     \
-    .granularity = (_granularity), .iterations = 1000, .skip = 100, .iterations_large = 100, \
-    .skip_large = 10, .min_ranks = 2
+#define BENCH_COLLECTIVE(_granularity, _more_options)                                      \
+    .options  = BENCH_OPT_SIZE | BENCH_OPT_CHECK | BENCH_OPT_FULL | (_more_options),       \
+    .max_size = 1ul << 20, .granularity = (_granularity), .iterations = 1000, .skip = 100, \
+    .iterations_large = 100, .skip_large = 10, .min_ranks = 2
 
 /* What the user asked for. */
 typedef struct bench_options {
@@ -100,6 +103,10 @@ typedef struct bench_options {
     bool              multiple_buffers;
     bench_win_type_t  win_type;
     bench_sync_type_t sync_type;
+    /* GPU memory; NULL: the host's everywhere */
+    const device_runtime_t *runtime;
+    device_origin_t         origin;
+    bool                    on_gpu[2]; /* of the first end, and of the second */
 } bench_options_t;
 
 typedef struct bench {
@@ -109,6 +116,9 @@ typedef struct bench {
     int                 rank;
     int                 nranks;
     int                 precision; /* digits after the point */
+    bool                on_gpu;    /* this rank's messages are in GPU memory... */
+    unsigned            gpu;       /* ...of this one */
+    void               *staging;   /* on the host, where their contents are made and checked */
     bool                corrupt;   /* test hook: spoil what was received before it is checked */
     bool                started;   /* bench_next_size() has returned a size */
     int                 failed;    /* a size failed its validation */
@@ -145,9 +155,14 @@ bool bench_next_size(bench_t *b);
 /* Page-aligned, touched memory; ends the job where there is none. Free with free(). */
 void *bench_alloc(bench_t *b, size_t length);
 
+/* The same for messages: in GPU memory, if -d asks for it at this rank. */
+void *bench_buffer_alloc(bench_t *b, size_t length);
+void  bench_buffer_free(bench_t *b, void *buffer);
+
 /* Places for @a count messages of the largest size, as -b, -c and @a distinct ask for them. */
 size_t bench_slots_length(const bench_t *b, int count, bool distinct, int *count_p);
 void   bench_slots_init(bench_t *b, bench_slots_t *slots, int count, bool distinct);
+void   bench_slots_cleanup(bench_t *b, bench_slots_t *slots);
 
 static inline char *bench_slot(const bench_slots_t *slots, int i)
 {
@@ -158,7 +173,8 @@ static inline char *bench_slot(const bench_slots_t *slots, int i)
  * destination, slot. Of the poison every byte differs from them.
  */
 uint64_t bench_seed(int iteration, int source, int destination, int slot);
-void     bench_poison(void *buffer, size_t length, uint64_t seed);
+void     bench_fill(bench_t *b, void *buffer, size_t length, uint64_t seed);
+void     bench_poison(bench_t *b, void *buffer, size_t length, uint64_t seed);
 void     bench_check(bench_t *b, void *buffer, size_t length, uint64_t seed, int iteration);
 
 /* Counts one error; the first one of a rank is described on stderr. */

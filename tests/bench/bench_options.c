@@ -42,6 +42,8 @@ static const option_row_t option_rows[] = {
     {'u', "validation-warmup", "N", BENCH_OPT_CHECK,
      "with -c: rounds that line the processes up before each transfer (5)"},
     {'M', "mem-limit", "BYTES", BENCH_OPT_SIZE, "memory for buffers in one process (536870912)"},
+    {'d', "accelerator", "cuda|rocm|managed", BENCH_OPT_DEVICE,
+     "messages in GPU memory: CUDA's, ROCm's, CUDA's managed; ranks take GPUs in turn"},
     {'h', "help", NULL, 0, "print this text"},
     {'v', "version", NULL, 0, "print the version"},
 };
@@ -83,7 +85,8 @@ void bench_print_usage(FILE *out, const bench_spec_t *spec)
     const option_row_t *row;
     char                left[64];
 
-    fprintf(out, "Usage: mpirun -np N %s [options]\n", spec->name);
+    fprintf(out, "Usage: mpirun -np N %s [options]%s\n", spec->name,
+            spec->options & BENCH_OPT_DEVICE ? " [H|D [H|D]]" : "");
     for (row = option_rows; row < option_rows + OPTION_ROWS; row++) {
         if (option_applies(row, spec)) {
             snprintf(left, sizeof(left), "-%c, --%s%s%s", row->letter, row->name,
@@ -97,6 +100,10 @@ void bench_print_usage(FILE *out, const bench_spec_t *spec)
                 spec->iterations_large, spec->skip_large, BENCH_LARGE_MESSAGE);
     } else {
         fprintf(out, "Defaults: -i %d -x %d\n", spec->iterations, spec->skip);
+    }
+    if (spec->options & BENCH_OPT_DEVICE) {
+        fprintf(out, "With -d: messages of %s in host (H) or GPU memory (D); D D if not said.\n",
+                spec->column == NULL ? "the root, and of the others," : "rank 0, and of rank 1,");
     }
 }
 
@@ -155,6 +162,15 @@ static bool parse_name(const char *text, const char *const names[][2], int count
     return false;
 }
 
+static bool parse_device(const char *text, bench_options_t *opts)
+{
+    bool managed = strcmp(text, "managed") == 0;
+
+    opts->origin  = managed ? DEVICE_MANAGED : DEVICE_PLAIN;
+    opts->runtime = managed ? &device_cuda : device_runtime(text);
+    return opts->runtime != NULL;
+}
+
 static bool parse_value(bench_options_t *opts, int letter, const char *text)
 {
     int  value;
@@ -198,6 +214,8 @@ static bool parse_value(bench_options_t *opts, int letter, const char *text)
         return true;
     case 'u':
         return parse_int(text, 0, &opts->settle);
+    case 'd':
+        return parse_device(text, opts);
     default: /* 'M' */
         return parse_number(text, text + strlen(text), 1, SIZE_MAX / 2, &opts->memory_limit);
     }
@@ -216,6 +234,7 @@ static void set_defaults(bench_options_t *opts, const bench_spec_t *spec)
         .window           = DEFAULT_WINDOW,
         .settle           = DEFAULT_SETTLE,
         .print_rate       = true,
+        .on_gpu           = {true, true},
     };
 }
 
@@ -275,6 +294,26 @@ static bench_parse_t check_sizes(bench_options_t *opts, const bench_spec_t *spec
     return BENCH_PARSE_RUN;
 }
 
+/* The words after the options: where the messages of the two ends are. */
+static bench_parse_t check_places(bench_options_t *opts, const bench_spec_t *spec, int count,
+                                  char **words, char *error, size_t error_size)
+{
+    int i;
+
+    for (i = 0; i < count; i++) {
+        bool place = strcmp(words[i], "H") == 0 || strcmp(words[i], "D") == 0;
+
+        if (!(spec->options & BENCH_OPT_DEVICE) || !place || i > 1) {
+            return parse_error(error, error_size, "unexpected argument '%s'", words[i]);
+        }
+        if (opts->runtime == NULL) {
+            return parse_error(error, error_size, "argument '%s' needs option -d", words[i]);
+        }
+        opts->on_gpu[i] = words[i][0] == 'D';
+    }
+    return BENCH_PARSE_RUN;
+}
+
 bench_parse_t bench_parse_options(bench_options_t *opts, const bench_spec_t *spec, int argc,
                                   char **argv, char *error, size_t error_size)
 {
@@ -291,8 +330,9 @@ bench_parse_t bench_parse_options(bench_options_t *opts, const bench_spec_t *spe
         letter = getopt_long(argc, argv, letters, longs, NULL);
         switch (letter) {
         case -1:
-            if (optind < argc) {
-                return parse_error(error, error_size, "unexpected argument '%s'", argv[optind]);
+            if (check_places(opts, spec, argc - optind, argv + optind, error, error_size) !=
+                BENCH_PARSE_RUN) {
+                return BENCH_PARSE_ERROR;
             }
             return check_sizes(opts, spec, error, error_size);
         case 'h':

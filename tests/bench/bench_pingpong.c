@@ -42,8 +42,8 @@ static double run_validated(bench_t *b, int peer, void *send, void *recv)
     int    i;
 
     for (i = -b->skip; i < b->iterations; i++) {
-        data_fill(send, b->msg_size, bench_seed(i, b->rank, peer, 0));
-        bench_poison(recv, b->msg_size, bench_seed(i, peer, b->rank, 0));
+        bench_fill(b, send, b->msg_size, bench_seed(i, b->rank, peer, 0));
+        bench_poison(b, recv, b->msg_size, bench_seed(i, peer, b->rank, 0));
         bench_settle(b, peer);
         start = MPI_Wtime();
         round_trip(b, peer, send, recv);
@@ -60,8 +60,8 @@ int bench_pingpong_main(bench_t *b, int peer)
     void  *send, *recv;
 
     bench_limit_size(b, 2);
-    send = bench_alloc(b, b->opts.max_size);
-    recv = bench_alloc(b, b->opts.max_size);
+    send = bench_buffer_alloc(b, b->opts.max_size);
+    recv = bench_buffer_alloc(b, b->opts.max_size);
     bench_print_header(b);
     while (bench_next_size(b)) {
         seconds = b->opts.validate ? run_validated(b, peer, send, recv) : run(b, peer, send, recv);
@@ -69,7 +69,7 @@ int bench_pingpong_main(bench_t *b, int peer)
         MPI_Reduce(&seconds, &sum, 1, MPI_DOUBLE, MPI_SUM, 0, b->comm);
         bench_print_row(b, sum / (b->nranks / 2) * 1e6 / (2.0 * b->iterations));
     }
-    free(send);
-    free(recv);
+    bench_buffer_free(b, send);
+    bench_buffer_free(b, recv);
     return bench_finish(b);
 }

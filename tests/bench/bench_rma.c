@@ -54,7 +54,7 @@ void bench_rma_cleanup(bench_t *b, bench_rma_t *r)
     MPI_Win_free(&r->win);
     MPI_Group_free(&r->peer);
     free(r->created);
-    free(r->local.base);
+    bench_slots_cleanup(b, &r->local);
 }
 
 static bool rma_is_passive(const bench_t *b)

@@ -17,10 +17,10 @@ void bench_window_init(bench_t *b, bench_window_t *w, int peer, bool sends, bool
     w->requests = bench_alloc(b, 2 * sizeof(*w->requests) * (size_t)b->opts.window);
 }
 
-void bench_window_cleanup(bench_window_t *w)
+void bench_window_cleanup(bench_t *b, bench_window_t *w)
 {
-    free(w->send.base);
-    free(w->recv.base);
+    bench_slots_cleanup(b, &w->send);
+    bench_slots_cleanup(b, &w->recv);
     free(w->requests);
 }
 
@@ -56,10 +56,11 @@ static void window_prepare(bench_t *b, bench_window_t *w, int iteration)
     int i;
 
     for (i = 0; w->sends && i < w->send.count; i++) {
-        data_fill(bench_slot(&w->send, i), b->msg_size, bench_seed(iteration, b->rank, w->peer, i));
+        bench_fill(b, bench_slot(&w->send, i), b->msg_size,
+                   bench_seed(iteration, b->rank, w->peer, i));
     }
     for (i = 0; w->receives && i < w->recv.count; i++) {
-        bench_poison(bench_slot(&w->recv, i), b->msg_size,
+        bench_poison(b, bench_slot(&w->recv, i), b->msg_size,
                      bench_seed(iteration, w->peer, b->rank, i));
     }
     bench_settle(b, w->peer);
@@ -110,6 +111,6 @@ int bench_window_main(bench_t *b, bool sends, bool receives)
         bytes   = (double)directions * (double)b->msg_size * b->iterations * b->opts.window;
         bench_print_row(b, bytes / 1e6 / seconds);
     }
-    bench_window_cleanup(&window);
+    bench_window_cleanup(b, &window);
     return bench_finish(b);
 }

@@ -19,7 +19,7 @@ typedef struct bench_window {
 
 /* @a peer is the other rank of the pair; also lowers the sizes to what fits the memory limit. */
 void bench_window_init(bench_t *b, bench_window_t *w, int peer, bool sends, bool receives);
-void bench_window_cleanup(bench_window_t *w);
+void bench_window_cleanup(bench_t *b, bench_window_t *w);
 
 /* Seconds for the timed iterations of this rank's pair. */
 double bench_window_run(bench_t *b, bench_window_t *w);

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# OSU-compatible MPI benchmarks (no dependency on libangara or UCX) and the cache-line ping-pong.
+# OSU-compatible MPI benchmarks (no dependency on libangara or UCX; GPUs' runtimes are loaded by those that
+# are told to) and the cache-line ping-pong.
 
 BENCH_COMMON := bench_common bench_options
 BENCH_PT2PT  := osu_latency osu_multi_lat
@@ -21,7 +22,7 @@ $(BENCH_OBJ)/%.o: tests/bench/%.c $(B)/.flags
 	@mkdir -p $(@D)
 	$(Q)$(BENCH_MPICC) $(CFLAGS_COMMON) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 
-$(addprefix $(B)/bench/,$(BENCH_MPI)): $(BENCH_COMMON:%=$(BENCH_OBJ)/%.o)
+$(addprefix $(B)/bench/,$(BENCH_MPI)): $(BENCH_COMMON:%=$(BENCH_OBJ)/%.o) $(GPU_DEVICE)
 $(addprefix $(B)/bench/,$(BENCH_PT2PT)): $(BENCH_OBJ)/bench_pingpong.o
 $(addprefix $(B)/bench/,$(BENCH_WINDOW)): $(BENCH_OBJ)/bench_window.o
 $(addprefix $(B)/bench/,$(BENCH_COLL)): $(BENCH_OBJ)/bench_coll.o
@@ -30,4 +31,4 @@ $(addprefix $(B)/bench/,$(BENCH_RMA)): $(BENCH_OBJ)/bench_rma.o
 $(BENCH_PROGRAMS): $(B)/bench/%: $(BENCH_OBJ)/%.o
 	$(SAY) LINK $@
 	@mkdir -p $(@D)
-	$(Q)$(BENCH_MPICC) $(CFLAGS_COMMON) $(CFLAGS) -o $@ $(filter %.o,$^) $(LDFLAGS_COMMON) $(LDFLAGS)
+	$(Q)$(BENCH_MPICC) $(CFLAGS_COMMON) $(CFLAGS) -o $@ $(filter %.o,$^) $(LDFLAGS_COMMON) $(LDFLAGS) -lpthread -ldl

@@ -3,7 +3,7 @@
 #include "bench_coll.h"
 
 static const bench_spec_t spec = {
-    BENCH_COLLECTIVE(1),
+    BENCH_COLLECTIVE(1, 0),
     .name  = "osu_allgather",
     .title = "OSU MPI Allgather Latency Test",
 };
@@ -18,9 +18,9 @@ static void prepare(bench_t *b, bench_coll_t *c, int iteration)
 {
     int rank;
 
-    data_fill(c->send, b->msg_size, bench_seed(iteration, b->rank, 0, 0));
+    bench_fill(b, c->send, b->msg_size, bench_seed(iteration, b->rank, 0, 0));
     for (rank = 0; rank < b->nranks; rank++) {
-        bench_poison(c->recv + (size_t)rank * b->msg_size, b->msg_size,
+        bench_poison(b, c->recv + (size_t)rank * b->msg_size, b->msg_size,
                      bench_seed(iteration, rank, 0, 0));
     }
 }

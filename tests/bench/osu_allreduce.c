@@ -3,7 +3,7 @@
 #include "bench_coll.h"
 
 static const bench_spec_t spec = {
-    BENCH_COLLECTIVE(sizeof(float)),
+    BENCH_COLLECTIVE(sizeof(float), 0),
     .name  = "osu_allreduce",
     .title = "OSU MPI Allreduce Latency Test",
 };

@@ -3,7 +3,7 @@
 #include "bench_coll.h"
 
 static const bench_spec_t spec = {
-    BENCH_COLLECTIVE(1),
+    BENCH_COLLECTIVE(1, 0),
     .name  = "osu_alltoall",
     .title = "OSU MPI All-to-All Personalized Exchange Latency Test",
 };
@@ -20,8 +20,8 @@ static void prepare(bench_t *b, bench_coll_t *c, int iteration)
 
     for (rank = 0; rank < b->nranks; rank++) {
         offset = (size_t)rank * b->msg_size;
-        data_fill(c->send + offset, b->msg_size, bench_seed(iteration, b->rank, rank, 0));
-        bench_poison(c->recv + offset, b->msg_size, bench_seed(iteration, rank, b->rank, 0));
+        bench_fill(b, c->send + offset, b->msg_size, bench_seed(iteration, b->rank, rank, 0));
+        bench_poison(b, c->recv + offset, b->msg_size, bench_seed(iteration, rank, b->rank, 0));
     }
 }
 

@@ -3,7 +3,7 @@
 #include "bench_coll.h"
 
 static const bench_spec_t spec = {
-    BENCH_COLLECTIVE(1),
+    BENCH_COLLECTIVE(1, BENCH_OPT_DEVICE),
     .name  = "osu_bcast",
     .title = "OSU MPI Broadcast Latency Test",
 };
@@ -18,9 +18,9 @@ static void prepare(bench_t *b, bench_coll_t *c, int iteration)
     uint64_t seed = bench_seed(iteration, 0, 0, 0);
 
     if (b->rank == 0) {
-        data_fill(c->recv, b->msg_size, seed);
+        bench_fill(b, c->recv, b->msg_size, seed);
     } else {
-        bench_poison(c->recv, b->msg_size, seed);
+        bench_poison(b, c->recv, b->msg_size, seed);
     }
 }
 

@@ -4,10 +4,11 @@
 
 static const bench_spec_t spec = {
     BENCH_BANDWIDTH,
-    .name      = "osu_bw",
-    .title     = "OSU MPI Bandwidth Test",
-    .column    = "Bandwidth (MB/s)",
-    .options   = BENCH_OPT_SIZE | BENCH_OPT_CHECK | BENCH_OPT_WINDOW | BENCH_OPT_BUFFER,
+    .name    = "osu_bw",
+    .title   = "OSU MPI Bandwidth Test",
+    .column  = "Bandwidth (MB/s)",
+    .options = BENCH_OPT_SIZE | BENCH_OPT_CHECK | BENCH_OPT_DEVICE | BENCH_OPT_WINDOW |
+               BENCH_OPT_BUFFER,
     .max_ranks = 2,
 };
 

@@ -30,9 +30,9 @@ static void prepare(bench_t *b, bench_rma_t *r, int iteration)
     for (i = 0; i < r->local.count; i++) {
         seed = bench_seed(iteration, BENCH_RMA_TARGET, 0, i);
         if (b->rank == BENCH_RMA_TARGET) {
-            data_fill(bench_slot(&r->exposed, i), b->msg_size, seed);
+            bench_fill(b, bench_slot(&r->exposed, i), b->msg_size, seed);
         } else {
-            bench_poison(bench_slot(&r->local, i), b->msg_size, seed);
+            bench_poison(b, bench_slot(&r->local, i), b->msg_size, seed);
         }
     }
 }

@@ -10,7 +10,8 @@ static const bench_spec_t spec = {
     .name    = "osu_mbw_mr",
     .title   = "OSU MPI Multiple Bandwidth / Message Rate Test",
     .column  = "MB/s",
-    .options = BENCH_OPT_SIZE | BENCH_OPT_CHECK | BENCH_OPT_WINDOW | BENCH_OPT_PAIRS,
+    .options = BENCH_OPT_SIZE | BENCH_OPT_CHECK | BENCH_OPT_DEVICE | BENCH_OPT_WINDOW |
+               BENCH_OPT_PAIRS,
 };
 
 int main(int argc, char **argv)
@@ -42,6 +43,6 @@ int main(int argc, char **argv)
             bench_print_row(&b, rate * (double)b.msg_size / 1e6);
         }
     }
-    bench_window_cleanup(&window);
+    bench_window_cleanup(&b, &window);
     return bench_finish(&b);
 }

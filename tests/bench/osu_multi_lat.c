@@ -9,7 +9,7 @@ static const bench_spec_t spec = {
     BENCH_LATENCY,
     .name    = "osu_multi_lat",
     .title   = "OSU MPI Multi Latency Test",
-    .options = BENCH_OPT_SIZE | BENCH_OPT_CHECK,
+    .options = BENCH_OPT_SIZE | BENCH_OPT_CHECK | BENCH_OPT_DEVICE,
 };
 
 int main(int argc, char **argv)

@@ -23,9 +23,9 @@ static void prepare(bench_t *b, bench_rma_t *r, int iteration)
     uint64_t seed = bench_seed(iteration, 0, BENCH_RMA_TARGET, 0);
 
     if (b->rank == BENCH_RMA_TARGET) {
-        bench_poison(bench_slot(&r->exposed, 0), b->msg_size, seed);
+        bench_poison(b, bench_slot(&r->exposed, 0), b->msg_size, seed);
     } else {
-        data_fill(bench_slot(&r->local, 0), b->msg_size, seed);
+        bench_fill(b, bench_slot(&r->local, 0), b->msg_size, seed);
     }
 }
 

@@ -178,7 +178,8 @@ test_errors()
     wrong "unknown option '-W'" 0 osu_latency -W 5
     wrong "unknown option '-m'" 0 osu_barrier -m 5
     wrong "option '-m' needs a value" 0 osu_bw -m
-    wrong "unexpected argument 'D'" 0 osu_bw D D
+    wrong "argument 'D' needs option -d" 0 osu_bw D D
+    wrong "unexpected argument 'D'" 0 osu_allreduce D D
     wrong "wrong value '4x' of option -m" 0 osu_bw -m 4x
     wrong "wrong value '-4' of option -m" 0 osu_bw -m -4
     wrong "wrong value ':' of option -m" 0 osu_bw -m :

@@ -36,13 +36,15 @@ $(STANDIN_TESTS): $(B)/tests/gpu/%: $(B)/obj/tests/gpu/%.o | $(STANDIN_LIBS)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS_COMMON) $(LDFLAGS_COMMON) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lcmocka -lpthread -ldl
 
+# GPU memory for programs, as device.h says.
+GPU_DEVICE := $(patsubst %,$(B)/obj/tests/gpu/%.o,device device_cuda device_rocm)
+
 # Of the library, linked with its objects, since they look at its insides; of MPI; of UCP.
 GPU_TESTS  := $(patsubst %,$(B)/tests/gpu/%,test_mem test_mem_faults)
 GPU_REGIONS := $(patsubst %,$(B)/tests/gpu/%,test_regions test_regions_ops test_regions_life \
                  test_regions_end test_regions_faults)
 GPU_MPI    := $(B)/tests/gpu/mpi_gpu
 GPU_UCP    := $(B)/tests/gpu/test_ucp
-GPU_DEVICE := $(patsubst %,$(B)/obj/tests/gpu/%.o,device device_cuda device_rocm)
 
 # Without the headers of libhsa-runtime-dev there are no programs of ROCm.
 ifneq ($(wildcard /usr/include/hsa/hsa_ext_amd.h),)
