@@ -125,7 +125,7 @@ JOBS = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(shell nproc))
 SUB  = $(MAKE) $(JOBS)
 
 .PHONY: setup flavors flavor-plain flavor-asan flavor-mutants check check-fast check-vm \
-        check-vm-long check-debug-kernel check-gpu gpu-bundle check-in-tree modules demo bench \
+        check-vm-long check-debug-kernel check-gpu gpu-bundle bench-gpu check-in-tree modules demo bench \
         bench-vm
 setup: ## install what is missing (apt) and get the headers of the installed UCX
 	@scripts/setup
@@ -176,6 +176,9 @@ gpu-bundle: ## a folder, build/gpu-bundle, that runs the tests with GPU memory o
 
 check-gpu: gpu-bundle ## the tests with GPU memory, on this machine's GPUs; skipped without
 	@build/gpu-bundle/run build/gpu-logs
+
+bench-gpu: gpu-bundle ## compare messages between GPU buffers with bare copies, on this machine's GPUs
+	@build/gpu-bundle/run --bench build/gpu-logs
 
 check-in-tree: all ## build the transport inside a UCX tree (UCX_SOURCE=unpacked source); slow
 	@scripts/check_in_tree '$(UCX_SOURCE)'

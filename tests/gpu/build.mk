@@ -46,6 +46,15 @@ GPU_REGIONS := $(patsubst %,$(B)/tests/gpu/%,test_regions test_regions_ops test_
 GPU_MPI    := $(B)/tests/gpu/mpi_gpu
 GPU_UCP    := $(B)/tests/gpu/test_ucp
 
+# Bare copies of CUDA's driver.
+GPU_FLOOR     := $(B)/tests/gpu/gpu_floor
+TEST_PROGRAMS += $(GPU_FLOOR)
+
+$(GPU_FLOOR): $(B)/obj/tests/gpu/gpu_floor.o
+	$(SAY) LD $@
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS_COMMON) $(LDFLAGS_COMMON) $(CFLAGS) $(LDFLAGS) -o $@ $^ -ldl
+
 # Without the headers of libhsa-runtime-dev there are no programs of ROCm.
 ifneq ($(wildcard /usr/include/hsa/hsa_ext_amd.h),)
 TEST_PROGRAMS += $(GPU_TESTS) $(GPU_REGIONS) $(GPU_MPI) $(GPU_UCP)

@@ -18,6 +18,33 @@ size=$(du -sm -- "$work/bundle" | cut -f1)
 }
 cp -r -- "$B/tests/gpu/standin" "$work/runtimes"
 cd -- "$work"
-env -i PATH=/usr/bin:/bin HOME="$work" TMPDIR="$work" LD_LIBRARY_PATH="$work/runtimes" ANGARA_TEST_QUICK=1 \
-    ANGARA_TEST_MUST=1 \
-    bundle/run logs
+
+# bundle VARIABLES ARGUMENTS: as a stranger would.
+bundle()
+{
+    env -i PATH=/usr/bin:/bin HOME="$work" TMPDIR="$work" ANGARA_TEST_QUICK=1 "$@"
+}
+
+# What the benchmark prints and how it ends; its figures are not looked at.
+# bench STATUS ROWS FAILED MARKED: rows of its table, those that have failed, those of ranks on one GPU.
+bench()
+{
+    local wanted=$1 rows=$2 failed=$3 marked=$4 status=0
+    shift 4
+    bundle ANGARA_GPU=cuda "$@" bundle/run --bench logs >bench 2>bench.err || status=$?
+    if [[ $status != "$wanted" || $(grep -c '^| osu_' bench) != "$rows" ||
+        $(grep -c '^| osu_.* | failed |$' bench) != "$failed" ||
+        $(grep -cE '^\| osu_.*\| [0-9.]+x \| .*reached \|$' bench) != $((rows - failed)) ||
+        $(grep -c '^| osu_.*, one GPU |' bench) != "$marked" ]]; then
+        echo "the benchmark with $* ended with status $status:" >&2
+        cat -- bench bench.err >&2
+        exit 1
+    fi
+}
+
+bench 0 8 0 0 LD_LIBRARY_PATH="$work/runtimes"
+# Of the bare copies those of pinned memory fail.
+bench 1 8 2 3 LD_LIBRARY_PATH="$work/runtimes" STANDIN_GPUS=1 STANDIN_FAIL=cuMemHostAlloc:1:2
+[[ -e /dev/nvidiactl ]] || bench 1 0 0 0
+
+bundle LD_LIBRARY_PATH="$work/runtimes" ANGARA_TEST_MUST=1 bundle/run logs

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
 # The OSU-compatible programs with GPU memory (-d), on the stand-in runtimes: validated runs over
-# angara, and what they refuse.
+# angara, and what they refuse. And gpu_floor, which they are compared with.
 
 set -euo pipefail
 cd -- "$(dirname -- "$(realpath -- "$0")")/../.."
@@ -59,6 +59,27 @@ ok "no GPU memory" all_of "rc_not"$'\t'0 \
 STANDIN_FAIL=cuMemAllocManaged:1:801 mpi cuda 2 osu_bw -d managed -m 8:8 H D
 ok "no managed memory" all_of "rc_not"$'\t'0 \
     "line_count"$'\t'stderr$'\t'"^osu_bw: rank 1: no managed memory for a buffer"$'\t'1
+
+# floor OPTIONS...: gpu_floor, on two GPUs.
+floor() { LD_LIBRARY_PATH=$standin run 60 "$B/tests/gpu/gpu_floor" "$@"; }
+
+row='^[0-9]+ +[0-9]+[.][0-9][0-9]$'
+floor -s 8,4096 -r 1
+ok "gpu_floor: all tables" all_of "rc_is"$'\t'0 "line_count"$'\t'stdout$'\t'"$row"$'\t'24 \
+    "line_count"$'\t'stdout$'\t'"^# CUDA copies from "$'\t'12
+floor -s 1000 -r 2 -b P D1
+ok "gpu_floor: one table" all_of "rc_is"$'\t'0 "line_count"$'\t'stdout$'\t'"$row"$'\t'1 \
+    "line_count"$'\t'stdout$'\t'"^# CUDA copies from pageable host memory to GPU 1$"$'\t'1 \
+    "line_count"$'\t'stdout$'\t'"^# Size      Bandwidth \(MB/s\)$"$'\t'1
+floor -l
+ok "gpu_floor: GPUs" line_count stdout '^[01] 0000:[0-9a-f:.]+ Stand-in GPU$' 2
+STANDIN_FAIL=cuMemcpyAsync:3:700 floor -s 8 D0 D0
+ok "gpu_floor: a copy fails" all_of "rc_is"$'\t'1 "line_count"$'\t'stderr$'\t'"cuda.memcpy_async"$'\t'1
+STANDIN_PEER=0 floor -s 8 D0 D1
+ok "gpu_floor: no way between two GPUs" all_of "rc_is"$'\t'1 \
+    "line_count"$'\t'stderr$'\t'"^gpu_floor: these GPUs don't reach each other's memory$"$'\t'1
+floor D0 D2
+ok "gpu_floor: no such GPU" all_of "rc_is"$'\t'1 "line_count"$'\t'stderr$'\t'"no such GPU: D2$"$'\t'1
 
 # refused MESSAGE PROGRAM OPTIONS...: status 1 and this message, where there is no runtime. Without mpirun,
 # which is quicker and takes no argument for its own.
