@@ -31,6 +31,13 @@ ucs_config_field_t uct_angara_md_config_table[] = {
         "that needs no cache with memory hooks (the soft fabric).",
         uct_angara_md_config_t, reuse, UCS_CONFIG_TYPE_BOOL),
 
+    UCT_ANGARA_CONFIG_FIELD(
+        "GPU_ZCOPY", "n",
+        "Register GPU memory: messages above the rendezvous threshold go from GPU to GPU without\n"
+        "the host. Not for programs with kernels that wait for messages (see docs/gpu.md), hence\n"
+        "off by default.",
+        uct_angara_md_config_t, gpu_zcopy, UCS_CONFIG_TYPE_BOOL),
+
     {"", "", NULL, ucs_offsetof(uct_angara_md_config_t, rcache),
      UCS_CONFIG_TYPE_TABLE(uct_md_config_rcache_table)},
 
@@ -39,8 +46,11 @@ ucs_config_field_t uct_angara_md_config_table[] = {
 /** Types of memory that can be registered. */
 static uint64_t uct_angara_md_mem_types(const uct_angara_md_t *md)
 {
+    /* A cache joins ranges, and hears nothing of GPU memory that is freed. */
     return UCS_BIT(UCS_MEMORY_TYPE_HOST) |
-           ((md->attr.caps & ANGARA_CAP_GPU_MEMORY) ? uct_angara_memtypes_device() : 0);
+           (((md->attr.caps & ANGARA_CAP_GPU_MEMORY) && (md->rcache == NULL) && md->gpu_zcopy) ?
+                uct_angara_memtypes_device() :
+                0);
 }
 
 static ucs_status_t uct_angara_md_query(UCT_ANGARA_MD_QUERY_ARGS)
@@ -85,7 +95,7 @@ static ucs_status_t uct_angara_md_mem_reg(UCT_ANGARA_MEM_REG_ARGS)
 {
     uct_angara_md_t  *md        = ucs_derived_of(tl_md, uct_angara_md_t);
     int               is_shared = uct_angara_reuse_allows(md, flags);
-    uct_angara_mem_t *mem;
+    uct_angara_mem_t *mem, *old;
     ucs_status_t      status;
 
     if (ucs_unlikely(md->has_owed)) {
@@ -93,7 +103,8 @@ static ucs_status_t uct_angara_md_mem_reg(UCT_ANGARA_MEM_REG_ARGS)
     }
 
     if (is_shared) {
-        mem = uct_angara_reuse_get(md, address, length);
+        mem = uct_angara_reuse_get(md, address, length, &old);
+        uct_angara_md_release(md, old);
         if (mem != NULL) {
             *memh_p = mem;
             return UCS_OK;
@@ -372,6 +383,7 @@ ucs_status_t uct_angara_md_open(uct_component_t *component, const char *md_name,
         goto err_close;
     }
 
+    md->gpu_zcopy = config->gpu_zcopy;
     md->has_reuse = config->reuse && (md->attr.caps & ANGARA_CAP_REG_CHEAP);
     md->reg_cost  = ucs_linear_func_make(uct_angara_md_measure_reg(md), 0);
     if ((config->rcache_enable == UCS_YES) ||

@@ -16,6 +16,7 @@ typedef struct uct_angara_md_config {
     uct_md_config_t          super;
     ucs_ternary_auto_value_t rcache_enable;
     int                      reuse;
+    int                      gpu_zcopy;
     uct_md_rcache_config_t   rcache;
 } uct_angara_md_config_t;
 
@@ -49,6 +50,7 @@ typedef struct uct_angara_md {
     angara_domain_h   dom;
     angara_attr_t     attr;
     ucs_rcache_t     *rcache;    /**< NULL: registrations are made as they are asked for */
+    int               gpu_zcopy; /**< GPU memory may be registered */
     int               has_reuse; /**< or found in this table, see reuse.c */
     pthread_mutex_t   reuse_lock;
     uct_angara_mem_t *reuse[UCT_ANGARA_REUSE_SLOTS];
@@ -142,7 +144,8 @@ ucs_status_t uct_angara_mem_renew(uct_angara_md_t *md, uct_angara_mem_t *mem, co
 int uct_angara_reuse_allows(const uct_angara_md_t *md, unsigned flags);
 
 /** Take part in a registration of just this range. @return NULL if there is none. */
-uct_angara_mem_t *uct_angara_reuse_get(uct_angara_md_t *md, void *address, size_t length);
+uct_angara_mem_t *uct_angara_reuse_get(uct_angara_md_t *md, void *address, size_t length,
+                                       uct_angara_mem_t **old_p);
 
 /** Let others take part in @a mem. @return a registration that had to make room, or NULL. */
 uct_angara_mem_t *uct_angara_reuse_add(uct_angara_md_t *md, uct_angara_mem_t *mem);

@@ -24,16 +24,24 @@ int uct_angara_reuse_allows(const uct_angara_md_t *md, unsigned flags)
     return md->has_reuse && ((flags & UCT_MD_MEM_ACCESS_ALL) == UCT_MD_MEM_ACCESS_RMA);
 }
 
-uct_angara_mem_t *uct_angara_reuse_get(uct_angara_md_t *md, void *address, size_t length)
+uct_angara_mem_t *uct_angara_reuse_get(uct_angara_md_t *md, void *address, size_t length,
+                                       uct_angara_mem_t **old_p)
 {
+    unsigned          hash = uct_angara_reuse_hash(address, length);
     uct_angara_mem_t *mem;
 
+    *old_p = NULL;
     pthread_mutex_lock(&md->reuse_lock);
-    mem = md->reuse[uct_angara_reuse_hash(address, length)];
-    if ((mem != NULL) && (mem->address == address) && (mem->length == length)) {
+    mem = md->reuse[hash];
+    if ((mem == NULL) || (mem->address != address) || (mem->length != length)) {
+        mem = NULL;
+    } else if (ucs_likely(!angara_mr_is_stale(uct_angara_mem_mr(mem)))) {
         ++mem->users;
     } else {
-        mem = NULL;
+        /* of GPU memory that was freed: its users, if it has any, take it back */
+        md->reuse[hash] = NULL;
+        *old_p          = (mem->users == 0) ? mem : NULL;
+        mem             = NULL;
     }
     pthread_mutex_unlock(&md->reuse_lock);
     return mem;

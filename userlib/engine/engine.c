@@ -493,6 +493,7 @@ static unsigned pair_land(ang_pair_t *pair)
     while (pair->head != NULL && pair->head->flies) {
         status = ang_entry_land(pair->head);
         if (status == ANGARA_INPROGRESS) {
+            pair->engine->looks++;
             break;
         }
         pair->engine->stats.bytes += pair->head->done;
@@ -503,6 +504,17 @@ static unsigned pair_land(ang_pair_t *pair)
             break;
         }
         pair_pop(pair);
+    }
+    return count;
+}
+
+unsigned ang_engine_guest_land(ang_engine_t *engine, unsigned *flying_p)
+{
+    unsigned count = 0;
+
+    for (ang_pair_t *pair = engine->pairs; pair != NULL; pair = pair->next) {
+        count += pair_land(pair);
+        *flying_p += pair->head != NULL && pair->head->flies;
     }
     return count;
 }

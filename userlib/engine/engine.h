@@ -146,6 +146,7 @@ struct ang_engine {
     struct ang_chaos    *chaos;      /* NULL if off */
     uint64_t             turn_bytes; /* may be changed between calls */
     uint64_t             sequence;   /* entries ever queued */
+    uint64_t             looks;      /* at operations that fly on */
     ang_pair_t          *turn;       /* where the next turn begins; NULL: with the first */
     /*
      * What an operation that doesn't end at once is queued with. NULL in chaos mode, and else only
@@ -176,13 +177,19 @@ int  ang_engine_guest_enter(ang_engine_t *engine);
 void ang_engine_guest_leave(ang_engine_t *engine);
 /* As ang_engine_progress(). In chaos mode nothing: the engine's own thread does it. */
 unsigned ang_engine_guest_progress(ang_engine_t *engine);
+/* Only see what has landed. @return how many operations have; *flying_p: pairs with some that fly
+ */
+unsigned ang_engine_guest_land(ang_engine_t *engine, unsigned *flying_p);
 /*
  * The next pair behind `after`, or the first (NULL), with an operation queued that will still read
  * or write local region `key`; NULL: there is none.
  */
 ang_pair_t *ang_engine_local_user(const ang_engine_t *engine, const ang_pair_t *after,
                                   uint64_t key);
-/* A number that changes when the first operation of a queue that isn't empty goes on, or ends. */
+/*
+ * A number that changes when the first operation of a queue that isn't empty goes on, or ends; with
+ * each look at one that flies, which waits for nobody.
+ */
 uint64_t ang_pair_mark(const ang_pair_t *pair);
 /* Report a fault and set the pair in error; drops everything queued to it. */
 void ang_pair_fault(ang_pair_t *pair, uint64_t key, angara_status_t status);
@@ -218,6 +225,8 @@ angara_status_t ang_engine_post_window(ang_pair_t *pair, uint64_t offset, const 
 /* One turn: work on what is queued, a bounded amount. @return how many steps were made. */
 unsigned ang_engine_progress(ang_engine_t *engine);
 
+/* Does the pair's first operation fly? */
+int ang_engine_pair_flies(ang_pair_t *pair);
 /* Pairs' queues, for draining: entries queued to this pair. */
 int ang_engine_pair_idle(ang_pair_t *pair);
 

@@ -76,8 +76,12 @@ uint64_t ang_pair_mark(const ang_pair_t *pair)
 {
     const ang_entry_t *head = pair->head;
 
+    if (head == NULL) {
+        return 0;
+    }
     /* An odd factor: no two operations that follow each other soon give the same number. */
-    return head != NULL ? (head->sequence + 1) * 0x9e3779b97f4a7c15ull + head->done : 0;
+    return (head->sequence + 1) * 0x9e3779b97f4a7c15ull + head->done +
+           (head->flies ? pair->engine->looks : 0);
 }
 
 static int uses_local(const ang_entry_t *entry, uint64_t key)
@@ -111,6 +115,16 @@ ang_pair_t *ang_engine_local_user(const ang_engine_t *engine, const ang_pair_t *
         pair = pair->next;
     }
     return pair;
+}
+
+int ang_engine_pair_flies(ang_pair_t *pair)
+{
+    int flies;
+
+    ang_engine_lock(pair->engine);
+    flies = pair->head != NULL && pair->head->flies;
+    ang_engine_unlock(pair->engine);
+    return flies;
 }
 
 int ang_engine_pair_idle(ang_pair_t *pair)

@@ -254,8 +254,8 @@ static inline angara_status_t angara_query(angara_domain_h dom, angara_attr_t *a
 /**
  * Register [addr, addr + length) for access by the NIC. With ANGARA_CAP_GPU_MEMORY it may be memory
  * of a GPU, of one allocation; ANGARA_ACCESS_REMOTE_ATOMIC isn't given to such a region. When that
- * memory is freed, the region reaches nothing any more: operations on it fault with
- * ANGARA_ERR_BOUNDS at the own end, and reach nothing new at a peer's.
+ * memory is freed, operations of the own PEs on it fault with ANGARA_ERR_BOUNDS; what peers may
+ * still reach is in docs/gpu.md.
  * @param access  ANGARA_ACCESS_* of remote PEs.
  * @return ANGARA_OK; ANGARA_ERR_INVALID for a zero length, a range that wraps, unknown rights, GPU
  *         memory that isn't of one allocation, or

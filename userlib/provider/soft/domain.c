@@ -262,7 +262,8 @@ static soft_mr_t *mr_new(angara_domain_h dom, void *addr, size_t length, unsigne
  */
 static angara_status_t mr_set_gpu(soft_mr_t *mr, const ang_gpu_mem_t *mem, int *fd_p)
 {
-    uint64_t offset = (uintptr_t)mr->base.addr - (uintptr_t)mem->mem.base;
+    uint64_t      offset = (uintptr_t)mr->base.addr - (uintptr_t)mem->mem.base;
+    ang_gpu_mem_t last;
 
     if (!ang_in_bounds(offset, mr->base.length, mem->mem.length)) {
         ang_error("%zu bytes at %p aren't one allocation of GPU memory: there are %zu at %p",
@@ -273,9 +274,14 @@ static angara_status_t mr_set_gpu(soft_mr_t *mr, const ang_gpu_mem_t *mem, int *
     mr->base.kind = mem->mem.kind;
     mr->offset    = offset;
     mr->id        = mem->mem.id;
+    ang_gpu_query((const char *)mr->base.addr + mr->base.length - 1, &last);
+    if (last.mem.id != mr->id) {
+        mr->id = 0; /* several, mapped side by side: it names addresses */
+    }
     if (mr->base.access & (ANGARA_ACCESS_REMOTE_READ | ANGARA_ACCESS_REMOTE_WRITE)) {
-        mr->share = soft_share_get(mem, fd_p);
+        mr->share = mr->id != 0 ? soft_share_get(mem, fd_p) : SOFT_NO_SHARE;
         soft_helper_watch(); /* also for peers that can't map it */
+        soft_helper_wake_if_kicked();
     }
     return ANGARA_OK;
 }
@@ -291,7 +297,8 @@ int soft_mr_is_stale(angara_mr_h base, uint64_t offset, uint64_t length)
     if (mr->base.kind == ANGARA_MEM_HOST) {
         return ang_gpu_is_device(&mem);
     }
-    return !ang_gpu_is_device(&mem) || mem.mem.kind != mr->base.kind || mem.mem.id != mr->id;
+    return !ang_gpu_is_device(&mem) || mem.mem.kind != mr->base.kind ||
+           (mr->id != 0 && mem.mem.id != mr->id);
 }
 
 static void mr_free(soft_mr_t *mr)
@@ -356,6 +363,9 @@ static int wait_hazard(soft_domain_t *dom, uint32_t index, uint64_t held, soft_w
         owner = __atomic_load_n(&hazard->owner, __ATOMIC_RELAXED);
         if (owner == 0 || (soft_wait_is_long(wait) && !soft_owner_alive(owner))) {
             return 1;
+        }
+        if (owner == soft_owner()) {
+            soft_helper_land(); /* it may be an operation of ours, which nobody looks at */
         }
         if (__atomic_load_n(&dom->stuck[index], __ATOMIC_RELAXED) == held ||
             !soft_wait_turn(wait, soft_owner_pid(owner),

@@ -11,7 +11,8 @@ angara_status_t soft_gpu_check(const soft_mr_entry_t *entry)
 
     /* Where it begins: its end may be another allocation. */
     ang_gpu_query((const void *)(uintptr_t)entry->addr, &mem);
-    return ang_gpu_is_device(&mem) && mem.mem.kind == entry->kind && mem.mem.id == entry->id ?
+    return ang_gpu_is_device(&mem) && mem.mem.kind == entry->kind &&
+                   (entry->id == 0 || mem.mem.id == entry->id) ?
                ANGARA_OK :
                ANGARA_ERR_BOUNDS;
 }

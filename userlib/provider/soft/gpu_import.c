@@ -14,6 +14,7 @@ struct soft_import {
     const ang_gpu_ops_t *ops; /* NULL: it couldn't be mapped; tried again after the next look */
     uint64_t             length;
     ang_gpu_map_t        map;
+    uint64_t             here;  /* id that the mapping has in this process */
     unsigned             users; /* operations under way */
 };
 
@@ -76,13 +77,26 @@ err_free:
 
 /* ---- mappings -------------------------------------------------------------------------------- */
 
+static void import_forget(soft_import_t *import)
+{
+    import->id  = 0;
+    import->ops = NULL;
+}
+
 static void import_drop(soft_import_t *import)
 {
     if (import->ops != NULL) {
         import->ops->unmap(&import->map);
     }
-    import->id  = 0;
-    import->ops = NULL;
+    import_forget(import);
+}
+
+static uint64_t id_here(const soft_import_t *import)
+{
+    ang_gpu_mem_t mem;
+
+    ang_gpu_query(import->map.base, &mem);
+    return ang_gpu_is_device(&mem) ? mem.mem.id : UINT64_MAX;
 }
 
 static void import_make(const soft_share_table_t *table, uint32_t place, uint64_t id, int device,
@@ -97,6 +111,7 @@ static void import_make(const soft_share_table_t *table, uint32_t place, uint64_
     if (share_read(table, place, id, &share) == ANGARA_OK) {
         import->length = share.length;
         import->ops    = ang_gpu_map(share.kind, device, &share.handle, share.length, &import->map);
+        import->here   = import->ops != NULL ? id_here(import) : 0;
     }
 }
 
@@ -119,6 +134,10 @@ angara_status_t soft_import_get(soft_remote_process_t *process, const soft_mr_en
         goto unlock;
     }
     import = &imports->places[place];
+    /* With the context that it was made in, a mapping ends by itself. */
+    if (import->ops != NULL && import->users == 0 && id_here(import) != import->here) {
+        import_forget(import);
+    }
     if (import->id != id && import->users == 0) {
         import_make(imports->table, place, id, device, import);
     }

@@ -394,26 +394,37 @@ static unsigned serve_all(void)
  * Operations that fly hold the peer's region until they are seen to have landed, which a program
  * that computes doesn't look for: whoever waits to deregister it would wait for that.
  */
-static void land_flights(void)
+unsigned soft_helper_land(void)
 {
+    unsigned flying = 0;
+
     pthread_mutex_lock(&soft_helper_lock);
     for (soft_pe_t *pe = helper.pes; pe != NULL; pe = pe->next) {
-        if (ang_engine_guest_enter(&pe->engine)) {
-            if (ang_engine_guest_progress(&pe->engine) != 0) {
+        if (pe->engine.chaos == NULL && ang_engine_guest_enter(&pe->engine)) {
+            if (ang_engine_guest_land(&pe->engine, &flying) != 0) {
                 soft_wake_self(pe);
             }
             ang_engine_guest_leave(&pe->engine);
         }
     }
     pthread_mutex_unlock(&soft_helper_lock);
+    return flying;
 }
 
 void soft_helper_look(void)
 {
     if (__atomic_exchange_n(&helper.watching, 0, __ATOMIC_SEQ_CST) &&
-        soft_shares_look() + soft_imports_look() != 0) {
+        soft_helper_land() + soft_shares_look() + soft_imports_look() != 0) {
         __atomic_store_n(&helper.watching, 1, __ATOMIC_SEQ_CST);
     }
+}
+
+/* Time between two looks: nobody must give up waiting for what has landed. */
+static uint64_t look_ms(void)
+{
+    uint64_t bound = ang_config.peer_wait_ms / 4 + 1;
+
+    return ang_config.peer_check_ms < bound ? ang_config.peer_check_ms : bound;
 }
 
 /* Sleep until somebody wants something. Called without the lock. */
@@ -424,14 +435,13 @@ static void helper_sleep(uint64_t *next_look_ns)
     uint64_t      now;
     char          bytes[256];
 
-    poll(&poller, 1, watches ? (int)ang_config.peer_check_ms : -1);
+    poll(&poller, 1, watches ? (int)look_ms() : -1);
     while (read(helper.pipe[0], bytes, sizeof(bytes)) == (ssize_t)sizeof(bytes)) {
     }
     if (watches) {
         now = ang_clock_ns(CLOCK_MONOTONIC_COARSE);
         if (now >= *next_look_ns) {
-            *next_look_ns = now + ang_config.peer_check_ms * 1000000;
-            land_flights();
+            *next_look_ns = now + look_ms() * 1000000;
             soft_helper_look();
         }
     }
@@ -533,13 +543,26 @@ void soft_helper_expect(unsigned access)
     }
 }
 
+int soft_helper_kicked;
+
 void soft_helper_watch(void)
 {
-    soft_helper_start();
-    if (!__atomic_exchange_n(&helper.watching, 1, __ATOMIC_SEQ_CST) && soft_helper_runs() &&
-        write(helper.pipe[1], "", 1) < 0) { /* it sleeps without a limit */
-        ang_debug("helper pipe is full");   /* then it wakes anyway */
+    if (!__atomic_exchange_n(&helper.watching, 1, __ATOMIC_SEQ_CST) || !soft_helper_runs()) {
+        __atomic_store_n(&soft_helper_kicked, 1, __ATOMIC_SEQ_CST);
     }
+}
+
+void soft_helper_wake(void)
+{
+    if (!__atomic_exchange_n(&soft_helper_kicked, 0, __ATOMIC_SEQ_CST)) {
+        return;
+    }
+    soft_helper_start();
+    pthread_mutex_lock(&helper.life);                           /* the pipe stays */
+    if (helper.have_pipe && write(helper.pipe[1], "", 1) < 0) { /* it may sleep without a limit */
+        ang_debug("helper pipe is full");                       /* then it wakes anyway */
+    }
+    pthread_mutex_unlock(&helper.life);
 }
 
 /* Called with helper.life held and no PEs left. */

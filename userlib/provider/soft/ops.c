@@ -436,6 +436,7 @@ static angara_status_t backend_launch(ang_pair_t *pair, unsigned op, const ang_r
                                       const ang_ref_t *far, uint64_t length,
                                       const ang_flight_t *after, ang_flight_t *room)
 {
+    soft_remote_t  *remote = &soft_pair_peer(pair)->remote;
     const flight_t *before = (const flight_t *)(const void *)after;
     flight_t       *flight = (flight_t *)(void *)room;
     uint64_t        dst    = op == ANG_OP_PUT ? far->addr : local->addr;
@@ -445,10 +446,10 @@ static angara_status_t backend_launch(ang_pair_t *pair, unsigned op, const ang_r
     if (far->kind == SOFT_REF_CMA || far->kind == SOFT_REF_AGENT) {
         return ANGARA_ERR_UNSUPPORTED; /* through the host */
     }
-    flight->hazard = flight_hold(&soft_pair_peer(pair)->remote, far->key, &status);
+    flight->hazard = flight_hold(remote, far->key, &status);
     if (status != ANGARA_OK) {
-        /* One that has no hazard for any flight waits for its copies. */
-        return flight->hazard == NULL && after == NULL ? ANGARA_ERR_UNSUPPORTED : status;
+        /* Where none could be claimed ever, the copy is made within the call. */
+        return remote->domain->flights[0] == NULL ? ANGARA_ERR_UNSUPPORTED : status;
     }
     status = soft_gpu_start(dst, src, length, before != NULL ? &before->copy : NULL, &flight->copy);
     if (status != ANGARA_INPROGRESS) {
@@ -456,6 +457,7 @@ static angara_status_t backend_launch(ang_pair_t *pair, unsigned op, const ang_r
         return status;
     }
     pair_pe(pair)->counters.gpu_copies++;
+    soft_helper_watch();
     flight->import = far->hold;
     if (flight->import != NULL) {
         soft_import_hold(flight->import);
@@ -645,7 +647,10 @@ angara_status_t soft_put_flag(angara_peer_h base, uint64_t offset, const void *s
 
 angara_status_t soft_post(angara_peer_h peer, ang_desc_t *desc, const void *data)
 {
-    return soft_pair_post(&soft_peer(peer)->pair, desc, data);
+    angara_status_t status = soft_pair_post(&soft_peer(peer)->pair, desc, data);
+
+    soft_helper_wake_if_kicked();
+    return status;
 }
 
 angara_status_t soft_post_batch(angara_peer_h peer, ang_desc_t *descs, unsigned count,
@@ -660,5 +665,6 @@ angara_status_t soft_post_batch(angara_peer_h peer, ang_desc_t *descs, unsigned 
     ang_engine_lock(engine); /* the first one that is queued makes the queue a shared one */
     status = ang_engine_post_batch(&soft_peer(peer)->pair, descs, count, posted_p);
     ang_engine_unlock(engine);
+    soft_helper_wake_if_kicked();
     return status;
 }

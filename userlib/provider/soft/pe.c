@@ -295,6 +295,7 @@ unsigned soft_pe_progress(angara_pe_h base)
     soft_pe_t *pe    = soft_pe(base);
     unsigned   count = soft_engine_progress(pe);
 
+    soft_helper_wake_if_kicked();
     if (__builtin_expect(__atomic_load_n(&pe->service->work, __ATOMIC_RELAXED), 0)) {
         count += soft_helper_poll(pe);
     }

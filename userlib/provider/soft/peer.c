@@ -268,8 +268,8 @@ void soft_peers_end(soft_pe_t *pe, soft_peer_t *only)
         wait_for(&wait, peer);
     }
     while ((peer = unfinished(pe, only)) != NULL) {
-        if (soft_engine_progress(pe) != 0) {
-            wait_for(&wait, peer); /* as long as it goes on */
+        if (soft_engine_progress(pe) != 0 || ang_engine_pair_flies(&peer->pair)) {
+            wait_for(&wait, peer); /* as long as it goes on, or a GPU is at it */
         } else if (!soft_wait_turn(&wait, pid_of(peer), "what it was asked for")) {
             break;
         }

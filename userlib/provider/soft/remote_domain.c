@@ -7,8 +7,8 @@
  *   - A PE has one object, and so one hazard, for all its pairs with PEs of a domain: the engine
  *     holds nothing from one piece to the next, and works on one piece at a time. An operation that
  *     flies has another hazard, which is set before the first one lets the region go.
- *   - A mapping belongs to the PE, whatever pair it was made for. It isn't given up while the
- *     hazard of its domain names its region.
+ *   - A mapping belongs to the PE, whatever pair it was made for. It isn't given up while a
+ *     hazard of its domain, that of a flight too, names its region.
  *   - A mapping that can't be made is no error of the access: it goes another way. No other is
  *     tried for a while then, as each try costs system calls.
  */
@@ -188,9 +188,21 @@ soft_hazard_t *soft_remote_domain_hold(soft_remote_domain_t *domain, uint64_t ke
 
 /* ---- mappings -------------------------------------------------------------------------------- */
 
+static int names(const soft_hazard_t *hazard, uint64_t key)
+{
+    return __atomic_load_n(&hazard->key, __ATOMIC_RELAXED) == key;
+}
+
 static int in_use(const soft_map_t *map)
 {
-    return __atomic_load_n(&map->domain->hazard->key, __ATOMIC_RELAXED) == map->key;
+    const soft_remote_domain_t *domain = map->domain;
+
+    for (unsigned i = 0; i < SOFT_FLIGHTS && domain->flights[i] != NULL; ++i) {
+        if (names(domain->flights[i], map->key)) {
+            return 1;
+        }
+    }
+    return names(domain->hazard, map->key);
 }
 
 /* Take the map at a place of the table away. */

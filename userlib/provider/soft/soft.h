@@ -651,8 +651,24 @@ void soft_helper_start(void);
 int soft_helper_runs(void);
 /* A region with these rights is about to be known to peers: will they need the thread? */
 void soft_helper_expect(unsigned access);
-/* GPU memory is shared or mapped from now on: look after it every ANGARA_PEER_CHECK. */
-void soft_helper_watch(void);
+/*
+ * GPU memory is shared or mapped from now on, or something flies: the helper is to look after it
+ * every ANGARA_PEER_CHECK. Only notes that, under whatever locks; whoever holds none calls
+ * soft_helper_wake_if_kicked() then.
+ */
+void       soft_helper_watch(void);
+void       soft_helper_wake(void);
+extern int soft_helper_kicked;
+
+static inline void soft_helper_wake_if_kicked(void)
+{
+    if (__builtin_expect(__atomic_load_n(&soft_helper_kicked, __ATOMIC_RELAXED), 0)) {
+        soft_helper_wake();
+    }
+}
+
+/* See which of the process's operations have landed. @return pairs that have some that still fly */
+unsigned soft_helper_land(void);
 /* What the thread does then: for the owner's progress, if it can't run. */
 void soft_helper_look(void);
 /* Write end of the pipe that wakes it, or -1; its inode. */
