@@ -12,7 +12,8 @@
 #include <dlfcn.h>
 #include <stdio.h>
 
-typedef struct CUevent_st *CUevent;
+typedef struct CUmod_st   *CUmodule;
+typedef struct CUfunc_st  *CUfunction;
 typedef unsigned long long CUmemGenericAllocationHandle;
 
 typedef struct {
@@ -43,14 +44,15 @@ _Static_assert(sizeof(CUmemAllocationProp) == 32 && sizeof(CUmemAccessDesc) == 1
 /* CUresult, those that cuda_abi.h doesn't need */
 enum { CUDA_PROGRAM_PEER_ACCESS_NOT_ENABLED = 705, CUDA_PROGRAM_HOST_MEMORY_NOT_REGISTERED = 713 };
 
+enum { CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT = 16 };
+
 enum {
     CU_MEM_ATTACH_GLOBAL               = 1,
     CU_MEMHOSTALLOC_PORTABLE           = 1,
     CU_MEMHOSTALLOC_DEVICEMAP          = 2,
     CU_MEM_LOCATION_TYPE_DEVICE        = 1,
     CU_MEM_ALLOCATION_TYPE_PINNED      = 1,
-    CU_MEM_ACCESS_FLAGS_PROT_READWRITE = 3,
-    CU_EVENT_DISABLE_TIMING            = 2
+    CU_MEM_ACCESS_FLAGS_PROT_READWRITE = 3
 };
 
 #define CUDA_PROGRAM_DEVICE_CALLS(X)                                                             \
@@ -116,16 +118,23 @@ enum {
     X(memset_d8_async, cuMemsetD8Async,                                                       \
       (CUdeviceptr dst, unsigned char value, size_t n, CUstream stream))                      \
     X(stream_wait_event, cuStreamWaitEvent, (CUstream stream, CUevent event, unsigned flags)) \
-    X(event_create, cuEventCreate, (CUevent * event, unsigned flags))                         \
-    X(event_destroy, cuEventDestroy_v2, (CUevent event))                                      \
     X(event_record, cuEventRecord, (CUevent event, CUstream stream))                          \
-    X(event_query, cuEventQuery, (CUevent event))                                             \
     X(event_synchronize, cuEventSynchronize, (CUevent event))
+
+#define CUDA_PROGRAM_KERNEL_CALLS(X)                                                             \
+    X(module_load_data, cuModuleLoadData, (CUmodule * module, const void *image))                \
+    X(module_get_function, cuModuleGetFunction,                                                  \
+      (CUfunction * function, CUmodule module, const char *name))                                \
+    X(launch_kernel, cuLaunchKernel,                                                             \
+      (CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, \
+       unsigned block_y, unsigned block_z, unsigned shared, CUstream stream, void **arguments,   \
+       void **extra))
 
 #define CUDA_PROGRAM_CALLS(X)    \
     CUDA_PROGRAM_DEVICE_CALLS(X) \
     CUDA_PROGRAM_MEMORY_CALLS(X) \
-    CUDA_PROGRAM_STREAM_CALLS(X)
+    CUDA_PROGRAM_STREAM_CALLS(X) \
+    CUDA_PROGRAM_KERNEL_CALLS(X)
 
 /* All of them; NULL: the driver hasn't that one. */
 typedef struct {

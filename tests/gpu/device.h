@@ -37,6 +37,12 @@ typedef struct {
     void (*write_only)(void *gpu_addr, const void *src, size_t size);
     /* Bytes of the GPU's memory that are free, for all processes; 0: nobody says. */
     size_t (*available)(unsigned gpu);
+    /*
+     * Fill the GPU with a kernel that runs, in a stream that waits for no other, until
+     * kernel_end(). One at a time. NULL: there are none here
+     */
+    void (*kernel_start)(unsigned gpu);
+    void (*kernel_end)(void);
 } device_runtime_t;
 
 extern const device_runtime_t device_cuda, device_rocm;

@@ -216,6 +216,68 @@ static size_t cuda_available(unsigned gpu)
     return size;
 }
 
+/* Waits until the word isn't 0. Source: the PTX ISA manual. */
+static const char kernel_text[] = ".version 6.0\n"
+                                  ".target sm_50\n"
+                                  ".address_size 64\n"
+                                  ".visible .entry wait(.param .u64 word)\n"
+                                  "{\n"
+                                  "    .reg .u64 %rd<2>;\n"
+                                  "    .reg .u32 %r<2>;\n"
+                                  "    .reg .pred %p;\n"
+                                  "    ld.param.u64 %rd1, [word];\n"
+                                  "again:\n"
+                                  "    ld.volatile.global.u32 %r1, [%rd1];\n"
+                                  "    setp.eq.u32 %p, %r1, 0;\n"
+                                  "    @%p bra again;\n"
+                                  "    ret;\n"
+                                  "}\n";
+
+static struct {
+    CUcontext ctx;
+    CUstream  stream;
+    uint32_t *word; /* pinned host memory */
+} kernel;
+
+static void cuda_kernel_start(unsigned gpu)
+{
+    int         processors = 0;
+    CUdeviceptr word;
+    void       *arguments[] = {&word};
+    CUmodule    module;
+    CUfunction  function;
+    CUdevice    device;
+    CUcontext   ctx;
+
+    kernel.ctx = contexts[gpu];
+    MUST(cuda.ctx_push(kernel.ctx));
+    MUST(cuda.device_get(&device, (int)gpu));
+    MUST(cuda.device_get_attribute(&processors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device));
+    MUST(cuda.module_load_data(&module, kernel_text));
+    MUST(cuda.module_get_function(&function, module, "wait"));
+    MUST(cuda.stream_create(&kernel.stream, CU_STREAM_NON_BLOCKING));
+    MUST(cuda.mem_host_alloc((void **)&kernel.word, sizeof(*kernel.word),
+                             CU_MEMHOSTALLOC_DEVICEMAP));
+    *kernel.word = 0;
+    MUST(cuda.host_get_device_pointer(&word, kernel.word, 0));
+    /* At most 2048 threads fit a multiprocessor. */
+    MUST(cuda.launch_kernel(function, 2 * (unsigned)processors, 1, 1, 1024, 1, 1, 0, kernel.stream,
+                            arguments, NULL));
+    MUST(cuda.ctx_pop(&ctx));
+}
+
+static void cuda_kernel_end(void)
+{
+    CUcontext ctx;
+
+    MUST(cuda.ctx_push(kernel.ctx));
+    __atomic_store_n(kernel.word, 1, __ATOMIC_RELEASE);
+    MUST(cuda.stream_synchronize(kernel.stream));
+    MUST(cuda.stream_destroy(kernel.stream));
+    MUST(cuda.mem_free_host(kernel.word));
+    MUST(cuda.ctx_pop(&ctx));
+}
+
 const device_runtime_t device_cuda = {
     .name    = "cuda",
     .library = "libcuda.so.1",
@@ -227,4 +289,7 @@ const device_runtime_t device_cuda = {
 
     .write_only = cuda_write_only,
     .available  = cuda_available,
+
+    .kernel_start = cuda_kernel_start,
+    .kernel_end   = cuda_kernel_end,
 };

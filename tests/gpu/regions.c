@@ -228,12 +228,15 @@ int region_replace(region_t *region)
 
 #define ROUGHLY (32 * MB) /* what drivers need may change */
 
-void await_unmapped(size_t available)
+void await_unmapped(angara_pe_h pe, size_t available)
 {
     double end = now_seconds() + RANK_TIMEOUT;
 
     while (is_standin ? standin.mappings() != 0 : gpu->available(0) + ROUGHLY < available) {
         CHECK(now_seconds() < end);
+        if (pe != NULL) {
+            angara_pe_progress(pe);
+        }
         sleep_ms(2);
     }
 }

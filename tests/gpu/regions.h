@@ -76,9 +76,9 @@ uint64_t services(conf_t *t);
 
 /* Free GPU memory, get another allocation at its address if that can be. @return did it? */
 int region_replace(region_t *region);
-/* Without a call of the library: until no memory of others is mapped here; on a real GPU, until it
- * has so many bytes free again. */
-void await_unmapped(size_t available);
+/* Make progress (if pe isn't NULL) until no memory of others is mapped here; on a real GPU, until
+ * it has so many bytes free again. */
+void await_unmapped(angara_pe_h pe, size_t available);
 
 unsigned descriptors(void);
 /* Lines of /proc/self/maps with these words. */

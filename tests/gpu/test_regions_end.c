@@ -99,7 +99,7 @@ static void run_killed(conf_t *t)
         }
         conf_relax(t, &timer, __FILE__, __LINE__, "the peer's death is noticed");
     }
-    await_unmapped(0);
+    await_unmapped(t->pe, 0);
     traffic_close(&traffic);
     conf_close_alone(t);
     if (is_standin) { /* drivers open some as they like */
@@ -146,7 +146,7 @@ static void run_killed_idle(conf_t *t)
     if (t->rank == 1) {
         kill(getpid(), SIGKILL);
     }
-    await_unmapped(available);
+    await_unmapped(t->pe, available);
     traffic_close(&traffic);
     conf_close_alone(t);
 }

@@ -120,12 +120,15 @@ typedef struct {
     unsigned here, there;
     unsigned fails_in; /* the rank whose copy fails */
     int      is_put;
+    int      is_made_up; /* the other rank's GPU makes it instead */
+    size_t   length;     /* 0: SIZE; short ones aren't the other rank's */
 } copy_case_t;
 
 /* After an error CUDA does nothing more in that process: its memory can't be looked at then. */
 static void run_copy_fails(conf_t *t)
 {
-    const copy_case_t *c = t->arg;
+    const copy_case_t *c      = t->arg;
+    const size_t       length = c->length != 0 ? c->length : SIZE;
     int                is_read;
     angara_status_t    status;
     ends_t             e;
@@ -141,13 +144,16 @@ static void run_copy_fails(conf_t *t)
     }
     conf_barrier(t);
     if (t->rank == 0) {
-        status = put_get(t, 1, c->is_put, &e.region, 0, e.keys[1], 0, SIZE);
-        CHECK_STATUS(status, ANGARA_ERR_SYSTEM);
+        status = put_get(t, 1, c->is_put, &e.region, 0, e.keys[1], 0, length);
+        CHECK_STATUS(status, c->is_made_up ? ANGARA_OK : ANGARA_ERR_SYSTEM);
     }
     conf_barrier(t);
     is_read = t->rank != c->fails_in || !place_is_gpu(e.region.place);
     if (is_read && t->rank != (unsigned)c->is_put) { /* the source */
         region_check(&e.region, 0, SIZE, FRAME + t->rank);
+    }
+    if (is_read && c->is_made_up && t->rank == (unsigned)c->is_put) {
+        region_check(&e.region, 0, length, FRAME + 1 - t->rank);
     }
     CHECK_OK(angara_mr_deregister(e.region.mr));
     conf_close(t);
@@ -156,12 +162,13 @@ static void run_copy_fails(conf_t *t)
 static void test_copy_fails(void **state)
 {
     static const copy_case_t cases[] = {
-        {PLACE_HEAP, DEVICE_PLAIN, 0, 1}, {PLACE_HEAP, DEVICE_PLAIN, 0, 0},
-        {DEVICE_PLAIN, PLACE_HEAP, 0, 1}, {DEVICE_PLAIN, PLACE_HEAP, 0, 0},
-        {PLACE_HEAP, DEVICE_POOL, 1, 1},  {PLACE_HEAP, DEVICE_POOL, 1, 0}};
+        {PLACE_HEAP, DEVICE_PLAIN, 0, 1, 0, 0},     {PLACE_HEAP, DEVICE_PLAIN, 0, 0, 0, 0},
+        {DEVICE_PLAIN, PLACE_HEAP, 0, 1, 0, 60000}, {DEVICE_PLAIN, PLACE_HEAP, 0, 0, 0, 60000},
+        {DEVICE_PLAIN, PLACE_HEAP, 1, 1, 1, 0},     {DEVICE_PLAIN, PLACE_HEAP, 1, 0, 1, 0},
+        {PLACE_HEAP, DEVICE_POOL, 1, 1, 0, 0},      {PLACE_HEAP, DEVICE_POOL, 1, 0, 0, 0}};
 
     (void)state;
-    for (unsigned i = 0; i < (gpu == &device_cuda ? 6 : 4); ++i) {
+    for (unsigned i = 0; i < (gpu == &device_cuda ? 8 : 6); ++i) {
         conf_run(2, run_copy_fails, &cases[i]);
     }
 }

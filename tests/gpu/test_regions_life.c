@@ -211,7 +211,8 @@ typedef enum { FREED, WITHDRAWN, CLOSED, DISCONNECTED } way_t;
 
 static const way_t ways[] = {FREED, WITHDRAWN, CLOSED, DISCONNECTED};
 
-/* Rank 0 has mapped memory of rank 1's, and does nothing while that one ends it in some way. */
+/* Rank 0 has mapped memory of rank 1's, and only makes progress while that one ends it in some way.
+ */
 static void run_unmapped(conf_t *t)
 {
     const way_t way = *(const way_t *)t->arg;
@@ -251,7 +252,7 @@ static void run_unmapped(conf_t *t)
         }
         region_free(&target);
     }
-    await_unmapped(available);
+    await_unmapped(way == CLOSED && t->rank == 1 ? NULL : t->pe, available);
     conf_barrier(t);
     if (t->rank == 1 && way == FREED) {
         region_deregister(&target);
@@ -267,6 +268,85 @@ static void test_unmapped(void **state)
     (void)state;
     for (unsigned i = 0; i < sizeof(ways) / sizeof(ways[0]); ++i) {
         conf_run(2, run_unmapped, &ways[i]);
+    }
+}
+
+/* ---- while a kernel runs --------------------------------------------------------------------- */
+
+#define LOOKS 10 /* of the helpers, while the kernel runs */
+
+/*
+ * Rank 0's GPU is full with a kernel that waits, as if for a message, when rank 1 frees what rank 0
+ * has mapped, or rank 0 disconnects: unmapping now would wait for the kernel.
+ */
+static void run_kernel(conf_t *t)
+{
+    const way_t way    = *(const way_t *)t->arg;
+    region_t    region = {0}, target = {0}, other = {0};
+    uint64_t    mine[2] = {0}, keys[2][2];
+    double      end;
+
+    setenv("ANGARA_PEER_CHECK", "20", 1);
+    gpu_start();
+    if (gpu->kernel_start == NULL) {
+        rank_skip("no kernels of this runtime");
+    }
+    conf_open(t);
+    CHECK(region_open(t, &region, PLACE_HEAP, 0, SIZE, ANGARA_ACCESS_ALL));
+    if (t->rank == 1) {
+        CHECK(region_open(t, &target, DEVICE_PLAIN, 0, SIZE, ANGARA_ACCESS_ALL));
+        CHECK(region_open(t, &other, DEVICE_PLAIN, 0, LARGE, ANGARA_ACCESS_ALL));
+        mine[0] = target.key;
+        mine[1] = other.key;
+    }
+    conf_exchange(t, mine, keys, sizeof(mine));
+    if (t->rank == 0) {
+        CHECK_OK(put_get(t, 1, 1, &region, 0, keys[1][0], 0, SIZE));
+        gpu->kernel_start(0);
+    }
+    conf_barrier(t);
+    if (t->rank == 1 && way == FREED) {
+        gpu->free(target.base, target.place);
+    }
+    conf_barrier(t);
+    end = now_seconds() + LOOKS * 0.02;
+    for (uint64_t i = 0; t->rank == 0 && now_seconds() < end; ++i) {
+        region_fill(&region, 0, SIZE, i); /* also through a new mapping */
+        CHECK_OK(put_get(t, 1, 1, &region, 0, keys[1][1], 0, SIZE));
+        region_fill(&region, 0, SIZE, i + 1);
+        CHECK_OK(put_get(t, 1, 0, &region, 0, keys[1][1], 0, SIZE));
+        region_check(&region, 0, SIZE, i);
+    }
+    if (t->rank == 0 && way == DISCONNECTED) {
+        angara_peer_disconnect(t->peer[1]);
+        t->peer[1] = NULL;
+    }
+    if (t->rank == 0) {
+        CHECK(!is_standin || standin.mappings() == 2);
+        gpu->kernel_end();
+        while (is_standin && standin.mappings() != (way == FREED)) {
+            angara_pe_progress(t->pe);
+        }
+    }
+    conf_barrier(t);
+    if (t->rank == 1) {
+        region_deregister(&target);
+        if (way != FREED) {
+            region_free(&target);
+        }
+        region_close(&other);
+    }
+    region_close(&region);
+    conf_close(t);
+}
+
+static void test_kernel(void **state)
+{
+    static const way_t kernel_ways[] = {FREED, DISCONNECTED};
+
+    (void)state;
+    for (unsigned i = 0; i < sizeof(kernel_ways) / sizeof(kernel_ways[0]); ++i) {
+        conf_run(2, run_kernel, &kernel_ways[i]);
     }
 }
 
@@ -336,7 +416,7 @@ static void run_many_at_once(conf_t *t)
     for (unsigned i = 0; t->rank == 1 && i < MANY; ++i) {
         region_free(&many[i]);
     }
-    await_unmapped(0);
+    await_unmapped(t->pe, 0);
     region_close(&region);
     conf_close(t);
 }
@@ -365,7 +445,7 @@ static void run_many_in_turn(conf_t *t)
             region_close(&target);
         }
     }
-    await_unmapped(0);
+    await_unmapped(t->pe, 0);
     region_close(&region);
     conf_close(t);
 }
@@ -380,10 +460,8 @@ static void test_many(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_freed),
-        TEST(test_becomes_gpu),
-        TEST(test_unmapped),
-        TEST(test_many),
+        TEST(test_freed),  TEST(test_becomes_gpu), TEST(test_unmapped),
+        TEST(test_kernel), TEST(test_many),
     };
     int result = regions_begin();
 

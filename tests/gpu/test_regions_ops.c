@@ -8,6 +8,8 @@
 
 #include <cmocka.h>
 
+#include <signal.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -267,11 +269,98 @@ static void test_refused(void **state)
     conf_run(1, run_refused, NULL);
 }
 
+/* ---- the other process's GPU ----------------------------------------------------------------- */
+
+#define LONG_SIZE (9 * MB) /* more than is done at once */
+
+typedef enum { SERVED, STOPPED, NO_GPU, GONE } direct_t;
+
+/*
+ * Rank 0's GPU memory and rank 1's host memory: rank 1's GPU copies. Not if its process is stopped
+ * or uses no GPU; memory that is there no more is a fault, and no crash.
+ */
+static void run_direct(conf_t *t)
+{
+    const direct_t    way    = *(const direct_t *)t->arg;
+    const int         direct = getenv("ANGARA_CHAOS") == NULL;
+    char             *bytes  = malloc(LONG_SIZE);
+    angara_counters_t before, after;
+    region_t          region = {0};
+    angara_mr_h       mr     = NULL;
+    uint64_t          keys[2], key = 0;
+    void             *host = MAP_FAILED;
+
+    if (t->rank == 0 || way != NO_GPU) {
+        gpu_start();
+    }
+    conf_open(t);
+    if (t->rank == 0) {
+        CHECK(region_open(t, &region, DEVICE_PLAIN, 0, LONG_SIZE, ANGARA_ACCESS_ALL));
+    } else {
+        host = mmap(NULL, LONG_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        CHECK(host != MAP_FAILED);
+        CHECK_OK(angara_mr_register(t->dom, host, LONG_SIZE, ANGARA_ACCESS_ALL, &mr));
+        key = angara_mr_key(mr);
+        data_fill(host, LONG_SIZE, 7);
+    }
+    conf_exchange(t, &key, keys, sizeof(key));
+    if (t->rank == 0 && way == STOPPED) {
+        CHECK(kill(t->pid[1], SIGSTOP) == 0);
+    }
+    if (t->rank == 1 && way == GONE) {
+        CHECK(munmap(host, LONG_SIZE) == 0);
+    }
+    if (way != STOPPED) {
+        conf_barrier(t);
+    }
+    if (t->rank == 0) {
+        const angara_status_t wanted = way == GONE ? ANGARA_ERR_BOUNDS : ANGARA_OK;
+
+        angara_pe_counters(t->pe, &before);
+        CHECK_STATUS(put_get(t, 1, 0, &region, 0, keys[1], 0, LONG_SIZE), wanted);
+        if (way != GONE) {
+            region_check(&region, 0, LONG_SIZE, 7);
+        }
+        region_fill(&region, 0, LONG_SIZE, 8);
+        CHECK_STATUS(put_get(t, 1, 1, &region, 0, keys[1], 0, LONG_SIZE), wanted);
+        angara_pe_counters(t->pe, &after);
+        if (direct && way == SERVED) {
+            CHECK_EQ(after.services - before.services, 4);
+            CHECK_EQ(after.gpu_staged, before.gpu_staged);
+        }
+        if (direct && (way == STOPPED || way == NO_GPU)) {
+            CHECK(after.gpu_staged > before.gpu_staged);
+        }
+        kill(t->pid[1], SIGCONT);
+    }
+    conf_barrier(t);
+    if (t->rank == 1) {
+        data_fill(bytes, LONG_SIZE, 8);
+        CHECK(way == GONE || memcmp(host, bytes, LONG_SIZE) == 0);
+        CHECK_OK(angara_mr_deregister(mr));
+        munmap(host, LONG_SIZE);
+    } else {
+        region_close(&region);
+    }
+    free(bytes);
+    conf_close(t);
+}
+
+static void test_direct(void **state)
+{
+    static const direct_t ways[] = {SERVED, STOPPED, NO_GPU, GONE};
+
+    (void)state;
+    for (unsigned i = 0; i < sizeof(ways) / sizeof(ways[0]); ++i) {
+        conf_run(2, run_direct, &ways[i]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(test_inline), TEST(test_batches), TEST(test_atomics),
-        TEST(test_own),    TEST(test_refused),
+        TEST(test_own),    TEST(test_refused), TEST(test_direct),
     };
     int result = regions_begin();
 

@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <pthread.h>
+#include <sys/mman.h>
 
 #include <cmocka.h>
 
@@ -358,7 +359,9 @@ static void run_ipc(void)
     ++broken.reserved[8]; /* of the descriptor's number */
     CHECK_IS(cuda.ipc_open(&ptr, broken, 1), CUDA_ERROR_MAP_FAILED);
     OK(cuda.ipc_open(&ptr, handle, 1));
-    CHECK_IS(cuda.ipc_open(&again, handle, 1), CUDA_ERROR_ALREADY_MAPPED);
+    OK(cuda.ipc_open(&again, handle, 1)); /* counted */
+    CHECK(again == ptr);
+    OK(cuda.ipc_close(again));
     CHECK_IS(standin.mappings(), 1);
     CHECK_IS(standin.allocations(), 0);
     CHECK_IS(cuda.mem_free(ptr), CUDA_ERROR_INVALID_VALUE);
@@ -379,6 +382,60 @@ static void run_ipc(void)
     OK(cuda.ipc_close(again));
     CHECK_IS(cuda.ipc_open(&ptr, handle, 1), CUDA_ERROR_MAP_FAILED);
     CHECK_IS(standin.mappings(), 0);
+    tell(socket, "", 1);
+    end_peer(socket, pid);
+}
+
+/* As the driver: closing waits for the program's kernels, and other calls for that. */
+static void run_ipc_kernel(void)
+{
+    CUipcMemHandle     handle;
+    CUdeviceptr        ptr, word;
+    CUmodule           module;
+    CUfunction         function;
+    CUcontext          context;
+    CUevent            event;
+    CUstream           stream;
+    pid_t              pid, watcher;
+    int                socket = start_peer(offer, &pid);
+    volatile uint32_t *flag   = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+                                     -1, 0);
+    void              *arguments[] = {&word};
+
+    CHECK(flag != MAP_FAILED);
+    watcher = fork(); /* ends the kernel in a while */
+    if (watcher == 0) {
+        usleep(300000);
+        *flag = 1;
+        _exit(0);
+    }
+    context = start();
+    stream  = make_stream();
+    hear(socket, &handle, sizeof(handle));
+    OK(cuda.ipc_open(&ptr, handle, 1));
+    OK(cuda.host_register((void *)flag, 4096, 0));
+    OK(cuda.host_get_device_pointer(&word, (void *)flag, 0));
+    OK(cuda.event_create(&event, CU_EVENT_DISABLE_TIMING));
+    OK(cuda.ctx_record_event(context, event));
+    OK(cuda.event_query(event));
+    OK(cuda.module_load_data(&module, "text"));
+    OK(cuda.module_get_function(&function, module, "wait"));
+    OK(cuda.launch_kernel(function, 1, 1, 1, 1, 1, 1, 0, stream, arguments, NULL));
+    OK(cuda.event_query(event));
+    OK(cuda.ctx_record_event(context, event));
+    CHECK_IS(cuda.event_query(event), CUDA_ERROR_NOT_READY);
+    OK(cuda.memset_d8(ptr + 10, 8, 10)); /* as the owner expects */
+    CHECK_IS(*flag, 0);
+    OK(cuda.ipc_close(ptr));
+    CHECK_IS(*flag, 1);
+    OK(cuda.event_query(event));
+    standin.capture(1);
+    CHECK_IS(cuda.ctx_record_event(context, event), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    CHECK_IS(standin.capture_violations(), 1);
+    standin.capture(0);
+    waitpid(watcher, NULL, 0);
+    tell(socket, "", 1);
+    await(socket);
     tell(socket, "", 1);
     end_peer(socket, pid);
 }
@@ -447,6 +504,7 @@ static void test_ipc(void **state)
 {
     (void)state;
     RUNS(run_ipc);
+    RUNS(run_ipc_kernel);
     RUNS(run_ipc_killed);
     ABORTS(run_ipc_early_free, "from imported memory");
     ABORTS(run_ipc_early_close, "from imported memory");

@@ -47,6 +47,7 @@ typedef struct ang_ref {
     uint64_t addr;   /* grows with the offset in the stretch */
     uint64_t key;    /* of the region behind it */
     uint64_t offset; /* in that region */
+    uint64_t length; /* of the stretch; 0 where nobody knows */
     void    *hold;   /* the backend's: what release() gives back */
 } ang_ref_t;
 
@@ -80,8 +81,9 @@ typedef struct ang_backend {
     void (*release)(ang_pair_t *pair, ang_ref_t *ref);
 
     /*
-     * Move bytes *done to `end` of the stretches, and none beyond `end`. ANGARA_INPROGRESS: call
-     * again with the same ends; `end` may be another one. ANGARA_ERR_UNSUPPORTED: that way is
+     * Move bytes *done to `end` of the stretches; beyond `end` only what the CPU doesn't move, and
+     * nothing in chaos mode. ANGARA_INPROGRESS: call again with the same ends; `end` may be another
+     * one. ANGARA_ERR_UNSUPPORTED: that way is
      * closed by now, both ends must be resolved again.
      */
     angara_status_t (*copy)(ang_pair_t *pair, const ang_ref_t *dst, const ang_ref_t *src,

@@ -429,6 +429,49 @@ static void cuda_unmap(const ang_gpu_map_t *map)
     }
 }
 
+/*
+ * Is nothing under way in the context, in whatever stream? A legacy stream that can't be asked
+ * means that the program captures. (That it does so with streams that don't wait for the legacy one
+ * can't be told: recording the context would end the capture with an error. But this is called
+ * within calls of the program's to us, where a thread that captures hardly is.)
+ */
+static int context_is_idle(const cuda_scope_t *scope)
+{
+    int      capturing = 0;
+    CUevent  event;
+    CUresult result;
+
+    if (cuda.stream_is_capturing != NULL &&
+        (cuda.stream_is_capturing(NULL, &capturing) != CUDA_SUCCESS || capturing)) {
+        return 0;
+    }
+    if (cuda.ctx_record_event == NULL) {
+        return cuda.stream_query(NULL) == CUDA_SUCCESS;
+    }
+    if (cuda.event_create(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) {
+        return 0;
+    }
+    result = cuda.ctx_record_event(scope->ctx, event);
+    if (result == CUDA_SUCCESS) {
+        result = cuda.event_query(event);
+    }
+    cuda.event_destroy(event);
+    return result == CUDA_SUCCESS;
+}
+
+static int cuda_is_idle(const ang_gpu_map_t *map)
+{
+    cuda_scope_t scope;
+    int          is_idle;
+
+    if (cuda_enter(map->context, map->device, &scope) != CUDA_SUCCESS) {
+        return 1; /* a context that has ended */
+    }
+    is_idle = context_is_idle(&scope);
+    cuda_leave(&scope);
+    return is_idle;
+}
+
 static angara_status_t cuda_dmabuf(const ang_gpu_mem_t *mem, const void *addr, size_t length,
                                    int *fd_p, uint64_t *offset_p)
 {
@@ -467,6 +510,7 @@ const ang_gpu_ops_t ang_gpu_cuda = {
     .share      = cuda_share,
     .map        = cuda_map,
     .unmap      = cuda_unmap,
+    .is_idle    = cuda_is_idle,
     .dmabuf     = cuda_dmabuf,
     .lacks      = cuda_lacks,
 };

@@ -15,6 +15,7 @@ typedef int                     CUdevice;
 typedef unsigned long long      CUdeviceptr;
 typedef struct CUctx_st        *CUcontext;
 typedef struct CUstream_st     *CUstream;
+typedef struct CUevent_st      *CUevent;
 typedef struct CUmemPoolHdl_st *CUmemoryPool;
 typedef void (*CUhostFn)(void *data);
 
@@ -48,6 +49,7 @@ enum {
     CUDA_ERROR_NOT_PERMITTED                  = 800,
     CUDA_ERROR_NOT_SUPPORTED                  = 801,
     CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED     = 900,
+    CUDA_ERROR_STREAM_CAPTURE_IMPLICIT        = 906,
     CUDA_ERROR_UNKNOWN                        = 999
 };
 
@@ -77,6 +79,7 @@ enum {
 
 enum {
     CU_STREAM_NON_BLOCKING              = 1,
+    CU_EVENT_DISABLE_TIMING             = 2,
     CU_MEMHOSTREGISTER_PORTABLE         = 1,
     CU_MEMHOSTREGISTER_DEVICEMAP        = 2,
     CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS  = 1,
@@ -107,6 +110,9 @@ enum {
       (CUdevice device, unsigned *flags, int *active))                                            \
     X(primary_ctx_retain, cuDevicePrimaryCtxRetain, (CUcontext * ctx, CUdevice device))           \
     X(primary_ctx_release, cuDevicePrimaryCtxRelease_v2, (CUdevice device))                       \
+    X(event_create, cuEventCreate, (CUevent * event, unsigned flags))                             \
+    X(event_destroy, cuEventDestroy_v2, (CUevent event))                                          \
+    X(event_query, cuEventQuery, (CUevent event))                                                 \
     X(stream_create, cuStreamCreate, (CUstream * stream, unsigned flags))                         \
     X(stream_destroy, cuStreamDestroy_v2, (CUstream stream))                                      \
     X(stream_query, cuStreamQuery, (CUstream stream))                                             \
@@ -123,6 +129,9 @@ enum {
     X(ipc_get, cuIpcGetMemHandle, (CUipcMemHandle * handle, CUdeviceptr ptr))                      \
     X(ipc_open, cuIpcOpenMemHandle_v2, (CUdeviceptr * ptr, CUipcMemHandle handle, unsigned flags)) \
     X(ipc_close, cuIpcCloseMemHandle, (CUdeviceptr ptr))                                           \
+    /* unmapping only while no kernel runs: else those of non-blocking streams aren't seen */      \
+    X(ctx_record_event, cuCtxRecordEvent, (CUcontext ctx, CUevent event))                          \
+    X(stream_is_capturing, cuStreamIsCapturing, (CUstream stream, int *status))                    \
     /* completion of copies without a host function; it is slower then */                          \
     X(stream_write_value, cuStreamWriteValue64_v2,                                                 \
       (CUstream stream, CUdeviceptr ptr, uint64_t value, unsigned flags))                          \

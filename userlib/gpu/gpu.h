@@ -97,13 +97,17 @@ struct ang_gpu_ops {
     angara_status_t (*share)(const ang_gpu_mem_t *mem, ang_gpu_handle_t *handle);
     /*
      * Map the allocation of another process, of `length` bytes, so that copies of GPU `device`
-     * reach it. One allocation is mapped once at a time. ANGARA_ERR_UNSUPPORTED: no way from that
-     * GPU.
+     * reach it. As often mapped as unmapped. ANGARA_ERR_UNSUPPORTED: no way from that GPU.
      */
     angara_status_t (*map)(int device, const ang_gpu_handle_t *handle, size_t length,
                            ang_gpu_map_t *map);
     /* No copy that uses it is under way. */
     void (*unmap)(const ang_gpu_map_t *map);
+    /*
+     * Would unmap() return at once? Else it waits for what the program has its GPU do, and may hold
+     * up the program's calls of the runtime meanwhile.
+     */
+    int (*is_idle)(const ang_gpu_map_t *map);
 
     /* A dma-buf of [addr, addr + length) within an allocation, for a NIC; the bytes begin at
      * *offset_p of it. */

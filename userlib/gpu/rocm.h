@@ -162,6 +162,7 @@ angara_status_t rocm_share(const ang_gpu_mem_t *mem, ang_gpu_handle_t *handle);
 angara_status_t rocm_map(int device, const ang_gpu_handle_t *handle, size_t length,
                          ang_gpu_map_t *map);
 void            rocm_unmap(const ang_gpu_map_t *map);
+int             rocm_is_idle(const ang_gpu_map_t *map);
 angara_status_t rocm_dmabuf(const ang_gpu_mem_t *mem, const void *addr, size_t length, int *fd_p,
                             uint64_t *offset_p);
 

@@ -15,6 +15,7 @@ const ang_gpu_ops_t ang_gpu_rocm = {
     .share      = rocm_share,
     .map        = rocm_map,
     .unmap      = rocm_unmap,
+    .is_idle    = rocm_is_idle,
     .dmabuf     = rocm_dmabuf,
     .lacks      = rocm_lacks,
 };

@@ -236,6 +236,9 @@ void core_changed(void)
 int core_enter(const char *call)
 {
     core_lock();
+    while (core.exclusive) {
+        core_wait(0);
+    }
     return core_count(call);
 }
 

@@ -43,9 +43,10 @@ typedef struct {
     int      peer, dmabuf, lock_shift; /* are there? */
     int      late;                     /* copies reach what another process has freed */
     int      hold, capture;
-    int      started; /* the runtime's init call came */
-    int      ended;   /* deinit: everything fails from now on */
-    int      forked;  /* a child of a process that had started it */
+    int      exclusive; /* one call holds up all others, but not the copies */
+    int      started;   /* the runtime's init call came */
+    int      ended;     /* deinit: everything fails from now on */
+    int      forked;    /* a child of a process that had started it */
 } core_t;
 
 extern core_t core;
@@ -120,6 +121,7 @@ typedef struct {
     uint64_t      id;      /* never given again in a process */
     uint32_t      access;  /* a bit for each GPU that may use it */
     int           freeing; /* that has been asked for, in stream order */
+    unsigned      opens;   /* of one that is imported, beside the first */
     void         *owner;   /* the runtime's: context */
     void         *user;    /* the runtime's */
     uintptr_t     range;   /* its own part of the reservation, or 0 */
@@ -193,7 +195,8 @@ typedef struct op {
     memory_t   *src_mem;
     uint64_t    value;
     int         is_write; /* a single word, not a copy */
-    int         fail;     /* with this code */
+    int         is_kernel;
+    int         fail; /* with this code */
     int (*ready)(void *arg);
     void (*end)(void *arg, int error); /* without the lock */
     void *arg;
@@ -213,7 +216,13 @@ uint64_t queue_submit(queue_t *queue, const op_t *op);
 void queue_wait(queue_t *queue, uint64_t seq);
 int  queue_is_idle(const queue_t *queue);
 /* All of a GPU, of an owner if that isn't NULL. */
-void     queue_wait_all(int gpu, const void *owner);
+void queue_wait_all(int gpu, const void *owner);
+/* The owner's kernels that have been given by now. */
+void queue_wait_kernels(int gpu, const void *owner);
+/* Number of the work that was given last. */
+uint64_t queue_last(void);
+/* Hasn't some of the owner's work up to that number ended? */
+int      queue_is_busy(int gpu, const void *owner, uint64_t until);
 unsigned queue_pending(void);
 
 #endif

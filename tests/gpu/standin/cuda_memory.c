@@ -408,31 +408,34 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr ptr)
     return cuda_leave(result);
 }
 
-/* Has this process mapped it already? */
-static int is_imported(const ipc_t *ipc)
+/* What this process has mapped already; NULL: nothing. */
+static memory_t *find_import(const ipc_t *ipc)
 {
     unsigned  index = 0;
     memory_t *memory;
 
     while ((memory = memory_next(&index)) != NULL) {
         if (memory->kind == MEMORY_IMPORTED && memory->backing->inode == ipc->inode) {
-            return 1;
+            return memory;
         }
     }
-    return 0;
+    return NULL;
 }
 
+/* The same address again, and counted, if it is mapped. */
 static CUresult import(const ipc_t *ipc, CUdeviceptr *ptr)
 {
     context_t *context = cuda_current();
     backing_t *backing;
-    memory_t  *memory;
+    memory_t  *memory = find_import(ipc);
 
     if (ipc->pid == getpid()) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
-    if (is_imported(ipc)) {
-        return CUDA_ERROR_ALREADY_MAPPED;
+    if (memory != NULL) {
+        ++memory->opens;
+        *ptr = memory->addr;
+        return CUDA_SUCCESS;
     }
     backing = ipc_import(ipc);
     if (backing == NULL) {
@@ -467,7 +470,10 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *ptr, CUipcMemHandle handle, unsigned
     return cuda_leave(result);
 }
 
-/* Doesn't wait for copies: those that use it are found out. */
+/*
+ * Waits for the context's kernels, and holds up all other calls meanwhile, as the driver does. Not
+ * for copies: those that use the memory are found out.
+ */
 CUresult cuIpcCloseMemHandle(CUdeviceptr ptr)
 {
     CUresult result = cuda_enter(__func__, NEEDS_CONTEXT | NOT_IN_CAPTURES);
@@ -477,7 +483,13 @@ CUresult cuIpcCloseMemHandle(CUdeviceptr ptr)
 
         if (memory == NULL) {
             result = CUDA_ERROR_INVALID_VALUE;
+        } else if (memory->opens > 0) {
+            --memory->opens;
         } else {
+            core.exclusive = 1;
+            queue_wait_kernels(cuda_current()->gpu, cuda_current());
+            core.exclusive = 0;
+            core_changed();
             memory_free(memory);
         }
     }

@@ -21,6 +21,8 @@ typedef struct event {
     unsigned      refs;     /* the list's and those of work under way */
     uint64_t      recorded; /* times */
     uint64_t      reached;
+    context_t    *context; /* all of it was recorded, if not NULL: so much... */
+    uint64_t      until;   /* ...of its work */
 } event_t;
 
 /* What waits for an event. */
@@ -153,6 +155,18 @@ CUresult cuStreamQuery(CUstream stream)
     }
     if (result == CUDA_SUCCESS && !queue_is_idle(queue)) {
         result = CUDA_ERROR_NOT_READY;
+    }
+    return cuda_leave(result);
+}
+
+/* As if a blocking stream captured: the legacy stream can't be asked then. */
+CUresult cuStreamIsCapturing(CUstream stream, int *status)
+{
+    CUresult result = cuda_enter(__func__, NEEDS_CONTEXT);
+
+    if (result == CUDA_SUCCESS) {
+        *status = 0;
+        result  = core.capture && stream == NULL ? CUDA_ERROR_STREAM_CAPTURE_IMPLICIT : result;
     }
     return cuda_leave(result);
 }
@@ -375,6 +389,59 @@ CUresult cuLaunchHostFunc(CUstream stream, CUhostFn function, void *data)
     return cuda_leave(result);
 }
 
+/* --- kernels --------------------------------------------------------------------------------*/
+
+/* There is one kernel, which waits until the 32-bit word of its only argument isn't 0. */
+static int word_is_set(void *arg)
+{
+    return __atomic_load_n((uint32_t *)arg, __ATOMIC_ACQUIRE) != 0;
+}
+
+CUresult cuModuleLoadData(CUmodule *module, const void *image)
+{
+    CUresult result = cuda_enter(__func__, NEEDS_CONTEXT | NOT_IN_CAPTURES);
+
+    if (result == CUDA_SUCCESS) {
+        *module = (CUmodule)(uintptr_t)image;
+    }
+    return cuda_leave(result);
+}
+
+CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name)
+{
+    CUresult result = cuda_enter(__func__, NEEDS_CONTEXT);
+
+    (void)name;
+    if (result == CUDA_SUCCESS) {
+        *function = (CUfunction)module;
+    }
+    return cuda_leave(result);
+}
+
+CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                        unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared,
+                        CUstream stream, void **arguments, void **extra)
+{
+    CUresult result = cuda_enter(__func__, NEEDS_CONTEXT);
+    int      fits   = function != NULL && extra == NULL && shared == 0 &&
+               grid_x * grid_y * grid_z * block_x * block_y * block_z > 0;
+
+    if (result == CUDA_SUCCESS) {
+        memory_t *word = fits ? memory_find(*(CUdeviceptr *)arguments[0]) : NULL;
+
+        if (word == NULL || (word->kind != MEMORY_PINNED && word->kind != MEMORY_REGISTERED)) {
+            result = CUDA_ERROR_INVALID_VALUE;
+        } else {
+            op_t op = {.is_kernel = 1,
+                       .ready     = word_is_set,
+                       .arg       = word->bytes + (*(CUdeviceptr *)arguments[0] - word->addr)};
+
+            result = submit(stream, &op, 0);
+        }
+    }
+    return cuda_leave(result);
+}
+
 /* --- events ---------------------------------------------------------------------------------*/
 
 static event_t **find_event(CUevent handle)
@@ -469,7 +536,8 @@ static CUresult use_event(CUstream stream, CUevent handle, int record)
     if (event == NULL || result != CUDA_SUCCESS) {
         return event == NULL ? CUDA_ERROR_INVALID_HANDLE : result;
     }
-    wait = allocate(sizeof(*wait));
+    wait           = allocate(sizeof(*wait));
+    event->context = NULL;
     event->recorded += record;
     ++event->refs;
     *wait  = (wait_t){event, event->recorded};
@@ -484,12 +552,38 @@ CUresult cuEventRecord(CUevent event, CUstream stream)
     return cuda_leave(result == CUDA_SUCCESS ? use_event(stream, event, 1) : result);
 }
 
+CUresult cuCtxRecordEvent(CUcontext ctx, CUevent handle)
+{
+    CUresult result = cuda_enter(__func__, NEEDS_INIT);
+    event_t *event  = *find_event(handle);
+
+    if (result == CUDA_SUCCESS && core.capture) { /* however relaxed the thread is */
+        core_capture_violation();
+        result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    }
+    if (result == CUDA_SUCCESS && (event == NULL || (void *)cuda_current() != (void *)ctx)) {
+        result = CUDA_ERROR_INVALID_VALUE; /* of others nobody has recorded here */
+    }
+    if (result == CUDA_SUCCESS) {
+        event->context = cuda_current();
+        event->until   = queue_last();
+    }
+    return cuda_leave(result);
+}
+
 CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags)
 {
     CUresult result = cuda_enter(__func__, NEEDS_CONTEXT);
 
     (void)flags;
     return cuda_leave(result == CUDA_SUCCESS ? use_event(stream, event, 0) : result);
+}
+
+static int event_is_reached(const event_t *event)
+{
+    return event->context != NULL ?
+               !queue_is_busy(event->context->gpu, event->context, event->until) :
+               event->reached >= event->recorded;
 }
 
 CUresult cuEventQuery(CUevent handle)
@@ -499,9 +593,9 @@ CUresult cuEventQuery(CUevent handle)
     if (result == CUDA_SUCCESS) {
         event_t *event = *find_event(handle);
 
-        result = event == NULL                    ? CUDA_ERROR_INVALID_HANDLE :
-                 event->reached < event->recorded ? CUDA_ERROR_NOT_READY :
-                                                    CUDA_SUCCESS;
+        result = event == NULL           ? CUDA_ERROR_INVALID_HANDLE :
+                 event_is_reached(event) ? CUDA_SUCCESS :
+                                           CUDA_ERROR_NOT_READY;
     }
     return cuda_leave(result);
 }

@@ -331,20 +331,45 @@ int queue_is_idle(const queue_t *queue)
     return queue->head == NULL;
 }
 
+static int is_busy(int gpu, const void *owner, uint64_t until, int only_kernels)
+{
+    for (const queue_t *queue = queues; queue != NULL; queue = queue->next) {
+        for (const op_t *op = queue->head; op != NULL && op->seq <= until; op = op->next) {
+            if (queue->gpu == gpu && (owner == NULL || queue->owner == owner) &&
+                (op->is_kernel || !only_kernels)) {
+                return 1;
+            }
+        }
+    }
+    return 0;
+}
+
 void queue_wait_all(int gpu, const void *owner)
 {
     uint64_t until = last_seq;
-    queue_t *queue;
 
-    do {
-        for (queue = queues; queue != NULL; queue = queue->next) {
-            if (queue->gpu == gpu && (owner == NULL || queue->owner == owner) &&
-                queue->head != NULL && queue->head->seq <= until) {
-                core_wait(0);
-                break;
-            }
-        }
-    } while (queue != NULL);
+    while (is_busy(gpu, owner, until, 0)) {
+        core_wait(0);
+    }
+}
+
+void queue_wait_kernels(int gpu, const void *owner)
+{
+    uint64_t until = last_seq;
+
+    while (is_busy(gpu, owner, until, 1)) {
+        core_wait(0);
+    }
+}
+
+uint64_t queue_last(void)
+{
+    return last_seq;
+}
+
+int queue_is_busy(int gpu, const void *owner, uint64_t until)
+{
+    return is_busy(gpu, owner, until, 0);
 }
 
 unsigned queue_pending(void)

@@ -21,7 +21,8 @@
 
 #include <string.h>
 
-#define LOOK_NS 100000000ull
+#define LOOK_NS   100000000ull
+#define DIRECT_NS 20000000ull /* after which a direct request isn't waited for */
 
 static soft_service_t *service_of(const soft_peer_t *peer)
 {
@@ -401,6 +402,57 @@ angara_status_t soft_agent_copy_in(soft_peer_t *peer, const ang_ref_t *src, cons
         return ANGARA_OK;
     }
     request = chunk_request(ANG_OP_GET, src->key, src->offset + *done, end - *done);
+    return agent_send(peer, &request, NULL);
+}
+
+/* Nobody is at the request for so long: the owner is stopped, say, or has no helper. */
+static int is_late(const soft_peer_t *peer)
+{
+    return soft_state_phase(slot_state(slot_of(peer))) == SOFT_POSTED &&
+           ang_clock_ns(CLOCK_MONOTONIC_COARSE) - peer->agent_since_ns > DIRECT_NS;
+}
+
+angara_status_t soft_agent_copy_direct(soft_peer_t *peer, ang_op_t op, const ang_ref_t *far,
+                                       const soft_mr_entry_t *near, uint64_t offset, uint64_t end,
+                                       uint64_t *done)
+{
+    soft_request_t  request;
+    angara_status_t status;
+    uint64_t        left, moved = 0;
+
+    if (peer->agent >= 0) {
+        if (is_late(peer) && soft_agent_withdraw(peer)) {
+            return ANGARA_ERR_UNSUPPORTED;
+        }
+        status = agent_receive(peer, &moved);
+        if (status == ANGARA_INPROGRESS) {
+            return status;
+        }
+        agent_end(peer);
+        if (status == ANGARA_OK && (moved == 0 || moved > peer->agent_length)) {
+            status = ANGARA_ERR_SYSTEM; /* garbage from the peer */
+        }
+        if (status != ANGARA_OK) {
+            return status;
+        }
+        *done += moved;
+    }
+    if (*done >= end) {
+        return ANGARA_OK;
+    }
+    left    = far->length - *done;
+    request = (soft_request_t){
+        .op           = (uint8_t)op,
+        .is_direct    = 1,
+        .length       = left < UINT32_MAX ? (uint32_t)left : UINT32_MAX,
+        .key          = far->key,
+        .offset       = far->offset + *done,
+        .start_time   = peer->base.pe->address.loc[1],
+        .share_fd     = near->fd,
+        .share        = near->share,
+        .share_id     = near->id,
+        .share_offset = near->offset + offset + *done,
+    };
     return agent_send(peer, &request, NULL);
 }
 

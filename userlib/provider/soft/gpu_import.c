@@ -1,17 +1,29 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Allocations of other processes' GPUs that this one has mapped: see gpu_mem.h. Mapping takes
- * milliseconds, so it is done once, and the mapping outlives the region that it was made for.
+ * Allocations of other processes' GPUs that this one has mapped: see gpu_mem.h. Mapping takes long,
+ * so it is done once, and the mapping outlives the region that it was made for.
+ *
+ * Unmapping may wait for the program's kernels, and holds up all its calls of the runtime
+ * meanwhile: with a kernel that waits for a message, for ever. So what isn't needed any more is
+ * only taken off its place at first; soft_imports_tidy() unmaps it, with no lock but `tidying`,
+ * while the GPU is idle.
  */
 #include "gpu_mem.h"
+
+#include "src/clock.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
+#define TIDY_NS     2000000 /* between two looks whether the GPU is idle */
+#define TIDY_TRIES  100     /* where the own last copies may not have ended yet, */
+#define TIDY_TRY_NS 1000000 /* so far apart */
+
 struct soft_import {
-    uint64_t             id;  /* of the allocation in its process; 0: none */
-    const ang_gpu_ops_t *ops; /* NULL: it couldn't be mapped; tried again after the next look */
+    soft_import_t       *next; /* of those to be unmapped */
+    uint64_t             id;   /* of the allocation in its process */
+    const ang_gpu_ops_t *ops;  /* NULL: it couldn't be mapped; tried again after the next look */
     uint64_t             length;
     ang_gpu_map_t        map;
     uint64_t             here;  /* id that the mapping has in this process */
@@ -24,11 +36,16 @@ struct soft_imports {
     const soft_remote_process_t *process;
     soft_segment_t               segment;
     const soft_share_table_t    *table;
-    soft_import_t                places[SOFT_SHARES];
+    soft_import_t               *places[SOFT_SHARES]; /* NULL: nothing is mapped */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of all; leaf but for the runtime's */
 static soft_imports_t *first;
+static soft_import_t  *dropped;     /* to be unmapped */
+static unsigned        num_dropped; /* those too that soft_imports_tidy() is at */
+unsigned               soft_imports_untidy;
+
+static pthread_mutex_t tidying = PTHREAD_MUTEX_INITIALIZER; /* before `lock` */
 
 /* ---- the table of the other process ---------------------------------------------------------- */
 
@@ -77,20 +94,6 @@ err_free:
 
 /* ---- mappings -------------------------------------------------------------------------------- */
 
-static void import_forget(soft_import_t *import)
-{
-    import->id  = 0;
-    import->ops = NULL;
-}
-
-static void import_drop(soft_import_t *import)
-{
-    if (import->ops != NULL) {
-        import->ops->unmap(&import->map);
-    }
-    import_forget(import);
-}
-
 static uint64_t id_here(const soft_import_t *import)
 {
     ang_gpu_mem_t mem;
@@ -99,33 +102,56 @@ static uint64_t id_here(const soft_import_t *import)
     return ang_gpu_is_device(&mem) ? mem.mem.id : UINT64_MAX;
 }
 
-static void import_make(const soft_share_table_t *table, uint32_t place, uint64_t id, int device,
-                        soft_import_t *import)
+/* With the context that it was made in, a mapping ends by itself. */
+static int has_ended(const soft_import_t *import)
 {
-    soft_share_t share;
+    return import->ops != NULL && id_here(import) != import->here;
+}
 
-    if (import->id != 0) {
-        import_drop(import);
+/* Take one that nobody uses off its place. */
+static void import_drop(soft_import_t **place)
+{
+    soft_import_t *import = *place;
+
+    *place = NULL;
+    if (import->ops == NULL) {
+        free(import);
+        return;
+    }
+    import->next = dropped;
+    dropped      = import;
+    num_dropped++;
+    __atomic_store_n(&soft_imports_untidy, 1, __ATOMIC_RELEASE);
+}
+
+static soft_import_t *import_new(const soft_share_table_t *table, uint32_t place, uint64_t id)
+{
+    soft_import_t *import = calloc(1, sizeof(*import));
+    soft_share_t   share;
+
+    if (import == NULL) {
+        return NULL;
     }
     import->id = id;
-    if (share_read(table, place, id, &share) == ANGARA_OK) {
+    if (num_dropped < SOFT_SHARES && share_read(table, place, id, &share) == ANGARA_OK) {
         import->length = share.length;
-        import->ops    = ang_gpu_map(share.kind, device, &share.handle, share.length, &import->map);
+        import->ops    = ang_gpu_map(share.kind, -1, &share.handle, share.length, &import->map);
         import->here   = import->ops != NULL ? id_here(import) : 0;
     }
+    return import;
 }
 
 angara_status_t soft_import_get(soft_remote_process_t *process, const soft_mr_entry_t *entry,
-                                int device, soft_import_t **import_p, uint64_t *addr_p)
+                                soft_import_t **import_p, uint64_t *addr_p)
 {
-    uint32_t        place  = entry->share;
+    uint32_t        share  = entry->share;
     uint64_t        id     = entry->id;
     uint64_t        offset = entry->offset;
     angara_status_t status = ANGARA_ERR_UNSUPPORTED;
-    soft_import_t  *import;
+    soft_import_t **place, *import;
     soft_imports_t *imports;
 
-    if (place >= SOFT_SHARES || id == 0) {
+    if (share >= SOFT_SHARES || id == 0) {
         return ANGARA_ERR_UNSUPPORTED;
     }
     pthread_mutex_lock(&lock);
@@ -133,15 +159,15 @@ angara_status_t soft_import_get(soft_remote_process_t *process, const soft_mr_en
     if (imports == NULL) {
         goto unlock;
     }
-    import = &imports->places[place];
-    /* With the context that it was made in, a mapping ends by itself. */
-    if (import->ops != NULL && import->users == 0 && id_here(import) != import->here) {
-        import_forget(import);
+    place = &imports->places[share];
+    if (*place != NULL && (*place)->users == 0 && ((*place)->id != id || has_ended(*place))) {
+        import_drop(place);
     }
-    if (import->id != id && import->users == 0) {
-        import_make(imports->table, place, id, device, import);
+    if (*place == NULL) {
+        *place = import_new(imports->table, share, id);
     }
-    if (import->id == id && import->ops != NULL &&
+    import = *place;
+    if (import != NULL && import->id == id && import->ops != NULL &&
         ang_in_bounds(offset, entry->length, import->length)) {
         import->users++;
         *import_p = import;
@@ -174,14 +200,14 @@ static unsigned imports_look(soft_imports_t *imports)
     unsigned count = 0;
 
     for (uint32_t i = 0; i < SOFT_SHARES; ++i) {
-        soft_import_t *import = &imports->places[i];
-        uint64_t       id     = __atomic_load_n(&imports->table->shares[i].id, __ATOMIC_RELAXED);
+        soft_import_t **place = &imports->places[i];
+        uint64_t        id    = __atomic_load_n(&imports->table->shares[i].id, __ATOMIC_RELAXED);
 
-        if (import->id != 0 && import->users == 0 &&
-            (dead || import->ops == NULL || id != import->id)) {
-            import_drop(import);
+        if (*place != NULL && (*place)->users == 0 &&
+            (dead || (*place)->ops == NULL || id != (*place)->id)) {
+            import_drop(place);
         }
-        count += import->id != 0;
+        count += *place != NULL;
     }
     return count;
 }
@@ -212,7 +238,7 @@ void soft_imports_close(soft_remote_process_t *process)
         *link            = imports->next;
         process->imports = NULL;
         for (uint32_t i = 0; i < SOFT_SHARES; ++i) {
-            if (imports->places[i].id != 0) {
+            if (imports->places[i] != NULL) {
                 import_drop(&imports->places[i]);
             }
         }
@@ -222,19 +248,112 @@ void soft_imports_close(soft_remote_process_t *process)
     pthread_mutex_unlock(&lock);
 }
 
+/* ---- unmapping ------------------------------------------------------------------------------- */
+
+/* One that isn't reached from anywhere else. @return 0: not now */
+static int import_end(soft_import_t *import)
+{
+    if (!has_ended(import)) {
+        if (!import->ops->is_idle(&import->map)) {
+            return 0;
+        }
+        import->ops->unmap(&import->map);
+    }
+    free(import);
+    return 1;
+}
+
+static int is_untidy(void)
+{
+    return __atomic_load_n(&soft_imports_untidy, __ATOMIC_ACQUIRE) != 0;
+}
+
+/* Called with `tidying` held. */
+static void tidy(void)
+{
+    soft_import_t *list, *import, **link = &list;
+    unsigned       ended = 0;
+
+    pthread_mutex_lock(&lock);
+    list    = dropped;
+    dropped = NULL;
+    pthread_mutex_unlock(&lock);
+
+    while ((import = *link) != NULL) {
+        soft_import_t *next = import->next;
+
+        if (import_end(import)) {
+            *link = next;
+            ended++;
+        } else {
+            link = &import->next;
+        }
+    }
+
+    pthread_mutex_lock(&lock);
+    *link   = dropped;
+    dropped = list;
+    num_dropped -= ended;
+    __atomic_store_n(&soft_imports_untidy, dropped != NULL, __ATOMIC_RELEASE);
+    pthread_mutex_unlock(&lock);
+}
+
+void soft_imports_tidy(void)
+{
+    static uint64_t next_ns;
+    uint64_t        now;
+
+    if (is_untidy() && pthread_mutex_trylock(&tidying) == 0) {
+        now = ang_clock_ns(CLOCK_MONOTONIC_COARSE);
+        if (now >= next_ns) {
+            next_ns = now + TIDY_NS;
+            tidy();
+        }
+        pthread_mutex_unlock(&tidying);
+    }
+}
+
+void soft_imports_end(void)
+{
+    static const struct timespec nap = {0, TIDY_TRY_NS};
+    static int                   in_vain; /* a program's kernel runs: others don't wait again */
+
+    if (!is_untidy()) {
+        return;
+    }
+    pthread_mutex_lock(&tidying);
+    tidy();
+    for (unsigned i = 0; is_untidy() && !in_vain && i < TIDY_TRIES; ++i) {
+        nanosleep(&nap, NULL);
+        tidy();
+    }
+    in_vain = is_untidy();
+    pthread_mutex_unlock(&tidying);
+}
+
 /* No GPU memory outlives fork(), and the segments aren't inherited: what is left is only memory,
  * like the parent's other objects. */
 static void imports_in_child(void)
 {
     static soft_imports_t *parents;
-    soft_imports_t       **end = &parents;
+    static soft_import_t  *parents_dropped;
+    soft_imports_t       **end  = &parents;
+    soft_import_t        **last = &parents_dropped;
 
     while (*end != NULL) {
         end = &(*end)->next;
     }
-    *end  = first;
-    first = NULL;
+    *end = first;
+    while (*last != NULL) {
+        last = &(*last)->next;
+    }
+    *last               = dropped;
+    first               = NULL;
+    dropped             = NULL;
+    num_dropped         = 0;
+    soft_imports_untidy = 0;
     pthread_mutex_init(&lock, NULL);
+    pthread_mutex_init(&tidying, NULL);
 }
 
 static void __attribute__((constructor)) imports_init(void)

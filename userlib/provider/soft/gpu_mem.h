@@ -12,9 +12,11 @@
  *     owner withdraws it when it finds the memory freed, or when no region is left and the entry is
  *     needed for another, or no PE is left.
  *   - An allocation of another process is mapped once, whatever PEs and domains use it. An
- * operation that uses the mapping is counted; while one does, the mapping stays.
- *   - Else it goes when the owner has withdrawn the allocation, when the owner is dead, and when
- *     nobody here is connected to the owner any more: freed GPU memory is free soon.
+ *     operation that uses the mapping is counted; while one does, the mapping stays.
+ *   - Else it isn't used again when the owner has withdrawn the allocation, when the owner is dead,
+ *     and when nobody here is connected to the owner any more.
+ *   - Then it is unmapped, by a thread of the program's that makes progress, holds no lock and
+ *     finds the GPU idle: unmapping may wait for kernels, and those for messages.
  *   - Both ends are looked after by the helper thread (by progress, where there is none), every
  *     ANGARA_PEER_CHECK milliseconds while anything is shared or mapped, and never else.
  *   - What comes from another process's table is copied, then checked.
@@ -27,6 +29,9 @@
 
 #define SOFT_SHARES   1024 /* allocations that a process shares at once */
 #define SOFT_NO_SHARE UINT32_MAX
+
+/* Bytes that a GPU copies at once on behalf of a call or a request, while others wait. */
+#define SOFT_GPU_PIECE ((uint64_t)8 << 20)
 
 /* ---- shared: the table ----------------------------------------------------------------------- */
 
@@ -71,20 +76,25 @@ typedef struct soft_import soft_import_t;
 
 /*
  * Map the allocation behind a region of GPU memory, whose entry is held, if it isn't mapped yet.
- * @param device  of this process that should reach it best, or -1
  * @param addr_p  where the region begins here
  * @return ANGARA_OK: to be given back by soft_import_put(); ANGARA_ERR_UNSUPPORTED: it can't be
  *         mapped, its own process has to do the copying.
  */
 angara_status_t soft_import_get(soft_remote_process_t *process, const soft_mr_entry_t *entry,
-                                int device, soft_import_t **import_p, uint64_t *addr_p);
+                                soft_import_t **import_p, uint64_t *addr_p);
 /* Once more, of one that is held. */
 void soft_import_hold(soft_import_t *import);
 void soft_import_put(soft_import_t *import);
-/* Unmap what is withdrawn. @return how many allocations are mapped. */
+/* What is withdrawn is to be unmapped. @return how many allocations are mapped besides. */
 unsigned soft_imports_look(void);
 /* No pair with that process is left. */
 void soft_imports_close(soft_remote_process_t *process);
+/* Unmap what is to be, if the GPU is idle. Called by threads of the program's, without a lock. */
+void soft_imports_tidy(void);
+/* The same when a pair has ended: nobody may come again. Waits for the own copies, if need be. */
+void soft_imports_end(void);
+/* Is anything to be unmapped? Atomic. */
+extern unsigned soft_imports_untidy;
 
 /* ---- gpu_copy.c: moving ---------------------------------------------------------------------- */
 
@@ -99,5 +109,11 @@ angara_status_t soft_gpu_start(uint64_t dst, uint64_t src, uint64_t length,
                                const ang_gpu_copy_t *after, ang_gpu_copy_t *copy);
 /* Copy and wait. An end is GPU memory, own or mapped, the other may be host memory. */
 angara_status_t soft_gpu_copy(uint64_t dst, uint64_t src, uint64_t length);
+/*
+ * Between own host memory, which is there, and GPU memory of the process `process` that the entry
+ * describes. ANGARA_ERR_UNSUPPORTED: it can't be mapped.
+ */
+angara_status_t soft_gpu_copy_theirs(soft_remote_process_t *process, const soft_mr_entry_t *theirs,
+                                     int is_put, uint64_t host, uint64_t length);
 
 #endif

@@ -26,6 +26,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -100,6 +101,33 @@ static angara_status_t check_writable(uint64_t addr, size_t width)
                                                                        ANGARA_ERR_BOUNDS;
 }
 
+/*
+ * The same for a range that a GPU's driver is to read or write: is it mapped, and are its ends open
+ * to that? (To ask for each page takes as long as to copy it.)
+ */
+static angara_status_t check_range(uint64_t addr, uint64_t length, int is_write)
+{
+    uint64_t        last  = addr + length - 1;
+    uint64_t        begin = addr / SOFT_PAGE * SOFT_PAGE;
+    unsigned char   pages[SOFT_GPU_PIECE / SOFT_PAGE + 2], byte;
+    angara_status_t status;
+
+    if (mincore((void *)(uintptr_t)begin, last + 1 - begin, pages) != 0) {
+        return ANGARA_ERR_BOUNDS;
+    }
+    status = guarded_copy((uintptr_t)&byte, addr, 1);
+    if (status == ANGARA_OK) {
+        status = guarded_copy((uintptr_t)&byte, last, 1);
+    }
+    if (status == ANGARA_OK && is_write) {
+        status = check_writable(addr / 4 * 4, 4);
+    }
+    if (status == ANGARA_OK && is_write) {
+        status = check_writable(last / 4 * 4, 4);
+    }
+    return status;
+}
+
 static angara_status_t serve_atomic(const soft_request_t *request, uint64_t addr, uint64_t *old)
 {
     ang_desc_t desc = {
@@ -153,7 +181,7 @@ static int request_is_sane(const soft_request_t *request)
     switch (request->op) {
     case ANG_OP_PUT:
     case ANG_OP_GET:
-        return request->length <= SOFT_STAGING;
+        return request->is_direct ? request->length != 0 : request->length <= SOFT_STAGING;
     case ANG_OP_ATOMIC:
         return request->atomic < ANGARA_ATOMIC_LAST && (request->width == 4 || request->width == 8);
     case ANG_OP_MARKER:
@@ -178,6 +206,43 @@ static angara_status_t stage(soft_pe_t *pe, soft_slot_t *slot, size_t offset)
     return status;
 }
 
+/* By a GPU of this process, between its own host memory and GPU memory of the requester. */
+static angara_status_t serve_direct(soft_pe_t *pe, const soft_request_t *request, pid_t requester,
+                                    uint64_t *moved)
+{
+    int      is_put = request->op == ANG_OP_PUT;
+    uint64_t length = request->length < SOFT_GPU_PIECE ? request->length : SOFT_GPU_PIECE;
+    uint64_t addr;
+    soft_remote_process_t *process;
+    const soft_mr_entry_t *entry;
+    const soft_mr_entry_t  theirs = {.fd     = request->share_fd,
+                                     .share  = request->share,
+                                     .id     = request->share_id,
+                                     .offset = request->share_offset,
+                                     .length = length};
+    angara_status_t        status;
+
+    status = soft_mr_check(pe->dom->shared, pe->dom->mr_max, request->key, request->offset, length,
+                           is_put ? ANGARA_ACCESS_REMOTE_WRITE : ANGARA_ACCESS_REMOTE_READ, &addr,
+                           &entry);
+    if (status != ANGARA_OK) {
+        return status;
+    }
+    if (entry->kind != ANGARA_MEM_HOST ||
+        soft_remote_process_get(requester, request->start_time, &process) != ANGARA_OK) {
+        return ANGARA_ERR_UNSUPPORTED;
+    }
+    status = check_range(addr, length, is_put);
+    if (status == ANGARA_OK) {
+        status = soft_gpu_copy_theirs(process, &theirs, is_put, addr, length);
+    }
+    soft_remote_process_put(process);
+    *moved = length;
+    /* What our GPU can't do, the requester's may. */
+    return status == ANGARA_ERR_SYSTEM || status == ANGARA_ERR_NO_MEMORY ? ANGARA_ERR_UNSUPPORTED :
+                                                                           status;
+}
+
 static angara_status_t perform(soft_pe_t *pe, unsigned index, uint64_t *old)
 {
     soft_slot_t    *slot    = &pe->service->slots[index];
@@ -190,6 +255,10 @@ static angara_status_t perform(soft_pe_t *pe, unsigned index, uint64_t *old)
     }
     if (request.op == ANG_OP_MARKER) {
         return ANGARA_OK;
+    }
+    if (request.is_direct) {
+        return serve_direct(pe, &request,
+                            soft_owner_pid(__atomic_load_n(&slot->owner, __ATOMIC_RELAXED)), old);
     }
     if (request.op != ANG_OP_ATOMIC) {
         status = stage(pe, slot, offset);

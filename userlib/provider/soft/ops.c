@@ -9,6 +9,7 @@
 #include "gpu_mem.h"
 
 #include "engine/atomic.h"
+#include "src/clock.h"
 #include "src/config.h"
 #include "src/log.h"
 
@@ -17,8 +18,11 @@
 #include <string.h>
 #include <sys/uio.h>
 
-#define CMA_CHUNK   ((uint64_t)1 << 30)   /* bytes of one process_vm call, below MAX_RW_COUNT */
-#define STAGE_BYTES ((uint64_t)256 << 10) /* that go through the host at a time */
+#define CMA_CHUNK       ((uint64_t)1 << 30)   /* bytes of one process_vm call, below MAX_RW_COUNT */
+#define STAGE_BYTES     ((uint64_t)256 << 10) /* that go through the host at a time */
+#define DIRECT_MIN      ((uint64_t)64 << 10)  /* bytes that are worth a direct request */
+
+#define DIRECT_RETRY_NS 200000000 /* pause after one that couldn't be carried out */
 
 static soft_pe_t *pair_pe(ang_pair_t *pair)
 {
@@ -42,6 +46,7 @@ static angara_status_t backend_local(ang_pair_t *pair, uint64_t key, uint64_t of
     ref->kind   = ANG_REF_HOST;
     ref->key    = key;
     ref->offset = offset;
+    ref->length = length;
     ref->hold   = NULL;
     if (__builtin_expect(entry->kind != ANGARA_MEM_HOST, 0)) {
         ref->kind = SOFT_REF_GPU;
@@ -85,7 +90,7 @@ static angara_status_t gpu_remote(soft_peer_t *peer, const soft_mr_entry_t *entr
         return soft_gpu_check(entry);
     }
     if (can_map(entry, access) && !peer->remote.same_process) {
-        soft_import_get(peer->remote.process, entry, -1, &import, &base);
+        soft_import_get(peer->remote.process, entry, &import, &base);
         soft_helper_watch(); /* what can't be mapped now is tried again after the next look */
     }
     if (import != NULL) {
@@ -137,6 +142,7 @@ static angara_status_t backend_remote(ang_pair_t *pair, uint64_t key, uint64_t o
     }
     ref->key    = key;
     ref->offset = offset;
+    ref->length = length;
     ref->hold   = NULL;
     if (__builtin_expect(entry->kind != ANGARA_MEM_HOST, 0)) {
         status = gpu_remote(peer, entry, offset, access, ref);
@@ -327,7 +333,57 @@ static angara_status_t cma_copy(soft_peer_t *peer, uint64_t there, uint64_t here
     return ANGARA_OK;
 }
 
-/* Between GPU memory and private memory of the peer: neither reaches the other. */
+/* How far a GPU goes that was to come to `end`: it moves as much in less time. */
+static uint64_t gpu_end(const ang_pair_t *pair, const ang_ref_t *dst, const ang_ref_t *src,
+                        uint64_t end)
+{
+    uint64_t length = dst->length < src->length ? dst->length : src->length;
+
+    if (pair->engine->chaos != NULL || length <= end) {
+        return end;
+    }
+    return length - end < SOFT_GPU_PIECE ? length : end + SOFT_GPU_PIECE;
+}
+
+/*
+ * Between GPU memory and private memory of the peer, a GPU of the peer's process reaches both, if
+ * it uses one. @return the region of the GPU memory, where that may be asked for; else NULL
+ */
+static const soft_mr_entry_t *direct_entry(const soft_peer_t *peer, const ang_ref_t *near,
+                                           const ang_ref_t *far)
+{
+    const soft_domain_t   *dom = soft_pe(peer->base.pe)->dom;
+    const soft_mr_entry_t *entry;
+    uint64_t               addr;
+
+    if (far->length < DIRECT_MIN || near->length != far->length ||
+        peer->pair.engine->chaos != NULL ||
+        (peer->agent < 0 && ang_clock_ns(CLOCK_MONOTONIC_COARSE) < peer->direct_retry_ns) ||
+        soft_mr_check(dom->shared, dom->mr_max, near->key, near->offset, near->length, 0, &addr,
+                      &entry) != ANGARA_OK ||
+        entry->share == SOFT_NO_SHARE) {
+        return NULL;
+    }
+    return entry;
+}
+
+static angara_status_t direct_copy(soft_peer_t *peer, ang_op_t op, const ang_ref_t *near,
+                                   const soft_mr_entry_t *entry, const ang_ref_t *far, uint64_t end,
+                                   uint64_t *done)
+{
+    angara_status_t status = soft_agent_copy_direct(peer, op, far, entry, near->offset, end, done);
+
+    if (status == ANGARA_ERR_UNSUPPORTED) {
+        peer->direct_retry_ns = ang_clock_ns(CLOCK_MONOTONIC_COARSE) + DIRECT_RETRY_NS;
+    } else if (status == ANGARA_INPROGRESS) {
+        /* Others may need it meanwhile; the peer's helper looks at the region with its lock held.
+         */
+        __atomic_store_n(&peer->remote.hazard->key, 0, __ATOMIC_RELEASE);
+    }
+    return status;
+}
+
+/* Through the host. */
 static angara_status_t staged_copy(soft_peer_t *peer, const ang_ref_t *dst, const ang_ref_t *src,
                                    uint64_t end, uint64_t *done)
 {
@@ -361,10 +417,27 @@ static angara_status_t staged_copy(soft_peer_t *peer, const ang_ref_t *dst, cons
     return status;
 }
 
-static angara_status_t gpu_copy(soft_pe_t *pe, const ang_ref_t *dst, const ang_ref_t *src,
+/* GPU memory, and private memory of the peer: neither process's CPU reaches both. */
+static angara_status_t far_copy(soft_peer_t *peer, const ang_ref_t *dst, const ang_ref_t *src,
                                 uint64_t end, uint64_t *done)
 {
+    int                    is_put = dst->kind == SOFT_REF_CMA;
+    const ang_ref_t       *near   = is_put ? src : dst;
+    const ang_ref_t       *far    = is_put ? dst : src;
+    const soft_mr_entry_t *entry  = direct_entry(peer, near, far);
+
+    return entry != NULL ?
+               direct_copy(peer, is_put ? ANG_OP_PUT : ANG_OP_GET, near, entry, far, end, done) :
+               staged_copy(peer, dst, src, end, done);
+}
+
+static angara_status_t gpu_copy(ang_pair_t *pair, const ang_ref_t *dst, const ang_ref_t *src,
+                                uint64_t end, uint64_t *done)
+{
+    soft_pe_t      *pe     = pair_pe(pair);
     angara_status_t status = ANGARA_OK;
+
+    end = gpu_end(pair, dst, src, end);
 
     if (*done < end) {
         pe->counters.gpu_copies++;
@@ -396,12 +469,12 @@ static angara_status_t backend_copy(ang_pair_t *pair, const ang_ref_t *dst, cons
     }
     if (dst->kind == SOFT_REF_CMA || src->kind == SOFT_REF_CMA) {
         if (is_gpu) {
-            return staged_copy(peer, dst, src, end, done);
+            return far_copy(peer, dst, src, end, done);
         }
         return dst->kind == SOFT_REF_CMA ? cma_copy(peer, dst->addr, src->addr, end, 0, done) :
                                            cma_copy(peer, src->addr, dst->addr, end, 1, done);
     }
-    return gpu_copy(pair_pe(pair), dst, src, end, done);
+    return gpu_copy(pair, dst, src, end, done);
 }
 
 /* ---- flights --------------------------------------------------------------------------------- */

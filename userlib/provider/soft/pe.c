@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* PEs of the soft fabric: creation, window, marker slots, progress. See soft.h. */
 #define _GNU_SOURCE
-#include "soft.h"
+#include "gpu_mem.h"
 
 #include "src/clock.h"
 #include "src/config.h"
@@ -298,6 +298,9 @@ unsigned soft_pe_progress(angara_pe_h base)
     soft_helper_wake_if_kicked();
     if (__builtin_expect(__atomic_load_n(&pe->service->work, __ATOMIC_RELAXED), 0)) {
         count += soft_helper_poll(pe);
+    }
+    if (__builtin_expect(__atomic_load_n(&soft_imports_untidy, __ATOMIC_RELAXED), 0)) {
+        soft_imports_tidy();
     }
     return count + check_peers_sometimes(pe);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Pairs of the soft fabric: connecting, the look after dead peers, errors. See soft.h. */
 #define _GNU_SOURCE
-#include "soft.h"
+#include "gpu_mem.h"
 
 #include "src/clock.h"
 #include "src/config.h"
@@ -304,6 +304,7 @@ void soft_peer_destroy(soft_peer_t *peer)
     ang_engine_unlock(&pe->engine);
     soft_remote_close(&peer->remote);
     free(peer);
+    soft_imports_end();
 }
 
 void soft_peer_disconnect(angara_peer_h base)

@@ -16,6 +16,8 @@
  *     is given, while the requester is sure to be there, and the number of its pipe to mean that.
  *   - Memory to stage data in is allocated by the server, with the slot's first request for data,
  *     and stays. A put finds out by an empty one.
+ *   - A direct request stages nothing: the server maps the requester's GPU memory, and a GPU of its
+ *     own copies. It moves as much at once as it likes, and says how much.
  */
 #ifndef SOFT_SERVICE_H
 #define SOFT_SERVICE_H
@@ -35,12 +37,18 @@ typedef struct {
     uint8_t  op; /* ang_op_t; PUT_INLINE isn't used */
     uint8_t  atomic;
     uint8_t  width;
-    uint8_t  reserved;
+    uint8_t  is_direct; /* a put or get with GPU memory of the requester's, see below */
     uint32_t length;
     uint64_t key;
     uint64_t offset;
     uint64_t operand; /* atomics */
     uint64_t compare;
+    /* direct: where the requester's end is */
+    uint64_t start_time; /* of the requester's process */
+    int32_t  share_fd;   /* of its table of allocations; see gpu_mem.h */
+    uint32_t share;      /* place in that */
+    uint64_t share_id;
+    uint64_t share_offset;
 } soft_request_t;
 
 typedef struct {
@@ -52,8 +60,8 @@ typedef struct {
     /* the server's */
     uint32_t staged; /* there is staging memory */
     int64_t  status;
-    uint64_t old;
-    uint64_t pad[5];
+    uint64_t old; /* of an atomic; bytes moved by a direct request */
+    uint64_t pad;
 } soft_slot_t;
 
 typedef struct {

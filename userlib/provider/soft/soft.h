@@ -29,7 +29,7 @@
 #define SOFT_MAGIC_DOMAIN  0x414e47444f303141ull
 #define SOFT_MAGIC_GPU     0x414e474750303141ull
 #define SOFT_PROVIDER_ID   1
-#define SOFT_LAYOUT        6 /* version of what is shared, see below */
+#define SOFT_LAYOUT        7 /* version of what is shared, see below */
 #define SOFT_MARKER_SLOTS  4096
 #define SOFT_HAZARDS       4096 /* PEs that may access a domain */
 #define SOFT_RING_LIMIT    1024 /* queued ring operations of a PE */
@@ -525,6 +525,7 @@ struct soft_peer {
     uint64_t           agent_turn;   /* of the slot's state */
     uint64_t           agent_look_ns, agent_waited_ns; /* see agent.c */
     uint64_t           agent_since_ns; /* when the request was first to be sent; 0: there is none */
+    uint64_t           direct_retry_ns; /* no direct requests before that time */
 };
 
 /* What a ref of the backend may be, beside ANG_REF_HOST. */
@@ -624,6 +625,14 @@ angara_status_t soft_agent_copy_out(soft_peer_t *peer, const ang_ref_t *dst, con
                                     uint64_t end, uint64_t *done);
 angara_status_t soft_agent_copy_in(soft_peer_t *peer, const ang_ref_t *src, const ang_ref_t *dst,
                                    uint64_t end, uint64_t *done);
+/*
+ * Between private memory of the peer's and GPU memory of this process, which the peer's GPU copies:
+ * `near` is the region there, and its stretch begins at `offset` in it. May go beyond `end`, to the
+ * end of the stretches. ANGARA_ERR_UNSUPPORTED: it can't, or isn't there to do it.
+ */
+angara_status_t soft_agent_copy_direct(soft_peer_t *peer, ang_op_t op, const ang_ref_t *far,
+                                       const soft_mr_entry_t *near, uint64_t offset, uint64_t end,
+                                       uint64_t *done);
 angara_status_t soft_agent_atomic(soft_peer_t *peer, uint64_t key, uint64_t offset,
                                   const ang_desc_t *desc, uint64_t *old);
 angara_status_t soft_agent_read_back(soft_peer_t *peer);
