@@ -73,8 +73,8 @@ static void bench_open_gpu(bench_t *b)
         return;
     }
     b->on_gpu = opts->on_gpu[b->rank < firsts ? 0 : 1];
-    if (b->on_gpu) {
-        gpus = (int)opts->runtime->open();
+    if (opts->on_gpu[0] || opts->on_gpu[1]) {
+        gpus = (int)opts->runtime->open(); /* as OSU's, also ranks whose buffers are the host's */
     }
     MPI_Allreduce(&gpus, &fewest, 1, MPI_INT, MPI_MIN, b->comm);
     if (fewest == 0) {

@@ -32,10 +32,9 @@ ucs_config_field_t uct_angara_md_config_table[] = {
         uct_angara_md_config_t, reuse, UCS_CONFIG_TYPE_BOOL),
 
     UCT_ANGARA_CONFIG_FIELD(
-        "GPU_ZCOPY", "n",
+        "GPU_ZCOPY", "y",
         "Register GPU memory: messages above the rendezvous threshold go from GPU to GPU without\n"
-        "the host. Not for programs with kernels that wait for messages (see docs/gpu.md), hence\n"
-        "off by default.",
+        "the host.",
         uct_angara_md_config_t, gpu_zcopy, UCS_CONFIG_TYPE_BOOL),
 
     {"", "", NULL, ucs_offsetof(uct_angara_md_config_t, rcache),
