@@ -8,6 +8,7 @@
 
 #include "conf_gpu.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <sched.h>
 #include <signal.h>
@@ -228,6 +229,34 @@ void conf_close(conf_t *t)
 {
     conf_barrier(t);
     conf_close_alone(t);
+}
+
+void conf_stop_process(pid_t pid)
+{
+    char           path[300], text[512];
+    const char    *state;
+    unsigned       running;
+    struct dirent *entry;
+    FILE          *file;
+    DIR           *dir;
+
+    CHECK(kill(pid, SIGSTOP) == 0);
+    do {
+        running = 0;
+        snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+        dir = opendir(path);
+        CHECK(dir != NULL);
+        while ((entry = readdir(dir)) != NULL) {
+            snprintf(path, sizeof(path), "/proc/%d/task/%.200s/stat", (int)pid, entry->d_name);
+            file = (entry->d_name[0] != '.') ? fopen(path, "r") : NULL;
+            if (file != NULL) {
+                state = (fgets(text, sizeof(text), file) != NULL) ? strrchr(text, ')') : NULL;
+                running += (state == NULL) || (strchr("TZX", state[2]) == NULL);
+                fclose(file);
+            }
+        }
+        closedir(dir);
+    } while (running > 0);
 }
 
 void conf_mem_init(conf_t *t, conf_mem_t *mem, int shared, size_t length, unsigned access)

@@ -113,6 +113,9 @@ void conf_pin(conf_t *t);
 /** A boolean ANGARA_ variable that is on by default. */
 int conf_env_on(const char *name);
 
+/** Stop a process, and wait until each of its threads has stopped. */
+void conf_stop_process(pid_t pid);
+
 /** Is that rank's memory of conf_mem_init(), where it isn't shared, a GPU's? */
 int conf_on_gpu(unsigned rank);
 

@@ -7,7 +7,6 @@
 
 #include <cmocka.h>
 
-#include <dirent.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -267,35 +266,6 @@ static uint64_t services(conf_t *t)
     return counters.services;
 }
 
-/* Stop a process and wait until each of its threads has. */
-static void stop_process(pid_t pid)
-{
-    char           path[300], text[512];
-    const char    *state;
-    unsigned       running;
-    struct dirent *entry;
-    FILE          *file;
-    DIR           *dir;
-
-    CHECK(kill(pid, SIGSTOP) == 0);
-    do {
-        running = 0;
-        snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
-        dir = opendir(path);
-        CHECK(dir != NULL);
-        while ((entry = readdir(dir)) != NULL) {
-            snprintf(path, sizeof(path), "/proc/%d/task/%.200s/stat", (int)pid, entry->d_name);
-            file = (entry->d_name[0] != '.') ? fopen(path, "r") : NULL;
-            if (file != NULL) {
-                state = (fgets(text, sizeof(text), file) != NULL) ? strrchr(text, ')') : NULL;
-                running += (state == NULL) || (strchr("TZX", state[2]) == NULL);
-                fclose(file);
-            }
-        }
-        closedir(dir);
-    } while (running > 0);
-}
-
 /*
  * Operations that the peer's process must carry out, and it is stopped: a reset takes them back. It
  * costs nothing that others need, and when the peer goes on, nothing of them happens.
@@ -317,7 +287,7 @@ static void reset_stopped(conf_t *t)
     if (t->rank == 0) {
         POST_OK(t, angara_atomic(t->peer[1], ANGARA_ATOMIC_ADD, 8, 1, 0, keys[1], 0, NULL, NULL));
         conf_marker(t, 1);
-        stop_process(t->pid[1]);
+        conf_stop_process(t->pid[1]);
         for (n = 0; n < 20; ++n) {
             before = services(t);
             POST_OK(t, angara_atomic(t->peer[1], ANGARA_ATOMIC_ADD, 8, 1, 0, keys[1], 8, buf.mr,

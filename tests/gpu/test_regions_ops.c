@@ -305,7 +305,7 @@ static void run_direct(conf_t *t)
     }
     conf_exchange(t, &key, keys, sizeof(key));
     if (t->rank == 0 && way == STOPPED) {
-        CHECK(kill(t->pid[1], SIGSTOP) == 0);
+        conf_stop_process(t->pid[1]);
     }
     if (t->rank == 1 && way == GONE) {
         CHECK(munmap(host, LONG_SIZE) == 0);

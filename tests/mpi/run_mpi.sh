@@ -31,7 +31,7 @@ Usage: run_mpi.sh [-n RANKS] [-H HOSTS] [-v VARIATION] [-e COUNTER]... [-spz] PR
                 nocma        process_vm_readv and process_vm_writev are forbidden
                 nic          the NIC, not the soft fabric
                 cuda, rocm   GPU memory of the stand-in runtimes
-                gpu_zcopy    it is registered
+                gpu_staged   it isn't registered: all goes through the host
                 several may be joined by '+'
   -e COUNTER    this counter of the transport must not be 0
   -s            an OpenSHMEM program: oshrun
@@ -62,7 +62,7 @@ variation_apply()
     noloop) variables+=(ANGARA_SOFT_LOOPBACK=n) ;;
     nocma) variables+=(ANGARA_SOFT_CMA=n) ;;
     nic) variables+=(ANGARA_DEVICE=nic) ;;
-    gpu_zcopy) variables+=(UCX_ANGARA_GPU_ZCOPY=y) ;;
+    gpu_staged) variables+=(UCX_ANGARA_GPU_ZCOPY=n) ;;
     cuda | rocm)
         variables+=(ANGARA_GPU="$1" ANGARA_TEST_GPU="$1")
         export LD_LIBRARY_PATH=$B/tests/gpu/standin${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}

@@ -14,12 +14,13 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define LINE   64
-#define LOOK   (1u << 16)     /* tests of a copy between two questions to the driver, */
-#define SOON   (1u << 12)     /* but the first ones come sooner: some test seldom */
-#define SPINS  10000          /* questions after which the processor is given away between them */
-#define BOUNCE ((size_t)8192) /* bytes that come to the host by way of memory that the GPU knows \
-                               */
+#define LINE  64
+#define LOOK  (1u << 16) /* tests of a copy between two questions to the driver, */
+#define SOON  (1u << 12) /* but the first ones come sooner: some test seldom */
+#define SPINS 10000      /* questions after which the processor is given away between them */
+#define BOUNCE                                                                        \
+    ((size_t)8192) /* bytes that come to the host by way of memory that the GPU knows \
+                    */
 
 typedef enum { LANE_TO_DEVICE, LANE_TO_HOST, LANE_WITHIN, LANES_NUM } direction_t;
 

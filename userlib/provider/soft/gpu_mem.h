@@ -116,4 +116,21 @@ angara_status_t soft_gpu_copy(uint64_t dst, uint64_t src, uint64_t length);
 angara_status_t soft_gpu_copy_theirs(soft_remote_process_t *process, const soft_mr_entry_t *theirs,
                                      int is_put, uint64_t host, uint64_t length);
 
+/* ---- gpu_far.c ------------------------------------------------------------------------------- */
+
+/* As the backend's copy(), between GPU memory and private host memory of the peer's. */
+angara_status_t soft_gpu_copy_far(soft_peer_t *peer, const ang_ref_t *dst, const ang_ref_t *src,
+                                  uint64_t end, uint64_t *done);
+
+/* ---- agent.c, the part of it that asks for direct copies ------------------------------------- */
+
+/*
+ * Between private memory of the peer's and GPU memory of this process, which the peer's GPU copies:
+ * `near` is the region there, and its stretch begins at `offset` in it. May go beyond `end`, to the
+ * end of the stretches. ANGARA_ERR_UNSUPPORTED: it can't, or isn't there to do it.
+ */
+angara_status_t soft_agent_copy_direct(soft_peer_t *peer, ang_op_t op, const ang_ref_t *far,
+                                       const soft_mr_entry_t *near, uint64_t offset, uint64_t end,
+                                       uint64_t *done);
+
 #endif

@@ -13,6 +13,7 @@
  */
 #define _GNU_SOURCE
 #include "gpu_mem.h"
+#include "vm.h"
 
 #include "engine/atomic.h"
 #include "src/clock.h"
@@ -21,14 +22,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/futex.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -50,82 +48,13 @@ static struct {
 
 /* ---- serving --------------------------------------------------------------------------------- */
 
-/*
- * Copy between a region of this process and staging memory. The program may have
- * unmapped the region: the kernel then says EFAULT where a plain copy would crash.
- */
-static angara_status_t guarded_copy(uint64_t dst, uint64_t src, size_t length)
-{
-    ssize_t moved;
-
-    if (length == 0) {
-        return ANGARA_OK;
-    }
-    moved = soft_vm_read(gettid(), dst, src, length); /* the main thread may have ended */
-    if (moved == (ssize_t)length) {
-        return ANGARA_OK;
-    }
-    if (moved >= 0 || errno == EFAULT) {
-        return ANGARA_ERR_BOUNDS;
-    }
-    /* forbidden by seccomp */
-    ang_cpu_copy((void *)(uintptr_t)dst, (const void *)(uintptr_t)src, length);
-    return ANGARA_OK;
-}
-
-/* The same of a region of GPU memory, which the program may have freed. */
+/* Between a region of GPU memory, which the program may have freed, and staging memory. */
 static angara_status_t gpu_copy(const soft_mr_entry_t *entry, uint64_t dst, uint64_t src,
                                 size_t length)
 {
     angara_status_t status = soft_gpu_check(entry);
 
     return status == ANGARA_OK && length != 0 ? soft_gpu_copy(dst, src, length) : status;
-}
-
-/*
- * The same for an atomic, which only the CPU can perform: the kernel adds 0 to the word first, and
- * says EFAULT where it is unmapped or read-only. (FUTEX_WAKE_OP; it may also wake one sleeper on
- * that word, as any futex must expect.)
- */
-static angara_status_t check_writable(uint64_t addr, size_t width)
-{
-    void    *word = (void *)(uintptr_t)addr;
-    uint64_t probe;
-
-    if (syscall(SYS_futex, word, FUTEX_WAKE_OP_PRIVATE, 0, 0, word,
-                FUTEX_OP(FUTEX_OP_ADD, 0, FUTEX_OP_CMP_EQ, 0)) >= 0 ||
-        errno != EFAULT) {
-        return ANGARA_OK;
-    }
-    return guarded_copy((uintptr_t)&probe, addr, width) == ANGARA_OK ? ANGARA_ERR_RIGHTS :
-                                                                       ANGARA_ERR_BOUNDS;
-}
-
-/*
- * The same for a range that a GPU's driver is to read or write: is it mapped, and are its ends open
- * to that? (To ask for each page takes as long as to copy it.)
- */
-static angara_status_t check_range(uint64_t addr, uint64_t length, int is_write)
-{
-    uint64_t        last  = addr + length - 1;
-    uint64_t        begin = addr / SOFT_PAGE * SOFT_PAGE;
-    unsigned char   pages[SOFT_GPU_PIECE / SOFT_PAGE + 2], byte;
-    angara_status_t status;
-
-    if (mincore((void *)(uintptr_t)begin, last + 1 - begin, pages) != 0) {
-        return ANGARA_ERR_BOUNDS;
-    }
-    status = guarded_copy((uintptr_t)&byte, addr, 1);
-    if (status == ANGARA_OK) {
-        status = guarded_copy((uintptr_t)&byte, last, 1);
-    }
-    if (status == ANGARA_OK && is_write) {
-        status = check_writable(addr / 4 * 4, 4);
-    }
-    if (status == ANGARA_OK && is_write) {
-        status = check_writable(last / 4 * 4, 4);
-    }
-    return status;
 }
 
 static angara_status_t serve_atomic(const soft_request_t *request, uint64_t addr, uint64_t *old)
@@ -141,7 +70,7 @@ static angara_status_t serve_atomic(const soft_request_t *request, uint64_t addr
     if (addr % request->width != 0) {
         return ANGARA_ERR_BOUNDS;
     }
-    status = check_writable(addr, request->width);
+    status = soft_guard_writable(addr, request->width);
     return status == ANGARA_OK ? ang_cpu_atomic((void *)(uintptr_t)addr, &desc, old) : status;
 }
 
@@ -167,10 +96,10 @@ static angara_status_t serve_data(soft_pe_t *pe, const soft_request_t *request, 
     switch (request->op) {
     case ANG_OP_PUT:
         return entry->kind != ANGARA_MEM_HOST ? gpu_copy(entry, addr, staging, length) :
-                                                guarded_copy(addr, staging, length);
+                                                soft_guard_copy(addr, staging, length);
     case ANG_OP_GET:
         return entry->kind != ANGARA_MEM_HOST ? gpu_copy(entry, staging, addr, length) :
-                                                guarded_copy(staging, addr, length);
+                                                soft_guard_copy(staging, addr, length);
     default:
         return serve_atomic(request, addr, old);
     }
@@ -232,7 +161,7 @@ static angara_status_t serve_direct(soft_pe_t *pe, const soft_request_t *request
         soft_remote_process_get(requester, request->start_time, &process) != ANGARA_OK) {
         return ANGARA_ERR_UNSUPPORTED;
     }
-    status = check_range(addr, length, is_put);
+    status = soft_guard_range(addr, length, is_put);
     if (status == ANGARA_OK) {
         status = soft_gpu_copy_theirs(process, &theirs, is_put, addr, length);
     }

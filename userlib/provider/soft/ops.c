@@ -7,9 +7,9 @@
  */
 #define _GNU_SOURCE
 #include "gpu_mem.h"
+#include "vm.h"
 
 #include "engine/atomic.h"
-#include "src/clock.h"
 #include "src/config.h"
 #include "src/log.h"
 
@@ -17,12 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
-
-#define CMA_CHUNK       ((uint64_t)1 << 30)   /* bytes of one process_vm call, below MAX_RW_COUNT */
-#define STAGE_BYTES     ((uint64_t)256 << 10) /* that go through the host at a time */
-#define DIRECT_MIN      ((uint64_t)64 << 10)  /* bytes that are worth a direct request */
-
-#define DIRECT_RETRY_NS 200000000 /* pause after one that couldn't be carried out */
 
 static soft_pe_t *pair_pe(ang_pair_t *pair)
 {
@@ -236,7 +230,7 @@ static unsigned batch_run(ang_pair_t *pair, const ang_desc_t *descs, unsigned co
     int            word;
 
     batch_hold(remote, descs, count);
-    while (num < count && !alone && descs[num].length <= CMA_CHUNK - total &&
+    while (num < count && !alone && descs[num].length <= SOFT_CMA_CHUNK - total &&
            batch_ends(pair, &descs[num], &here[num], &there[num])) {
         word = is_get && soft_vm_tears((uintptr_t)there[num].iov_base, there[num].iov_len);
         if (word && num > 0) {
@@ -287,52 +281,6 @@ static unsigned backend_batch(ang_pair_t *pair, const ang_desc_t *descs, unsigne
 
 /* ---- moving ---------------------------------------------------------------------------------- */
 
-static angara_status_t cma_error(soft_peer_t *peer)
-{
-    switch (errno) {
-    case ESRCH:
-        return ANGARA_ERR_PEER_DEAD;
-    case EFAULT: /* the region's memory was unmapped, there or here */
-        return ANGARA_ERR_BOUNDS;
-    case EPERM:
-    case ENOSYS: /* the rules changed under way: the helper does it from now on */
-        peer->cma = 0;
-        soft_warn_no_cma(peer, errno);
-        return ANGARA_ERR_UNSUPPORTED;
-    case ENOMEM:
-        return ANGARA_ERR_NO_MEMORY;
-    default:
-        ang_error("process_vm on %s failed: %s", peer->base.name, strerror(errno));
-        return ANGARA_ERR_SYSTEM;
-    }
-}
-
-static angara_status_t cma_copy(soft_peer_t *peer, uint64_t there, uint64_t here, uint64_t end,
-                                int read, uint64_t *done)
-{
-    while (*done < end) {
-        uint64_t     left   = end - *done;
-        size_t       size   = left < CMA_CHUNK ? left : CMA_CHUNK;
-        struct iovec local  = {(void *)(uintptr_t)(here + *done), size};
-        struct iovec remote = {(void *)(uintptr_t)(there + *done), size};
-        ssize_t      moved;
-
-        if (!soft_remote_reach(&peer->remote)) {
-            return ANGARA_ERR_PEER_DEAD;
-        }
-        moved = read ? soft_vm_read(soft_remote_process_task(peer->remote.process), here + *done,
-                                    there + *done, size) :
-                       process_vm_writev(soft_remote_process_task(peer->remote.process), &local, 1,
-                                         &remote, 1, 0);
-        if (moved >= 0) {
-            *done += (uint64_t)moved;
-        } else if (errno != ESRCH || !soft_remote_process_other_task(peer->remote.process)) {
-            return cma_error(peer);
-        }
-    }
-    return ANGARA_OK;
-}
-
 /* How far a GPU goes that was to come to `end`: it moves as much in less time. */
 static uint64_t gpu_end(const ang_pair_t *pair, const ang_ref_t *dst, const ang_ref_t *src,
                         uint64_t end)
@@ -343,92 +291,6 @@ static uint64_t gpu_end(const ang_pair_t *pair, const ang_ref_t *dst, const ang_
         return end;
     }
     return length - end < SOFT_GPU_PIECE ? length : end + SOFT_GPU_PIECE;
-}
-
-/*
- * Between GPU memory and private memory of the peer, a GPU of the peer's process reaches both, if
- * it uses one. @return the region of the GPU memory, where that may be asked for; else NULL
- */
-static const soft_mr_entry_t *direct_entry(const soft_peer_t *peer, const ang_ref_t *near,
-                                           const ang_ref_t *far)
-{
-    const soft_domain_t   *dom = soft_pe(peer->base.pe)->dom;
-    const soft_mr_entry_t *entry;
-    uint64_t               addr;
-
-    if (far->length < DIRECT_MIN || near->length != far->length ||
-        peer->pair.engine->chaos != NULL ||
-        (peer->agent < 0 && ang_clock_ns(CLOCK_MONOTONIC_COARSE) < peer->direct_retry_ns) ||
-        soft_mr_check(dom->shared, dom->mr_max, near->key, near->offset, near->length, 0, &addr,
-                      &entry) != ANGARA_OK ||
-        entry->share == SOFT_NO_SHARE) {
-        return NULL;
-    }
-    return entry;
-}
-
-static angara_status_t direct_copy(soft_peer_t *peer, ang_op_t op, const ang_ref_t *near,
-                                   const soft_mr_entry_t *entry, const ang_ref_t *far, uint64_t end,
-                                   uint64_t *done)
-{
-    angara_status_t status = soft_agent_copy_direct(peer, op, far, entry, near->offset, end, done);
-
-    if (status == ANGARA_ERR_UNSUPPORTED) {
-        peer->direct_retry_ns = ang_clock_ns(CLOCK_MONOTONIC_COARSE) + DIRECT_RETRY_NS;
-    } else if (status == ANGARA_INPROGRESS) {
-        /* Others may need it meanwhile; the peer's helper looks at the region with its lock held.
-         */
-        __atomic_store_n(&peer->remote.hazard->key, 0, __ATOMIC_RELEASE);
-    }
-    return status;
-}
-
-/* Through the host. */
-static angara_status_t staged_copy(soft_peer_t *peer, const ang_ref_t *dst, const ang_ref_t *src,
-                                   uint64_t end, uint64_t *done)
-{
-    soft_pe_t      *pe     = soft_pe(peer->base.pe);
-    angara_status_t status = ANGARA_OK;
-
-    if (pe->stage == NULL) {
-        pe->stage = malloc(STAGE_BYTES);
-        if (pe->stage == NULL) {
-            return ANGARA_ERR_NO_MEMORY;
-        }
-    }
-    pe->counters.gpu_staged++;
-    while (*done < end && status == ANGARA_OK) {
-        uint64_t size  = end - *done < STAGE_BYTES ? end - *done : STAGE_BYTES;
-        uint64_t moved = 0;
-
-        if (src->kind == SOFT_REF_CMA) {
-            status = cma_copy(peer, src->addr + *done, (uintptr_t)pe->stage, size, 1, &moved);
-            if (status == ANGARA_OK) {
-                status = soft_gpu_copy(dst->addr + *done, (uintptr_t)pe->stage, size);
-            }
-        } else {
-            status = soft_gpu_copy((uintptr_t)pe->stage, src->addr + *done, size);
-            if (status == ANGARA_OK) {
-                status = cma_copy(peer, dst->addr + *done, (uintptr_t)pe->stage, size, 0, &moved);
-            }
-        }
-        *done += status == ANGARA_OK ? size : 0;
-    }
-    return status;
-}
-
-/* GPU memory, and private memory of the peer: neither process's CPU reaches both. */
-static angara_status_t far_copy(soft_peer_t *peer, const ang_ref_t *dst, const ang_ref_t *src,
-                                uint64_t end, uint64_t *done)
-{
-    int                    is_put = dst->kind == SOFT_REF_CMA;
-    const ang_ref_t       *near   = is_put ? src : dst;
-    const ang_ref_t       *far    = is_put ? dst : src;
-    const soft_mr_entry_t *entry  = direct_entry(peer, near, far);
-
-    return entry != NULL ?
-               direct_copy(peer, is_put ? ANG_OP_PUT : ANG_OP_GET, near, entry, far, end, done) :
-               staged_copy(peer, dst, src, end, done);
 }
 
 static angara_status_t gpu_copy(ang_pair_t *pair, const ang_ref_t *dst, const ang_ref_t *src,
@@ -469,10 +331,10 @@ static angara_status_t backend_copy(ang_pair_t *pair, const ang_ref_t *dst, cons
     }
     if (dst->kind == SOFT_REF_CMA || src->kind == SOFT_REF_CMA) {
         if (is_gpu) {
-            return far_copy(peer, dst, src, end, done);
+            return soft_gpu_copy_far(peer, dst, src, end, done);
         }
-        return dst->kind == SOFT_REF_CMA ? cma_copy(peer, dst->addr, src->addr, end, 0, done) :
-                                           cma_copy(peer, src->addr, dst->addr, end, 1, done);
+        return dst->kind == SOFT_REF_CMA ? soft_cma_copy(peer, dst->addr, src->addr, end, 0, done) :
+                                           soft_cma_copy(peer, src->addr, dst->addr, end, 1, done);
     }
     return gpu_copy(pair, dst, src, end, done);
 }

@@ -200,14 +200,6 @@ soft_life_t soft_process_look(pid_t pid, uint64_t *start_time);
 /* Has it been stopped: by a signal, a debugger, or the freezer of its cgroup (version 2)? */
 int soft_process_stopped(pid_t pid);
 
-/*
- * As process_vm_readv() of one range, but a naturally aligned word of 2, 4 or 8 bytes is read at
- * once if `to` is aligned alike. `task`: a thread of the process.
- */
-ssize_t soft_vm_read(pid_t task, uint64_t to, uint64_t from, size_t length);
-/* Would process_vm_readv() tear it? Then it needs soft_vm_read(). */
-int soft_vm_tears(uint64_t from, size_t length);
-
 /* Bytes of memory that this process may still get, as far as the kernel tells. */
 uint64_t soft_memory_available(void);
 /*
@@ -625,14 +617,6 @@ angara_status_t soft_agent_copy_out(soft_peer_t *peer, const ang_ref_t *dst, con
                                     uint64_t end, uint64_t *done);
 angara_status_t soft_agent_copy_in(soft_peer_t *peer, const ang_ref_t *src, const ang_ref_t *dst,
                                    uint64_t end, uint64_t *done);
-/*
- * Between private memory of the peer's and GPU memory of this process, which the peer's GPU copies:
- * `near` is the region there, and its stretch begins at `offset` in it. May go beyond `end`, to the
- * end of the stretches. ANGARA_ERR_UNSUPPORTED: it can't, or isn't there to do it.
- */
-angara_status_t soft_agent_copy_direct(soft_peer_t *peer, ang_op_t op, const ang_ref_t *far,
-                                       const soft_mr_entry_t *near, uint64_t offset, uint64_t end,
-                                       uint64_t *done);
 angara_status_t soft_agent_atomic(soft_peer_t *peer, uint64_t key, uint64_t offset,
                                   const ang_desc_t *desc, uint64_t *old);
 angara_status_t soft_agent_read_back(soft_peer_t *peer);

@@ -6,7 +6,7 @@
  * So the 8 bytes around a shorter word are read into a word of ours. Touches no state.
  */
 #define _GNU_SOURCE
-#include "soft.h"
+#include "vm.h"
 
 #include <errno.h>
 #include <unistd.h>
