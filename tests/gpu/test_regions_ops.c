@@ -273,7 +273,7 @@ static void test_refused(void **state)
 
 #define LONG_SIZE (9 * MB) /* more than is done at once */
 
-typedef enum { SERVED, STOPPED, NO_GPU, GONE } direct_t;
+typedef enum { SERVED, STOPPED, NO_GPU, GONE, HOLE } direct_t;
 
 /*
  * Rank 0's GPU memory and rank 1's host memory: rank 1's GPU copies. Not if its process is stopped
@@ -310,15 +310,19 @@ static void run_direct(conf_t *t)
     if (t->rank == 1 && way == GONE) {
         CHECK(munmap(host, LONG_SIZE) == 0);
     }
+    if (t->rank == 1 && way == HOLE) {
+        CHECK(mprotect((char *)host + LONG_SIZE / 2, 1, PROT_NONE) == 0);
+    }
     if (way != STOPPED) {
         conf_barrier(t);
     }
     if (t->rank == 0) {
-        const angara_status_t wanted = way == GONE ? ANGARA_ERR_BOUNDS : ANGARA_OK;
+        const int             is_bad = way == GONE || way == HOLE;
+        const angara_status_t wanted = is_bad ? ANGARA_ERR_BOUNDS : ANGARA_OK;
 
         angara_pe_counters(t->pe, &before);
         CHECK_STATUS(put_get(t, 1, 0, &region, 0, keys[1], 0, LONG_SIZE), wanted);
-        if (way != GONE) {
+        if (!is_bad) {
             region_check(&region, 0, LONG_SIZE, 7);
         }
         region_fill(&region, 0, LONG_SIZE, 8);
@@ -336,7 +340,7 @@ static void run_direct(conf_t *t)
     conf_barrier(t);
     if (t->rank == 1) {
         data_fill(bytes, LONG_SIZE, 8);
-        CHECK(way == GONE || memcmp(host, bytes, LONG_SIZE) == 0);
+        CHECK(way == GONE || way == HOLE || memcmp(host, bytes, LONG_SIZE) == 0);
         CHECK_OK(angara_mr_deregister(mr));
         munmap(host, LONG_SIZE);
     } else {
@@ -346,9 +350,53 @@ static void run_direct(conf_t *t)
     conf_close(t);
 }
 
+/*
+ * Rank 1's GPU is at a get of rank 0's, and takes its time: rank 0 isn't told that its memory has
+ * been given back before that has ended.
+ */
+static void run_direct_held(conf_t *t)
+{
+    char       *bytes  = malloc(LONG_SIZE);
+    region_t    region = {0};
+    angara_mr_h mr     = NULL;
+    uint64_t    keys[2], key = 0;
+
+    setenv("ANGARA_PEER_WAIT", "300", 1);
+    gpu_start();
+    if (!is_standin || getenv("ANGARA_CHAOS") != NULL) {
+        rank_skip("copies can't be held up");
+    }
+    conf_open(t);
+    if (t->rank == 0) {
+        CHECK(region_open(t, &region, DEVICE_PLAIN, 0, LONG_SIZE, ANGARA_ACCESS_ALL));
+    } else {
+        CHECK_OK(angara_mr_register(t->dom, bytes, LONG_SIZE, ANGARA_ACCESS_ALL, &mr));
+        key = angara_mr_key(mr);
+        data_fill(bytes, LONG_SIZE, 7);
+        standin.hold(1);
+    }
+    conf_exchange(t, &key, keys, sizeof(key));
+    if (t->rank == 0) {
+        CHECK_OK(angara_offload_get(t->peer[1], region.mr, region.addr, keys[1], 0, LONG_SIZE));
+        for (uint64_t before = services(t); services(t) == before;) {
+            angara_pe_progress(t->pe);
+        }
+    }
+    while (t->rank == 1 && standin.pending() == 0) {
+        sleep_ms(1);
+    }
+    conf_barrier(t);
+    if (t->rank == 0) {
+        CHECK_STATUS(angara_mr_deregister(region.mr), ANGARA_ERR_BUSY);
+    }
+    conf_barrier(t);
+    standin.hold(0);
+    _exit(0); /* what is left of the pair isn't what is tested */
+}
+
 static void test_direct(void **state)
 {
-    static const direct_t ways[] = {SERVED, STOPPED, NO_GPU, GONE};
+    static const direct_t ways[] = {SERVED, STOPPED, NO_GPU, GONE, HOLE};
 
     (void)state;
     for (unsigned i = 0; i < sizeof(ways) / sizeof(ways[0]); ++i) {
@@ -356,11 +404,17 @@ static void test_direct(void **state)
     }
 }
 
+static void test_direct_held(void **state)
+{
+    (void)state;
+    conf_run(2, run_direct_held, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_inline), TEST(test_batches), TEST(test_atomics),
-        TEST(test_own),    TEST(test_refused), TEST(test_direct),
+        TEST(test_inline),  TEST(test_batches), TEST(test_atomics),     TEST(test_own),
+        TEST(test_refused), TEST(test_direct),  TEST(test_direct_held),
     };
     int result = regions_begin();
 

@@ -75,7 +75,7 @@ static void test_soft_layout(void **state)
     assert_int_equal(sizeof(soft_hazard_t), 128);
     assert_int_equal(sizeof(soft_slot_t), 128);
     assert_int_equal(sizeof(soft_record_t), 128);
-    assert_int_equal(sizeof(soft_request_t), 72);
+    assert_int_equal(sizeof(soft_request_t), 80);
     assert_int_equal(offsetof(soft_domain_seg_t, hazards) % 64, 0);
     assert_int_equal(offsetof(soft_domain_seg_t, entries) % 64, 0);
     assert_int_equal(offsetof(soft_pe_seg_t, armed) % 64, 0);

@@ -22,7 +22,8 @@
     ((size_t)8192) /* bytes that come to the host by way of memory that the GPU knows \
                     */
 
-typedef enum { LANE_TO_DEVICE, LANE_TO_HOST, LANE_WITHIN, LANES_NUM } direction_t;
+/* Copies to the host that are waited for have a stream of their own: nobody else is waited for. */
+typedef enum { LANE_TO_DEVICE, LANE_TO_HOST, LANE_WITHIN, LANE_READ, LANES_NUM } direction_t;
 
 /* How the end of a copy gets into the word. */
 typedef enum {
@@ -53,7 +54,6 @@ struct record {
     unsigned           copies;    /* that refer to it; atomic */
     char              *page;      /* of words, a line each; then BOUNCE bytes */
     int                is_registered;
-    pthread_mutex_t    bounce_lock;
     lane_t             lanes[LANES_NUM];
 };
 
@@ -127,7 +127,6 @@ static size_t words_size(void)
 static void record_free(record_t *record)
 {
     munmap(record->page, words_size() + BOUNCE);
-    pthread_mutex_destroy(&record->bounce_lock);
     free(record);
 }
 
@@ -148,7 +147,6 @@ static record_t *record_make(const cuda_scope_t *scope)
     }
     /* A child's copy on write would take the page away from the GPU. */
     madvise(record->page, size, MADV_DONTFORK);
-    pthread_mutex_init(&record->bounce_lock, NULL);
     record->ctx           = scope->ctx;
     record->id            = scope->id;
     record->device        = scope->device;
@@ -270,17 +268,12 @@ unlock:
 static CUresult lane_read(lane_t *lane, void *dst, const void *src, size_t length)
 {
     record_t *record = lane->record;
-    char     *bounce = NULL;
-    CUresult  result;
+    char *bounce = length <= BOUNCE && record->is_registered ? record->page + words_size() : NULL;
+    CUresult result;
 
-    if (length <= BOUNCE && record->is_registered &&
-        pthread_mutex_trylock(&record->bounce_lock) == 0) {
-        bounce = record->page + words_size();
-    }
-    pthread_mutex_lock(&lane->lock);
+    pthread_mutex_lock(&lane->lock); /* to the end, so that it is the only one in the stream */
     result = cuda.memcpy_async((CUdeviceptr)(uintptr_t)(bounce != NULL ? bounce : dst),
                                (CUdeviceptr)(uintptr_t)src, length, lane->stream);
-    pthread_mutex_unlock(&lane->lock);
     if (result == CUDA_SUCCESS) {
         for (unsigned i = 0; (result = cuda.stream_query(lane->stream)) == CUDA_ERROR_NOT_READY;
              ++i) {
@@ -289,12 +282,10 @@ static CUresult lane_read(lane_t *lane, void *dst, const void *src, size_t lengt
             }
         }
     }
-    if (bounce != NULL) {
-        if (result == CUDA_SUCCESS) {
-            memcpy(dst, bounce, length);
-        }
-        pthread_mutex_unlock(&record->bounce_lock);
+    if (bounce != NULL && result == CUDA_SUCCESS) {
+        memcpy(dst, bounce, length);
     }
+    pthread_mutex_unlock(&lane->lock);
     return result;
 }
 
@@ -323,7 +314,7 @@ static CUresult start_here(const cuda_scope_t *scope, direction_t lane_number, v
             return OTHER_LANE;
         }
         if (copy->is_awaited && lane_number == LANE_TO_HOST) {
-            result = lane_read(lane, dst, src, length);
+            result = lane_read(&record->lanes[LANE_READ], dst, src, length);
             if (result == CUDA_SUCCESS) {
                 record_put(record);
                 return HAS_ENDED;

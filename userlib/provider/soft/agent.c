@@ -405,31 +405,40 @@ angara_status_t soft_agent_copy_in(soft_peer_t *peer, const ang_ref_t *src, cons
     return agent_send(peer, &request, NULL);
 }
 
-/* Nobody is at the request for so long: the owner is stopped, say, or has no helper. */
+/*
+ * Has nobody begun with the direct request for so long, or has no slot been free? The owner is
+ * stopped, say, or has no helper.
+ */
 static int is_late(const soft_peer_t *peer)
 {
-    return soft_state_phase(slot_state(slot_of(peer))) == SOFT_POSTED &&
-           ang_clock_ns(CLOCK_MONOTONIC_COARSE) - peer->agent_since_ns > DIRECT_NS;
+    uint64_t since = peer->agent >= 0 ? peer->direct_posted_ns : peer->agent_since_ns;
+
+    if (since == 0 ||
+        (peer->agent >= 0 && soft_state_phase(slot_state(slot_of(peer))) != SOFT_POSTED)) {
+        return 0;
+    }
+    return ang_clock_ns(CLOCK_MONOTONIC_COARSE) - since > DIRECT_NS;
 }
 
 angara_status_t soft_agent_copy_direct(soft_peer_t *peer, ang_op_t op, const ang_ref_t *far,
-                                       const soft_mr_entry_t *near, uint64_t offset, uint64_t end,
-                                       uint64_t *done)
+                                       const ang_ref_t *near, uint64_t end, uint64_t *done)
 {
-    soft_request_t  request;
-    angara_status_t status;
-    uint64_t        left, moved = 0;
+    const soft_pe_t *pe    = soft_pe(peer->base.pe);
+    uint64_t         moved = 0;
+    soft_request_t   request;
+    angara_status_t  status;
+    uint64_t         left;
 
+    if (is_late(peer) && soft_agent_withdraw(peer)) {
+        return ANGARA_ERR_UNSUPPORTED;
+    }
     if (peer->agent >= 0) {
-        if (is_late(peer) && soft_agent_withdraw(peer)) {
-            return ANGARA_ERR_UNSUPPORTED;
-        }
         status = agent_receive(peer, &moved);
         if (status == ANGARA_INPROGRESS) {
             return status;
         }
         agent_end(peer);
-        if (status == ANGARA_OK && (moved == 0 || moved > peer->agent_length)) {
+        if (status == ANGARA_OK && (moved == 0 || moved > far->length - *done)) {
             status = ANGARA_ERR_SYSTEM; /* garbage from the peer */
         }
         if (status != ANGARA_OK) {
@@ -442,18 +451,20 @@ angara_status_t soft_agent_copy_direct(soft_peer_t *peer, ang_op_t op, const ang
     }
     left    = far->length - *done;
     request = (soft_request_t){
-        .op           = (uint8_t)op,
-        .is_direct    = 1,
-        .length       = left < UINT32_MAX ? (uint32_t)left : UINT32_MAX,
-        .key          = far->key,
-        .offset       = far->offset + *done,
-        .start_time   = peer->base.pe->address.loc[1],
-        .share_fd     = near->fd,
-        .share        = near->share,
-        .share_id     = near->id,
-        .share_offset = near->offset + offset + *done,
+        .op          = (uint8_t)op,
+        .is_direct   = 1,
+        .length      = left < UINT32_MAX ? (uint32_t)left : UINT32_MAX,
+        .key         = far->key,
+        .offset      = far->offset + *done,
+        .start_time  = pe->base.address.loc[1],
+        .domain_fd   = pe->seg->domain_fd,
+        .domain_id   = pe->seg->domain_id,
+        .near_key    = near->key,
+        .near_offset = near->offset + *done,
     };
-    return agent_send(peer, &request, NULL);
+    status                 = agent_send(peer, &request, NULL);
+    peer->direct_posted_ns = ang_clock_ns(CLOCK_MONOTONIC_COARSE);
+    return status;
 }
 
 /* A request without data: send it once, then wait for the answer. */

@@ -55,19 +55,3 @@ angara_status_t soft_gpu_copy(uint64_t dst, uint64_t src, uint64_t length)
     return ang_gpu_copy((void *)(uintptr_t)dst, &dst_mem, (const void *)(uintptr_t)src, &src_mem,
                         length);
 }
-
-angara_status_t soft_gpu_copy_theirs(soft_remote_process_t *process, const soft_mr_entry_t *theirs,
-                                     int is_put, uint64_t host, uint64_t length)
-{
-    soft_import_t  *import;
-    angara_status_t status;
-    uint64_t        addr;
-
-    status = soft_import_get(process, theirs, &import, &addr);
-    soft_helper_watch();
-    if (status == ANGARA_OK) {
-        status = is_put ? soft_gpu_copy(host, addr, length) : soft_gpu_copy(addr, host, length);
-        soft_import_put(import);
-    }
-    return status;
-}

@@ -10,44 +10,45 @@
 
 #include <stdlib.h>
 
-#define STAGE_BYTES     ((uint64_t)256 << 10) /* that go through the host at a time */
-#define DIRECT_MIN      ((uint64_t)64 << 10)  /* bytes that are worth a direct request */
-#define DIRECT_RETRY_NS 200000000             /* pause after one that couldn't be carried out */
+#define STAGE_BYTES ((uint64_t)256 << 10) /* that go through the host at a time */
+#define DIRECT_MIN  ((uint64_t)64 << 10)  /* bytes that are worth a direct request */
 
-/*
- * Between GPU memory and private memory of the peer, a GPU of the peer's process reaches both, if
- * it uses one. @return the region of the GPU memory, where that may be asked for; else NULL
- */
-static const soft_mr_entry_t *direct_entry(const soft_peer_t *peer, const ang_ref_t *near,
-                                           const ang_ref_t *far)
+/* Pause after one that couldn't be carried out: the first, and the longest. */
+#define DIRECT_PAUSE_NS     100000000ull
+#define DIRECT_PAUSE_MAX_NS 10000000000ull
+
+/* May a GPU of the peer's process, if it uses one, be asked to do it? */
+static int may_ask(const soft_peer_t *peer, const ang_ref_t *near, const ang_ref_t *far)
 {
     const soft_domain_t   *dom = soft_pe(peer->base.pe)->dom;
     const soft_mr_entry_t *entry;
     uint64_t               addr;
 
-    if (far->length < DIRECT_MIN || near->length != far->length ||
-        peer->pair.engine->chaos != NULL ||
-        (peer->agent < 0 && ang_clock_ns(CLOCK_MONOTONIC_COARSE) < peer->direct_retry_ns) ||
-        soft_mr_check(dom->shared, dom->mr_max, near->key, near->offset, near->length, 0, &addr,
-                      &entry) != ANGARA_OK ||
-        entry->share == SOFT_NO_SHARE) {
-        return NULL;
-    }
-    return entry;
+    return far->length >= DIRECT_MIN && near->length == far->length &&
+           peer->pair.engine->chaos == NULL &&
+           ang_clock_ns(CLOCK_MONOTONIC_COARSE) >= peer->direct_retry_ns &&
+           soft_mr_check(dom->shared, dom->mr_max, near->key, near->offset, near->length, 0, &addr,
+                         &entry) == ANGARA_OK &&
+           entry->share != SOFT_NO_SHARE;
 }
 
 static angara_status_t direct_copy(soft_peer_t *peer, ang_op_t op, const ang_ref_t *near,
-                                   const soft_mr_entry_t *entry, const ang_ref_t *far, uint64_t end,
-                                   uint64_t *done)
+                                   const ang_ref_t *far, uint64_t end, uint64_t *done)
 {
-    angara_status_t status = soft_agent_copy_direct(peer, op, far, entry, near->offset, end, done);
+    angara_status_t status = soft_agent_copy_direct(peer, op, far, near, end, done);
 
     if (status == ANGARA_ERR_UNSUPPORTED) {
-        peer->direct_retry_ns = ang_clock_ns(CLOCK_MONOTONIC_COARSE) + DIRECT_RETRY_NS;
+        peer->direct_pause_ns = 2 * peer->direct_pause_ns + DIRECT_PAUSE_NS;
+        if (peer->direct_pause_ns > DIRECT_PAUSE_MAX_NS) {
+            peer->direct_pause_ns = DIRECT_PAUSE_MAX_NS;
+        }
+        peer->direct_retry_ns = ang_clock_ns(CLOCK_MONOTONIC_COARSE) + peer->direct_pause_ns;
     } else if (status == ANGARA_INPROGRESS) {
-        /* Others may need it meanwhile; the peer's helper looks at the region with its lock held.
+        /* Others may need it meanwhile; the peer looks at its region with its helper's lock held.
          */
         __atomic_store_n(&peer->remote.hazard->key, 0, __ATOMIC_RELEASE);
+    } else {
+        peer->direct_pause_ns = 0;
     }
     return status;
 }
@@ -90,12 +91,13 @@ static angara_status_t staged_copy(soft_peer_t *peer, const ang_ref_t *dst, cons
 angara_status_t soft_gpu_copy_far(soft_peer_t *peer, const ang_ref_t *dst, const ang_ref_t *src,
                                   uint64_t end, uint64_t *done)
 {
-    int                    is_put = dst->kind == SOFT_REF_CMA;
-    const ang_ref_t       *near   = is_put ? src : dst;
-    const ang_ref_t       *far    = is_put ? dst : src;
-    const soft_mr_entry_t *entry  = direct_entry(peer, near, far);
+    int              is_put = dst->kind == SOFT_REF_CMA;
+    const ang_ref_t *near   = is_put ? src : dst;
+    const ang_ref_t *far    = is_put ? dst : src;
 
-    return entry != NULL ?
-               direct_copy(peer, is_put ? ANG_OP_PUT : ANG_OP_GET, near, entry, far, end, done) :
-               staged_copy(peer, dst, src, end, done);
+    /* One that is under way goes on: the region there isn't held any more. */
+    if (peer->agent >= 0 || peer->agent_since_ns != 0 || may_ask(peer, near, far)) {
+        return direct_copy(peer, is_put ? ANG_OP_PUT : ANG_OP_GET, near, far, end, done);
+    }
+    return staged_copy(peer, dst, src, end, done);
 }

@@ -316,19 +316,20 @@ void soft_imports_tidy(void)
 void soft_imports_end(void)
 {
     static const struct timespec nap = {0, TIDY_TRY_NS};
-    static int                   in_vain; /* a program's kernel runs: others don't wait again */
+    static int in_vain; /* atomic: a program's kernel runs: others don't wait again */
 
-    if (!is_untidy()) {
-        return;
+    for (unsigned i = 0; is_untidy() && (i == 0 || (!__atomic_load_n(&in_vain, __ATOMIC_RELAXED) &&
+                                                    i < TIDY_TRIES));
+         ++i) {
+        if (i != 0) {
+            nanosleep(&nap, NULL);
+        }
+        if (pthread_mutex_trylock(&tidying) == 0) {
+            tidy();
+            pthread_mutex_unlock(&tidying);
+        }
     }
-    pthread_mutex_lock(&tidying);
-    tidy();
-    for (unsigned i = 0; is_untidy() && !in_vain && i < TIDY_TRIES; ++i) {
-        nanosleep(&nap, NULL);
-        tidy();
-    }
-    in_vain = is_untidy();
-    pthread_mutex_unlock(&tidying);
+    __atomic_store_n(&in_vain, is_untidy(), __ATOMIC_RELAXED);
 }
 
 /* No GPU memory outlives fork(), and the segments aren't inherited: what is left is only memory,

@@ -109,12 +109,6 @@ angara_status_t soft_gpu_start(uint64_t dst, uint64_t src, uint64_t length,
                                const ang_gpu_copy_t *after, ang_gpu_copy_t *copy);
 /* Copy and wait. An end is GPU memory, own or mapped, the other may be host memory. */
 angara_status_t soft_gpu_copy(uint64_t dst, uint64_t src, uint64_t length);
-/*
- * Between own host memory, which is there, and GPU memory of the process `process` that the entry
- * describes. ANGARA_ERR_UNSUPPORTED: it can't be mapped.
- */
-angara_status_t soft_gpu_copy_theirs(soft_remote_process_t *process, const soft_mr_entry_t *theirs,
-                                     int is_put, uint64_t host, uint64_t length);
 
 /* ---- gpu_far.c ------------------------------------------------------------------------------- */
 
@@ -125,12 +119,24 @@ angara_status_t soft_gpu_copy_far(soft_peer_t *peer, const ang_ref_t *dst, const
 /* ---- agent.c, the part of it that asks for direct copies ------------------------------------- */
 
 /*
- * Between private memory of the peer's and GPU memory of this process, which the peer's GPU copies:
- * `near` is the region there, and its stretch begins at `offset` in it. May go beyond `end`, to the
- * end of the stretches. ANGARA_ERR_UNSUPPORTED: it can't, or isn't there to do it.
+ * Between private memory of the peer's and a region of GPU memory here, which the peer's GPU
+ * copies. May go beyond `end`, to the end of the stretches. ANGARA_ERR_UNSUPPORTED: it can't, or
+ * isn't there to do it.
  */
 angara_status_t soft_agent_copy_direct(soft_peer_t *peer, ang_op_t op, const ang_ref_t *far,
-                                       const soft_mr_entry_t *near, uint64_t offset, uint64_t end,
-                                       uint64_t *done);
+                                       const ang_ref_t *near, uint64_t end, uint64_t *done);
+
+/* ---- gpu_serve.c: the other side of it, with soft_helper_lock held --------------------------- */
+
+/*
+ * Carry out a direct request for region memory at `addr` of this process, which has been checked.
+ * @return ANGARA_ERR_UNSUPPORTED, whatever stands in the way: then the requester does it
+ */
+angara_status_t soft_gpu_serve(const soft_request_t *request, pid_t requester, uint64_t addr,
+                               uint64_t length);
+/* Let go of processes that are dead, or (`all`) of all. @return how many are left */
+unsigned soft_gpu_serve_look(int all);
+/* In a forked child. */
+void soft_gpu_serve_forget(void);
 
 #endif

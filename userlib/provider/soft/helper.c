@@ -112,9 +112,10 @@ static int request_is_sane(const soft_request_t *request)
     case ANG_OP_GET:
         return request->is_direct ? request->length != 0 : request->length <= SOFT_STAGING;
     case ANG_OP_ATOMIC:
-        return request->atomic < ANGARA_ATOMIC_LAST && (request->width == 4 || request->width == 8);
+        return !request->is_direct && request->atomic < ANGARA_ATOMIC_LAST &&
+               (request->width == 4 || request->width == 8);
     case ANG_OP_MARKER:
-        return 1;
+        return !request->is_direct;
     default:
         return 0;
     }
@@ -136,40 +137,31 @@ static angara_status_t stage(soft_pe_t *pe, soft_slot_t *slot, size_t offset)
 }
 
 /* By a GPU of this process, between its own host memory and GPU memory of the requester. */
-static angara_status_t serve_direct(soft_pe_t *pe, const soft_request_t *request, pid_t requester,
-                                    uint64_t *moved)
+static angara_status_t serve_direct(soft_pe_t *pe, const soft_slot_t *slot,
+                                    const soft_request_t *request, uint64_t *moved)
 {
-    int      is_put = request->op == ANG_OP_PUT;
-    uint64_t length = request->length < SOFT_GPU_PIECE ? request->length : SOFT_GPU_PIECE;
-    uint64_t addr;
-    soft_remote_process_t *process;
-    const soft_mr_entry_t *entry;
-    const soft_mr_entry_t  theirs = {.fd     = request->share_fd,
-                                     .share  = request->share,
-                                     .id     = request->share_id,
-                                     .offset = request->share_offset,
-                                     .length = length};
-    angara_status_t        status;
+    uint64_t        owner  = __atomic_load_n(&slot->owner, __ATOMIC_ACQUIRE);
+    uint64_t        state  = __atomic_load_n(&slot->state, __ATOMIC_ACQUIRE);
+    int             is_put = request->op == ANG_OP_PUT;
+    uint64_t        length = request->length < SOFT_GPU_PIECE ? request->length : SOFT_GPU_PIECE;
+    uint64_t        addr;
+    angara_status_t status;
 
+    const soft_mr_entry_t *entry;
+
+    if (soft_state_phase(state) != SOFT_SERVING) {
+        return ANGARA_ERR_UNSUPPORTED; /* abandoned: that may be the next one's number */
+    }
     status = soft_mr_check(pe->dom->shared, pe->dom->mr_max, request->key, request->offset, length,
                            is_put ? ANGARA_ACCESS_REMOTE_WRITE : ANGARA_ACCESS_REMOTE_READ, &addr,
                            &entry);
     if (status != ANGARA_OK) {
         return status;
     }
-    if (entry->kind != ANGARA_MEM_HOST ||
-        soft_remote_process_get(requester, request->start_time, &process) != ANGARA_OK) {
-        return ANGARA_ERR_UNSUPPORTED;
-    }
-    status = soft_guard_range(addr, length, is_put);
-    if (status == ANGARA_OK) {
-        status = soft_gpu_copy_theirs(process, &theirs, is_put, addr, length);
-    }
-    soft_remote_process_put(process);
     *moved = length;
-    /* What our GPU can't do, the requester's may. */
-    return status == ANGARA_ERR_SYSTEM || status == ANGARA_ERR_NO_MEMORY ? ANGARA_ERR_UNSUPPORTED :
-                                                                           status;
+    return entry->kind == ANGARA_MEM_HOST ?
+               soft_gpu_serve(request, soft_owner_pid(owner), addr, length) :
+               ANGARA_ERR_UNSUPPORTED;
 }
 
 static angara_status_t perform(soft_pe_t *pe, unsigned index, uint64_t *old)
@@ -186,8 +178,7 @@ static angara_status_t perform(soft_pe_t *pe, unsigned index, uint64_t *old)
         return ANGARA_OK;
     }
     if (request.is_direct) {
-        return serve_direct(pe, &request,
-                            soft_owner_pid(__atomic_load_n(&slot->owner, __ATOMIC_RELAXED)), old);
+        return serve_direct(pe, slot, &request, old);
     }
     if (request.op != ANG_OP_ATOMIC) {
         status = stage(pe, slot, offset);
@@ -409,10 +400,20 @@ unsigned soft_helper_land(void)
     return flying;
 }
 
+static unsigned serve_look(int all)
+{
+    unsigned count;
+
+    pthread_mutex_lock(&soft_helper_lock);
+    count = soft_gpu_serve_look(all);
+    pthread_mutex_unlock(&soft_helper_lock);
+    return count;
+}
+
 void soft_helper_look(void)
 {
     if (__atomic_exchange_n(&helper.watching, 0, __ATOMIC_SEQ_CST) &&
-        soft_helper_land() + soft_shares_look() + soft_imports_look() != 0) {
+        soft_helper_land() + soft_shares_look() + serve_look(0) + soft_imports_look() != 0) {
         __atomic_store_n(&helper.watching, 1, __ATOMIC_SEQ_CST);
     }
 }
@@ -577,6 +578,7 @@ static void helper_stop(void)
         __atomic_store_n(&helper.running, 0, __ATOMIC_RELEASE);
     }
     soft_shares_rest();
+    serve_look(1);
     close_pipe();
 }
 
@@ -666,6 +668,7 @@ static void in_child(void)
     helper.users   = 0;
 
     helper.watching = 0;
+    soft_gpu_serve_forget();
     if (helper.have_pipe) {
         close_pipe();
     }

@@ -243,6 +243,7 @@ void soft_pe_destroy(angara_pe_h base)
     soft_helper_remove_pe(pe); /* nobody else knows it now */
     ang_engine_cleanup(&pe->engine);
     pe_free(pe);
+    soft_imports_end();
 }
 
 /* ---- attributes ------------------------------------------------------------------------------ */
@@ -298,6 +299,7 @@ unsigned soft_pe_progress(angara_pe_h base)
     soft_helper_wake_if_kicked();
     if (__builtin_expect(__atomic_load_n(&pe->service->work, __ATOMIC_RELAXED), 0)) {
         count += soft_helper_poll(pe);
+        soft_helper_wake_if_kicked();
     }
     if (__builtin_expect(__atomic_load_n(&soft_imports_untidy, __ATOMIC_RELAXED), 0)) {
         soft_imports_tidy();

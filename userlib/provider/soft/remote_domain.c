@@ -96,8 +96,8 @@ static angara_status_t check_domain(soft_remote_domain_t *domain)
     return ANGARA_OK;
 }
 
-static angara_status_t domain_new(soft_pe_t *pe, const soft_remote_t *remote,
-                                  soft_remote_domain_t **domain_p)
+angara_status_t soft_remote_domain_open(soft_remote_process_t *process, int fd,
+                                        soft_remote_domain_t **domain_p)
 {
     soft_remote_domain_t *domain = calloc(1, sizeof(*domain));
     angara_status_t       status;
@@ -106,34 +106,58 @@ static angara_status_t domain_new(soft_pe_t *pe, const soft_remote_t *remote,
         return ANGARA_ERR_NO_MEMORY;
     }
     domain->refs    = 1;
-    domain->pe      = pe;
-    domain->process = remote->process;
-    status          = soft_segment_open(remote->process->pid, remote->seg->domain_fd,
-                                        sizeof(soft_domain_seg_t), ANG_LOG_ERROR, &domain->map);
+    domain->process = process;
+    status          = soft_segment_open(process->pid, fd, sizeof(soft_domain_seg_t), ANG_LOG_ERROR,
+                                        &domain->map);
     if (status != ANGARA_OK) {
         goto err_free;
     }
     domain->seg = domain->map.base;
     status      = check_domain(domain);
-    if (status == ANGARA_OK &&
-        (remote->seg->generation != remote->address.generation || soft_remote_dead(remote))) {
-        status = ANGARA_ERR_PEER_DEAD; /* closed meanwhile: the number may have meant other files */
+    if (status == ANGARA_OK && soft_remote_process_dead(process)) {
+        status = ANGARA_ERR_PEER_DEAD; /* the number may have meant another process */
     }
     if (status == ANGARA_OK) {
-        status = claim_hazard(domain, remote->process->pid);
+        status = claim_hazard(domain, process->pid);
     }
     if (status != ANGARA_OK) {
         goto err_map;
     }
-    domain->next = pe->domains;
-    pe->domains  = domain;
-    *domain_p    = domain;
+    *domain_p = domain;
     return ANGARA_OK;
 
 err_map:
     soft_segment_close(&domain->map);
 err_free:
     free(domain);
+    return status;
+}
+
+void soft_remote_domain_close(soft_remote_domain_t *domain)
+{
+    for (unsigned i = 0; i < SOFT_FLIGHTS && domain->flights[i] != NULL; ++i) {
+        hazard_free(domain->flights[i]);
+    }
+    hazard_free(domain->hazard);
+    soft_segment_close(&domain->map);
+    free(domain);
+}
+
+static angara_status_t domain_new(soft_pe_t *pe, const soft_remote_t *remote,
+                                  soft_remote_domain_t **domain_p)
+{
+    angara_status_t status = soft_remote_domain_open(remote->process, remote->seg->domain_fd,
+                                                     domain_p);
+
+    if (status == ANGARA_OK && remote->seg->generation != remote->address.generation) {
+        soft_remote_domain_close(*domain_p);
+        status = ANGARA_ERR_PEER_DEAD; /* closed meanwhile: the number may have meant other files */
+    }
+    if (status == ANGARA_OK) {
+        (*domain_p)->pe   = pe;
+        (*domain_p)->next = pe->domains;
+        pe->domains       = *domain_p;
+    }
     return status;
 }
 
@@ -161,12 +185,7 @@ void soft_remote_domain_put(soft_remote_domain_t *domain)
     for (link = &domain->pe->domains; *link != domain; link = &(*link)->next) {
     }
     *link = domain->next;
-    for (unsigned i = 0; i < SOFT_FLIGHTS && domain->flights[i] != NULL; ++i) {
-        hazard_free(domain->flights[i]);
-    }
-    hazard_free(domain->hazard);
-    soft_segment_close(&domain->map);
-    free(domain);
+    soft_remote_domain_close(domain);
 }
 
 soft_hazard_t *soft_remote_domain_hold(soft_remote_domain_t *domain, uint64_t key)

@@ -17,7 +17,9 @@
  *   - Memory to stage data in is allocated by the server, with the slot's first request for data,
  *     and stays. A put finds out by an empty one.
  *   - A direct request stages nothing: the server maps the requester's GPU memory, and a GPU of its
- *     own copies. It moves as much at once as it likes, and says how much.
+ *     own copies. It moves as much at once as it likes, and says how much. It accesses the
+ *     requester's region as any peer does, with a hazard: so whoever abandons the request and
+ *     deregisters the memory waits for it.
  */
 #ifndef SOFT_SERVICE_H
 #define SOFT_SERVICE_H
@@ -45,10 +47,11 @@ typedef struct {
     uint64_t compare;
     /* direct: where the requester's end is */
     uint64_t start_time; /* of the requester's process */
-    int32_t  share_fd;   /* of its table of allocations; see gpu_mem.h */
-    uint32_t share;      /* place in that */
-    uint64_t share_id;
-    uint64_t share_offset;
+    int32_t  domain_fd;  /* its domain's segment */
+    uint32_t pad;
+    uint64_t domain_id;
+    uint64_t near_key; /* a region of that */
+    uint64_t near_offset;
 } soft_request_t;
 
 typedef struct {
@@ -61,7 +64,6 @@ typedef struct {
     uint32_t staged; /* there is staging memory */
     int64_t  status;
     uint64_t old; /* of an atomic; bytes moved by a direct request */
-    uint64_t pad;
 } soft_slot_t;
 
 typedef struct {

@@ -349,6 +349,13 @@ struct soft_remote_domain {
     soft_hazard_t *flights[SOFT_FLIGHTS];
 };
 
+/*
+ * The domain behind that descriptor of the process, with a hazard, for whoever isn't a PE; the
+ * process stays held by the caller.
+ */
+angara_status_t soft_remote_domain_open(soft_remote_process_t *process, int fd,
+                                        soft_remote_domain_t **domain_p);
+void            soft_remote_domain_close(soft_remote_domain_t *domain);
 angara_status_t soft_remote_domain_get(struct soft_pe *pe, const soft_remote_t *remote,
                                        soft_remote_domain_t **domain_p);
 void            soft_remote_domain_put(soft_remote_domain_t *domain);
@@ -517,7 +524,9 @@ struct soft_peer {
     uint64_t           agent_turn;   /* of the slot's state */
     uint64_t           agent_look_ns, agent_waited_ns; /* see agent.c */
     uint64_t           agent_since_ns; /* when the request was first to be sent; 0: there is none */
-    uint64_t           direct_retry_ns; /* no direct requests before that time */
+    uint64_t direct_posted_ns; /* see soft_agent_copy_direct(): when the request was posted; */
+    uint64_t direct_retry_ns;  /* no more of them before that time; */
+    uint64_t direct_pause_ns;  /* and how long the pause was */
 };
 
 /* What a ref of the backend may be, beside ANG_REF_HOST. */

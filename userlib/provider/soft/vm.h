@@ -38,9 +38,10 @@ angara_status_t soft_guard_copy(uint64_t dst, uint64_t src, size_t length);
 /* Can the CPU write so many bytes, 8 at most? ANGARA_ERR_RIGHTS: only read them. */
 angara_status_t soft_guard_writable(uint64_t addr, size_t width);
 /*
- * The same for a range that a GPU's driver is to read or write: is it mapped, and are its ends open
- * to that? (To ask for each page takes as long as to copy it.) At most SOFT_GPU_PIECE bytes.
+ * May a GPU's driver read or write that range of region `key`, at most SOFT_GPU_PIECE bytes? It
+ * crashes where the CPU does. Page by page that is only asked once, as it takes as long as to copy
+ * them; later only whether all is mapped. Called with soft_helper_lock held.
  */
-angara_status_t soft_guard_range(uint64_t addr, uint64_t length, int is_write);
+angara_status_t soft_guard_range(uint64_t key, uint64_t addr, uint64_t length, int is_write);
 
 #endif
