@@ -9,6 +9,19 @@
 #include <string.h>
 #include <sys/uio.h>
 
+void soft_warn_no_cma(const soft_peer_t *peer, int error)
+{
+    static int warned;
+
+    if (!__atomic_exchange_n(&warned, 1, __ATOMIC_RELAXED)) {
+        ang_warn(
+            "process_vm_readv or process_vm_writev on %s is refused (%s): the peer's helper thread "
+            "copies instead, which is slower. Check kernel.yama.ptrace_scope (0 permits it), the "
+            "container's seccomp profile and that all ranks run as one user",
+            peer->base.name, strerror(error));
+    }
+}
+
 static angara_status_t cma_error(soft_peer_t *peer)
 {
     switch (errno) {

@@ -2,6 +2,7 @@
 /* Pairs of the soft fabric: connecting, the look after dead peers, errors. See soft.h. */
 #define _GNU_SOURCE
 #include "gpu_mem.h"
+#include "vm.h"
 
 #include "src/clock.h"
 #include "src/config.h"
@@ -71,19 +72,6 @@ angara_status_t soft_is_reachable(angara_domain_h dom, const angara_address_t *a
 }
 
 /* ---- connecting ------------------------------------------------------------------------------ */
-
-void soft_warn_no_cma(const soft_peer_t *peer, int error)
-{
-    static int warned;
-
-    if (!__atomic_exchange_n(&warned, 1, __ATOMIC_RELAXED)) {
-        ang_warn(
-            "process_vm_readv or process_vm_writev on %s is refused (%s): the peer's helper thread "
-            "copies instead, which is slower. Check kernel.yama.ptrace_scope (0 permits it), the "
-            "container's seccomp profile and that all ranks run as one user",
-            peer->base.name, strerror(error));
-    }
-}
 
 /* Do ptrace rules permit process_vm_* on the peer? Read a word that is known, and write it back. */
 static int probe_cma(soft_peer_t *peer)

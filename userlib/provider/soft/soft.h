@@ -616,8 +616,6 @@ void            soft_peer_destroy(soft_peer_t *peer);
  * peer doesn't go on. From here on operations to them fail.
  */
 void soft_peers_end(soft_pe_t *pe, soft_peer_t *only);
-/* Say once that process_vm_* is refused, and what to do. */
-void soft_warn_no_cma(const soft_peer_t *peer, int error);
 /* Look for peers that died; raise PEER_DOWN for them. */
 unsigned soft_peers_check(soft_pe_t *pe);
 

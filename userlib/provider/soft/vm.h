@@ -31,6 +31,9 @@ int soft_vm_tears(uint64_t from, size_t length);
 angara_status_t soft_cma_copy(soft_peer_t *peer, uint64_t there, uint64_t here, uint64_t end,
                               int read, uint64_t *done);
 
+/* Say once that process_vm_* is refused, and what to do. */
+void soft_warn_no_cma(const soft_peer_t *peer, int error);
+
 /* ---- guard.c: own memory --------------------------------------------------------------------- */
 
 /* Copy. ANGARA_ERR_BOUNDS: the program has unmapped an end. */
