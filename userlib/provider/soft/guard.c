@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Touching memory of the own program that it may have unmapped: see vm.h. */
+/*
+ * Touching memory of the own program that it may have unmapped: see vm.h. (tests/unit/valgrind.supp
+ * names the functions here whose system calls answer EFAULT.)
+ */
 #define _GNU_SOURCE
 #include "gpu_mem.h"
 #include "vm.h"
