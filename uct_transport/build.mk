@@ -6,7 +6,7 @@
 UCT_ANGARA_FLOORS := base channel life gpu verbs
 UCT_ANGARA_SRCS   := $(sort $(wildcard $(UCT_ANGARA_FLOORS:%=uct_transport/%/*.c)))
 UCT_ANGARA_OBJS   := $(UCT_ANGARA_SRCS:%.c=$(B)/obj/%.o)
-UCT_ANGARA_LIBS   ?= -lucp -luct -lucs
+UCT_ANGARA_LIBS   ?= -lucp -luct -lucs -lucm
 
 # UCX's headers are system headers for us: their warnings are not ours to cure.
 $(UCT_ANGARA_OBJS): CFLAGS_EXTRA += -Iuct_transport $(subst -I,-isystem ,$(UCX_CFLAGS))

@@ -8,9 +8,11 @@
 #include "../mpi/mpi_test.h"
 #include "device.h"
 
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <ucs/memory/memtype_cache.h>
 
 #define TAG   11
 #define GUARD 64
@@ -399,6 +401,22 @@ static void exchange_beyond(const char *where, size_t size)
     printf("nobody minds\n");
 }
 
+/*
+ * UCX's cache of memory types is there and empty, so that it looks for nothing: as long as there is
+ * no GPU's runtime. (By name: UCX is only loaded at MPI_Init.)
+ */
+static void test_short_way(void)
+{
+    void                 *ucs   = dlopen("libucs.so.0", RTLD_NOW | RTLD_NOLOAD);
+    ucs_memtype_cache_t **cache = ucs != NULL ? dlsym(ucs, "ucs_memtype_cache_global_instance") :
+                                                NULL;
+
+    if (cache == NULL || *cache == NULL || (*cache)->pgtable.num_regions != 0) {
+        mt_fail(__FILE__, __LINE__, "UCX asks what host memory is, though there is no GPU");
+    }
+    dlclose(ucs);
+}
+
 static void *late_thread(void *arg)
 {
     (void)arg;
@@ -423,6 +441,9 @@ int main(int argc, char **argv)
     }
     mt_start(&argc, &argv, MPI_THREAD_SINGLE, "point-to-point with GPU buffers",
              (mt_state_t){.max_size = 4ul << 20, .iters = 3});
+    if (is_late && getenv("OMPI_MCA_memory") == NULL) {
+        mt_run("host memory before there is a runtime", 1, test_short_way);
+    }
     /* Or after it, and by another thread. */
     pthread_create(&thread, NULL, late_thread, NULL);
     pthread_join(thread, &result);

@@ -68,6 +68,13 @@ void uct_angara_gpu_unregister(void);
  */
 void uct_angara_gpu_check(angara_status_t status, uint64_t remote, size_t length);
 
+/**
+ * From here on UCX asks what memory a pointer is, once the process may have memory of a GPU: while
+ * there is an interface, and after it, too, if that has happened.
+ */
+void uct_angara_gpu_detect_start(uct_angara_gpu_iface_t *iface);
+void uct_angara_gpu_detect_stop(uct_angara_gpu_iface_t *iface);
+
 unsigned     uct_angara_gpu_iface_progress(uct_iface_h tl_iface);
 ucs_status_t uct_angara_gpu_iface_flush(uct_iface_h tl_iface, unsigned flags,
                                         uct_completion_t *comp);

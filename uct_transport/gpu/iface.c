@@ -235,12 +235,6 @@ static UCS_CLASS_INIT_FUNC(uct_angara_gpu_iface_t, uct_md_h tl_md, uct_worker_h 
             (params->field_mask & UCT_IFACE_PARAM_FIELD_STATS_ROOT) ? params->stats_root : NULL)
             UCS_STATS_ARG("angara_gpu"));
 
-    /*
-     * UCX takes what its cache of memory types doesn't have for host memory, and nothing feeds the
-     * cache here: so every pointer is asked for.
-     */
-    ucs_global_opts.enable_memtype_cache = UCS_NO;
-
     self->id = ucs_generate_uuid((uintptr_t)self);
     ucs_queue_head_init(&self->ops);
     self->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -253,14 +247,17 @@ static UCS_CLASS_INIT_FUNC(uct_angara_gpu_iface_t, uct_md_h tl_md, uct_worker_h 
                             64, UINT_MAX, &uct_angara_gpu_mpool_ops, "angara_gpu_ops");
     if (status != UCS_OK) {
         close(self->event_fd);
+        return status;
     }
-    return status;
+    uct_angara_gpu_detect_start(self);
+    return UCS_OK;
 }
 
 static UCS_CLASS_CLEANUP_FUNC(uct_angara_gpu_iface_t)
 {
     uct_angara_gpu_op_t *op;
 
+    uct_angara_gpu_detect_stop(self);
     uct_base_iface_progress_disable(&self->super.super, UCT_PROGRESS_SEND | UCT_PROGRESS_RECV);
     /* Who closes has flushed; what wasn't has to end before its memory may go. */
     while (!ucs_queue_is_empty(&self->ops)) {

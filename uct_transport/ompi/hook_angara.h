@@ -10,8 +10,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define HOOK_ANGARA_TL_NAME "angara"
-#define HOOK_ANGARA_DEVICE  "/dev/angara0"
+#define HOOK_ANGARA_TL_NAME  "angara"
+#define HOOK_ANGARA_GPU_NAME "angara_gpu" /* its component for GPU memory */
+#define HOOK_ANGARA_DEVICE   "/dev/angara0"
 
 /** Why the component acts, or that it doesn't. */
 typedef enum {
@@ -56,8 +57,12 @@ const char *hook_angara_request_str(hook_angara_request_t request);
 /** The value of opal_common_ucx_tls if it is not the default, to be freed; else NULL. */
 char *hook_angara_vars_ucx_tls(void);
 
-/** Let Open MPI select UCX with our transport, where only the distribution's default stops it. */
-hook_angara_ucx_t hook_angara_vars_set(bool is_openshmem);
+/**
+ * Let Open MPI select UCX with our transport, where only the distribution's default stops it.
+ *
+ * @param has_gpu  the process may use GPU memory: UCX watches memory, not Open MPI.
+ */
+hook_angara_ucx_t hook_angara_vars_set(bool is_openshmem, bool has_gpu);
 
 /**
  * If osc/ucx was let in by hook_angara_vars_set(), withdraw it from the choice. For a job in which
@@ -80,8 +85,9 @@ char *hook_angara_am_files_lookup(const char *name);
  *
  * @param path  file to load; NULL or "" to look next to this component, then where the dynamic
  *              linker looks.
+ * @param has_gpu_p  result: the transport sees a GPU whose memory the process may use.
  * @param reason  text for the user if the result is false.
  */
-bool hook_angara_plugin_load(const char *path, char *reason, size_t reason_size);
+bool hook_angara_plugin_load(const char *path, bool *has_gpu_p, char *reason, size_t reason_size);
 
 #endif

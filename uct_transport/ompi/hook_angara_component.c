@@ -142,6 +142,7 @@ static int hook_angara_open(void)
     bool                  shmem = is_openshmem();
     const char           *path  = hook_angara_param_plugin;
     hook_angara_request_t request;
+    bool                  has_gpu;
     char                 *tls;
 
     if (hook_angara_param_verbose > 0) {
@@ -159,7 +160,8 @@ static int hook_angara_open(void)
     if ((path == NULL) || (*path == '\0')) {
         path = getenv("ANGARA_UCT_PLUGIN");
     }
-    if (!hook_angara_plugin_load(path, hook_angara_missing, sizeof(hook_angara_missing))) {
+    if (!hook_angara_plugin_load(path, &has_gpu, hook_angara_missing,
+                                 sizeof(hook_angara_missing))) {
         hook_angara_warn("the transport was asked for (%s), but %s. Open MPI makes its default "
                          "choice instead.",
                          hook_angara_request_str(request), hook_angara_missing);
@@ -167,7 +169,7 @@ static int hook_angara_open(void)
     }
 
     hook_angara_missing[0]  = '\0';
-    hook_angara_ucx_allowed = hook_angara_vars_set(shmem) == HOOK_ANGARA_UCX_ALLOWED;
+    hook_angara_ucx_allowed = hook_angara_vars_set(shmem, has_gpu) == HOOK_ANGARA_UCX_ALLOWED;
     return OPAL_SUCCESS;
 }
 

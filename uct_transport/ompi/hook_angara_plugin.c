@@ -51,7 +51,7 @@ static bool plugin_path_beside(char *path, size_t size)
  * so having loaded it proves nothing. UCX's functions are taken from the libraries that the
  * transport itself is linked to.
  */
-static bool plugin_is_registered(void *handle)
+static bool plugin_is_registered(void *handle, bool *has_gpu_p)
 {
     query_components_func_t query_components = (query_components_func_t)dlsym(
         handle, "uct_query_components");
@@ -59,7 +59,8 @@ static bool plugin_is_registered(void *handle)
         handle, "uct_release_component_list");
     component_query_func_t component_query = (component_query_func_t)dlsym(handle,
                                                                            "uct_component_query");
-    uct_component_attr_t   attr            = {.field_mask = UCT_COMPONENT_ATTR_FIELD_NAME};
+    uct_component_attr_t   attr            = {.field_mask = UCT_COMPONENT_ATTR_FIELD_NAME |
+                                                            UCT_COMPONENT_ATTR_FIELD_MD_RESOURCE_COUNT};
     uct_component_h       *components;
     unsigned               i, num_components;
     bool                   is_found = false;
@@ -68,15 +69,18 @@ static bool plugin_is_registered(void *handle)
         (component_query == NULL) || (query_components(&components, &num_components) != UCS_OK)) {
         return false;
     }
-    for (i = 0; (i < num_components) && !is_found; ++i) {
-        is_found = (component_query(components[i], &attr) == UCS_OK) &&
-                   !strcmp(attr.name, HOOK_ANGARA_TL_NAME);
+    for (i = 0; i < num_components; ++i) {
+        if (component_query(components[i], &attr) != UCS_OK) {
+            continue;
+        }
+        is_found |= !strcmp(attr.name, HOOK_ANGARA_TL_NAME);
+        *has_gpu_p |= !strcmp(attr.name, HOOK_ANGARA_GPU_NAME) && (attr.md_resource_count > 0);
     }
     release_component_list(components);
     return is_found;
 }
 
-bool hook_angara_plugin_load(const char *path, char *reason, size_t reason_size)
+bool hook_angara_plugin_load(const char *path, bool *has_gpu_p, char *reason, size_t reason_size)
 {
     char        beside[PATH_MAX];
     const char *error;
@@ -94,7 +98,8 @@ bool hook_angara_plugin_load(const char *path, char *reason, size_t reason_size)
         snprintf(reason, reason_size, "it can't be loaded: %s", (error != NULL) ? error : path);
         return false;
     }
-    if (!plugin_is_registered(handle)) {
+    *has_gpu_p = false;
+    if (!plugin_is_registered(handle, has_gpu_p)) {
         snprintf(reason, reason_size, "%s did not register with the UCX of this process", path);
         dlclose(handle);
         return false;

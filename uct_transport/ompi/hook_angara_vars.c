@@ -30,6 +30,8 @@
 
 #define OSC_PRIORITY "200"
 
+#define MEMORY_VALUE "^patcher"
+
 typedef enum {
     VAR_PML,
     VAR_OSC,
@@ -37,6 +39,7 @@ typedef enum {
     VAR_UCX_TLS,
     VAR_UCX_DEVICES,
     VAR_UCX_MEM_HOOKS,
+    VAR_MEMORY,
     VAR_LAST
 } var_id_t;
 
@@ -88,7 +91,12 @@ static const var_def_t var_defs[VAR_LAST] = {
     [VAR_UCX_MEM_HOOKS] = {ENV_PREFIX "opal_common_ucx_opal_mem_hooks", "0", "opal", "opal_common",
                            "ucx", "opal_mem_hooks", MCA_BASE_VAR_TYPE_BOOL, 0, OPAL_INFO_LVL_3,
                            MCA_BASE_VAR_SCOPE_LOCAL,
-                           "Use OPAL memory hooks, instead of UCX internal memory hooks"}};
+                           "Use OPAL memory hooks, instead of UCX internal memory hooks"},
+    /* It overwrites UCX's hook of mmap(), by which the transport sees a program use a GPU. Without
+     * that UCX asks what memory each buffer is. With this UCX watches the memory itself. */
+    [VAR_MEMORY] = {ENV_PREFIX "memory", MEMORY_VALUE, "opal", "memory", NULL, NULL,
+                    MCA_BASE_VAR_TYPE_STRING, MCA_BASE_VAR_FLAG_SETTABLE, OPAL_INFO_LVL_2,
+                    MCA_BASE_VAR_SCOPE_ALL_EQ, SELECTION_DESCRIPTION("memory")}};
 
 /* Whose value a variable has. */
 typedef enum {
@@ -290,7 +298,7 @@ char *hook_angara_vars_ucx_tls(void)
     return value;
 }
 
-hook_angara_ucx_t hook_angara_vars_set(bool is_openshmem)
+hook_angara_ucx_t hook_angara_vars_set(bool is_openshmem, bool has_gpu)
 {
     hook_angara_ucx_t result = HOOK_ANGARA_UCX_REFUSED;
     var_owner_t       owner;
@@ -314,6 +322,9 @@ hook_angara_ucx_t hook_angara_vars_set(bool is_openshmem)
     var_set_unless_user(VAR_UCX_DEVICES);
     if (is_openshmem) {
         var_set_unless_user(VAR_UCX_MEM_HOOKS);
+    }
+    if (has_gpu) {
+        var_set_unless_user(VAR_MEMORY);
     }
     result = HOOK_ANGARA_UCX_ALLOWED;
 

@@ -2,10 +2,12 @@
 /* The stand-ins' configuration, failure injection and control interface. */
 #include "core.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -169,6 +171,23 @@ static void after_fork(void)
     core.forked |= core.started;
     if (!core.forked) {
         prepared = 0;
+    }
+}
+
+/*
+ * A driver maps registers of its device, which is a character device, before it gives any memory:
+ * the process can be seen to use a GPU by that. Kept to the process's end.
+ */
+void core_start(void)
+{
+    int device;
+
+    if (core.started++ == 0) {
+        device = open("/dev/zero", O_RDONLY | O_CLOEXEC);
+        if (device < 0 || mmap(NULL, CORE_PAGE, PROT_READ, MAP_SHARED, device, 0) == MAP_FAILED) {
+            core_bug("/dev/zero can't be mapped");
+        }
+        close(device);
     }
 }
 

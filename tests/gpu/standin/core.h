@@ -59,6 +59,7 @@ void core_unlock(void);
 /* Wait until something has changed, or for `us` if that isn't 0. */
 void core_wait(unsigned us);
 void core_changed(void);
+void core_start(void); /* the runtime has been started once more */
 
 /* Take the lock, count a call. @return the code to fail with, or 0 */
 int core_enter(const char *call);

@@ -118,8 +118,8 @@ CUresult cuInit(unsigned flags)
         result = CUDA_ERROR_INVALID_VALUE;
     } else if (core.num_visible == 0) {
         result = CUDA_ERROR_NO_DEVICE;
-    } else {
-        core.started = 1;
+    } else if (!core.started) {
+        core_start();
     }
     return cuda_leave(result);
 }

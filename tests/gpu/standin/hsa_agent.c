@@ -44,7 +44,7 @@ hsa_status_t hsa_init(void)
         status = HSA_STATUS_ERROR_OUT_OF_RESOURCES;
     }
     if (status == 0) {
-        ++core.started;
+        core_start();
     }
     return hsa_leave((hsa_status_t)status);
 }

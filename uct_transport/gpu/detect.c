@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * When UCX asks what memory a pointer is.
+ *
+ * UCX takes for host memory what its cache of memory types doesn't have, and while the cache is
+ * empty it doesn't even look, which makes short messages a quarter faster. Nothing of UCX's feeds
+ * that cache here. So it stays empty until the program may have GPU memory; from then on every
+ * pointer is asked for. The sign is the first mapping of a character device: a GPU's driver maps
+ * its registers before it allocates anything. Other devices cost those programs the short cut.
+ */
+#include "gpu/gpu.h"
+
+#include <ucm/api/ucm.h>
+#include <ucs/memory/memtype_cache.h>
+#include <ucs/sys/sys.h>
+
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+/** Beyond all addresses of a process. */
+#define UCT_ANGARA_GPU_ADDRESSES UCS_BIT(56)
+
+/* From now on. The order matters: a cache that is empty and switched off would still be believed.
+ */
+static void uct_angara_gpu_ask(void)
+{
+    ucs_memtype_cache_update(NULL, UCT_ANGARA_GPU_ADDRESSES, UCS_MEMORY_TYPE_UNKNOWN,
+                             UCS_SYS_DEVICE_ID_UNKNOWN);
+    ucs_global_opts.enable_memtype_cache = UCS_NO; /* spares its lock */
+}
+
+/*
+ * After an mmap() of the process's, by the thread that called it, perhaps within malloc(): which
+ * maps no files.
+ */
+static void uct_angara_gpu_mapped(ucm_event_type_t type, ucm_event_t *event, void *arg)
+{
+    struct stat status;
+
+    (void)type;
+    (void)arg;
+    if ((ucs_global_opts.enable_memtype_cache == UCS_NO) || (event->mmap.fd < 0) ||
+        (event->mmap.flags & MAP_ANONYMOUS) || (event->mmap.result == MAP_FAILED)) {
+        return;
+    }
+    if ((fstat(event->mmap.fd, &status) == 0) && S_ISCHR(status.st_mode)) {
+        uct_angara_gpu_ask();
+    }
+}
+
+void uct_angara_gpu_detect_start(uct_angara_gpu_iface_t *iface)
+{
+    ucs_memory_info_t info;
+    const char       *name, *lacks;
+
+    (void)ucs_memtype_cache_lookup(iface, sizeof(*iface), &info); /* makes the cache */
+    if ((ucm_set_event_handler(UCM_EVENT_MMAP, 1, uct_angara_gpu_mapped, iface) != UCS_OK) ||
+        (angara_mem_runtime(0, &name, &lacks) == ANGARA_OK)) {
+        uct_angara_gpu_ask(); /* mappings can't be watched, or may have been made before */
+    }
+}
+
+void uct_angara_gpu_detect_stop(uct_angara_gpu_iface_t *iface)
+{
+    ucm_unset_event_handler(UCM_EVENT_MMAP, uct_angara_gpu_mapped, iface);
+}
