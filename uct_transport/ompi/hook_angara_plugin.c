@@ -59,12 +59,12 @@ static bool plugin_is_registered(void *handle, bool *has_gpu_p)
         handle, "uct_release_component_list");
     component_query_func_t component_query = (component_query_func_t)dlsym(handle,
                                                                            "uct_component_query");
-    uct_component_attr_t   attr            = {.field_mask = UCT_COMPONENT_ATTR_FIELD_NAME |
-                                                            UCT_COMPONENT_ATTR_FIELD_MD_RESOURCE_COUNT};
+    uct_component_attr_t   attr            = {.field_mask = UCT_COMPONENT_ATTR_FIELD_NAME};
     uct_component_h       *components;
     unsigned               i, num_components;
     bool                   is_found = false;
 
+    attr.field_mask |= UCT_COMPONENT_ATTR_FIELD_MD_RESOURCE_COUNT;
     if ((query_components == NULL) || (release_component_list == NULL) ||
         (component_query == NULL) || (query_components(&components, &num_components) != UCS_OK)) {
         return false;
