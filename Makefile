@@ -169,13 +169,13 @@ check-debug-kernel: ## run check-vm's tests in a kernel that finds errors; build
 	+@$(SUB) FLAVOR= tests
 	@kernel=$$(tests/vm/vm_debug_kernel) && tests/vm/run_vm_tests --kernel "$$kernel" --slow 8 --memory 2048
 
-gpu-bundle: ## a folder, build/gpu-bundle, that runs the tests with GPU memory on another machine
+gpu-bundle: ## a folder, build/gpu-bundle, that tests and measures GPU memory on another machine
 	@scripts/setup
 	+@$(SUB) FLAVOR= tests
 	@rm -rf build/gpu-bundle && scripts/gpu_bundle build/gpu-bundle
 
 check-gpu: gpu-bundle ## the tests with GPU memory, on this machine's GPUs; skipped without
-	@build/gpu-bundle/run build/gpu-logs
+	@build/gpu-bundle/run --tests build/gpu-logs
 
 bench-gpu: gpu-bundle ## compare messages between GPU buffers with bare copies, on this machine's GPUs
 	@build/gpu-bundle/run --bench build/gpu-logs

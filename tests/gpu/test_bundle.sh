@@ -47,4 +47,21 @@ bench 0 6 0 0 LD_LIBRARY_PATH="$work/runtimes"
 bench 1 6 5 3 LD_LIBRARY_PATH="$work/runtimes" STANDIN_GPUS=1 STANDIN_FAIL=cuMemAlloc_v2:1:2
 [[ -e /dev/nvidiactl ]] || bench 1 0 0 0
 
-bundle LD_LIBRARY_PATH="$work/runtimes" ANGARA_TEST_MUST=1 bundle/run logs
+# Without a GPU there is nothing to measure. Else both, in one command.
+if [[ ! -e /dev/nvidiactl ]]; then
+    bundle bundle/run bare >bare.out || cat bare.out
+    grep -q SKIP bare.out
+    [[ ! -e bare/bench.md ]]
+fi
+bundle LD_LIBRARY_PATH="$work/runtimes" ANGARA_TEST_MUST=1 bundle/run all >out || status=$?
+sed '/^- GPUs:/,$d' out
+[[ -z ${status:-} ]] || {
+    cat -- out >&2
+    exit 1
+}
+grep -q '^- GPUs:' out
+files=$(find all -type f | wc -l)
+((files <= 8)) || {
+    echo "$files files of logs and figures, 8 are allowed" >&2
+    exit 1
+}
