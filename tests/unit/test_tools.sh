@@ -12,6 +12,7 @@ cd "$root"
 source tests/unit/tap.sh
 
 bin=${B:-build}/bin
+standin=${B:-build}/tests/gpu/standin
 jobkey=${B:-build}/sbin/angara_jobkey
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -63,6 +64,13 @@ perf_lines() {
 perf_all() {
     perf_lines "$@" --all --size=1:70000
     [[ $(cut -d' ' -f1 "$work/out" | sort -u | wc -l) -eq $("$bin/angara_perf" --list | wc -l) ]]
+}
+
+# perf_gpu RUNTIME KIND:ENDS: validated, on a stand-in, offload operations alone.
+perf_gpu() {
+    LD_LIBRARY_PATH=$standin ANGARA_GPU=$1 "$bin/angara_perf" -g "$2" -c -n 20 -w 2 -s 8:64K >"$work/out"
+    [[ $(cut -d' ' -f1 "$work/out" | sort -u | paste -sd' ') == \
+        'offload_get_bw offload_get_lat offload_put_bw offload_put_lat' ]]
 }
 
 perf_json() {
@@ -149,6 +157,16 @@ check 'angara_perf runs all tests on private memory, validated' perf_all --memor
 check 'angara_perf without process_vm' env ANGARA_SOFT_CMA=n "$bin/angara_perf" -n 50 -w 5 -s 8:64K -c -m private
 check 'angara_perf without loopback' env ANGARA_SOFT_LOOPBACK=n "$bin/angara_perf" -n 50 -w 5 -s 8:64K -c
 check 'angara_perf in chaos mode' env ANGARA_CHAOS=5 "$bin/angara_perf" -n 50 -w 5 -s 8:1K -c
+for ends in DD HD DH; do
+    check "angara_perf on GPU memory, CUDA's, $ends" perf_gpu cuda "cuda:$ends"
+    check "angara_perf on GPU memory, ROCm's, $ends" perf_gpu rocm "rocm:$ends"
+done
+check 'angara_perf on managed memory' perf_gpu cuda managed
+check 'angara_perf refuses GPU memory for window puts' exits 2 'leave out --gpu' "$bin/angara_perf" -g cuda put_lat
+check 'angara_perf refuses wrong kinds of GPU memory' exits 2 'cuda, rocm or managed' "$bin/angara_perf" -g vulkan
+check 'angara_perf refuses wrong ends' exits 2 'DD or HH' "$bin/angara_perf" -g cuda:DX
+check 'angara_perf says that there is no GPU' exits 1 'no GPU of cuda' env STANDIN_GPUS=0 \
+    LD_LIBRARY_PATH="$standin" "$bin/angara_perf" -g cuda
 check 'angara_perf --json is JSON' perf_json
 check 'angara_perf measures the sizes asked for' perf_sizes
 check 'angara_perf refuses unknown tests' exits 2 'no test' "$bin/angara_perf" bogus_lat

@@ -149,33 +149,74 @@ typedef struct {
     uint64_t         key;
 } introduction_t;
 
+static char *gpu_alloc(const perf_t *p, size_t size)
+{
+    const device_runtime_t *gpu = p->opt->gpu;
+    unsigned                num = gpu->open();
+    char                   *addr;
+
+    if (num == 0) {
+        perf_fail("there is no GPU of %s, or its runtime can't be loaded", gpu->name);
+    }
+    addr = gpu->alloc(p->rank % num, size, p->opt->origin);
+    if (addr == NULL) {
+        perf_fail("no GPU memory for a buffer of %zu bytes", size);
+    }
+    return addr;
+}
+
+static char *host_alloc(size_t size)
+{
+    char *addr = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (addr == MAP_FAILED) {
+        perf_fail("no memory for a buffer of %zu bytes", size);
+    }
+    memset(addr, 1, size);
+    return addr;
+}
+
+/* One end of offload operations. */
+static char *end_alloc(const perf_t *p, int on_gpu, size_t size)
+{
+    return on_gpu ? gpu_alloc(p, size) : host_alloc(size);
+}
+
+static void end_free(const perf_t *p, int on_gpu, char *addr)
+{
+    if (on_gpu) {
+        p->opt->gpu->free(addr, p->opt->origin);
+    } else {
+        munmap(addr, p->mem_size);
+    }
+}
+
+/* The target is memory of the library's. */
+static int mem_is_shared(const perf_t *p)
+{
+    return p->opt->shared && !p->opt->mem_on_gpu;
+}
+
 static void memory_init(perf_t *p, size_t size)
 {
     size_t length = size;
     void  *addr;
 
     p->mem_size = size;
-    p->buf      = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    p->scratch  = malloc(size);
-    if ((p->buf == MAP_FAILED) || (p->scratch == NULL)) {
-        perf_fail("no memory for buffers of %zu bytes", size);
-    }
-    memset(p->buf, 1, size);
+    p->buf      = end_alloc(p, p->opt->buf_on_gpu, size);
+    p->scratch  = host_alloc(size);
     check(angara_mr_register(p->dom, p->buf, size, ANGARA_ACCESS_LOCAL_WRITE, &p->buf_mr),
           "registering the local buffer");
-    if (p->opt->shared) {
+    if (mem_is_shared(p)) {
         check(angara_mem_alloc(p->dom, &length, ANGARA_ACCESS_ALL, &addr, &p->mr),
               "allocating shared memory");
+        memset(addr, 1, size);
     } else {
-        addr = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (addr == MAP_FAILED) {
-            perf_fail("no memory for a region of %zu bytes", size);
-        }
+        addr = end_alloc(p, p->opt->mem_on_gpu, size);
         check(angara_mr_register(p->dom, addr, size, ANGARA_ACCESS_ALL, &p->mr),
               "registering the region");
     }
     p->mem = addr;
-    memset(p->mem, 1, size);
 }
 
 static void perf_init(perf_t *p, size_t largest, size_t largest_put)
@@ -209,15 +250,15 @@ static void perf_cleanup(perf_t *p)
     angara_marker_slot_put(p->pe, p->slot);
     angara_peer_disconnect(p->peer);
     angara_pe_destroy(p->pe);
-    if (p->opt->shared) {
+    if (mem_is_shared(p)) {
         check(angara_mem_free(p->mr), "freeing shared memory");
     } else {
         check(angara_mr_deregister(p->mr), "deregistering the region");
-        munmap(p->mem, p->mem_size);
+        end_free(p, p->opt->mem_on_gpu, p->mem);
     }
     check(angara_mr_deregister(p->buf_mr), "deregistering the buffer");
-    munmap(p->buf, p->mem_size);
-    free(p->scratch);
+    end_free(p, p->opt->buf_on_gpu, p->buf);
+    munmap(p->scratch, p->mem_size);
     check(angara_close(p->dom), "closing the device");
 }
 
@@ -345,11 +386,13 @@ static json_t *describe(const perf_t *p)
 {
     const perf_options_t *opt = p->opt;
 
-    return json_pack("{s:s, s:s, s:s, s:i, s:b, s:[i, i], s:s, s:b}", "version", angara_version(),
-                     "provider", p->attr.provider, "device", p->attr.device, "node",
-                     (int)p->attr.node, "loopback", (p->attr.caps & ANGARA_CAP_LOOPBACK) != 0,
-                     "cpus", opt->cpus[0], opt->cpus[1], "memory",
-                     opt->shared ? "shared" : "private", "check", opt->check);
+    return json_pack("{s:s, s:s, s:s, s:i, s:b, s:[i, i], s:s, s:s, s:s, s:b}", "version",
+                     angara_version(), "provider", p->attr.provider, "device", p->attr.device,
+                     "node", (int)p->attr.node, "loopback",
+                     (p->attr.caps & ANGARA_CAP_LOOPBACK) != 0, "cpus", opt->cpus[0], opt->cpus[1],
+                     "memory", opt->shared ? "shared" : "private", "buffer_on",
+                     opt->buf_on_gpu ? opt->gpu->name : "host", "target_on",
+                     opt->mem_on_gpu ? opt->gpu->name : "host", "check", opt->check);
 }
 
 static void perf_run(perf_t *p, const unsigned char *selected)

@@ -7,7 +7,7 @@ TOOLS_JANSSON := $(shell $(PKG_CONFIG) --libs jansson 2>/dev/null || echo -ljans
 ANGARA_INFO_OBJS := $(patsubst %.c,$(B)/obj/%.o,userlib/tools/angara_info.c userlib/tools/info_checks.c \
 	userlib/tools/info_gpu.c)
 ANGARA_PERF_OBJS := $(patsubst %.c,$(B)/obj/%.o,userlib/tools/angara_perf.c userlib/tools/perf_options.c \
-                     userlib/tools/perf_tests.c)
+                     userlib/tools/perf_tests.c tests/gpu/device.c tests/gpu/device_cuda.c tests/gpu/device_rocm.c)
 
 ALL_TARGETS += $(B)/bin/angara_info $(B)/bin/angara_perf
 
@@ -19,7 +19,7 @@ $(B)/bin/angara_info $(B)/bin/angara_perf: $(B)/lib/libangara.so.0
 	$(SAY) LD $@
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS_COMMON) $(LDFLAGS_COMMON) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) -L$(B)/lib \
-		-langara $(TOOLS_JANSSON) -Wl,-rpath,'$$ORIGIN/../lib'
+		-langara $(TOOLS_JANSSON) -ldl -Wl,-rpath,'$$ORIGIN/../lib'
 
 # For the administrator. It needs no library.
 ALL_TARGETS += $(B)/sbin/angara_jobkey

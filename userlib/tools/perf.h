@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Private to angara_perf: the two processes that measure (rank 0 reports, rank 1 answers) and the
- * tests that they run. Public library calls only.
+ * tests that they run. Public library calls only; GPU memory by the tests' loader of runtimes.
  */
 #ifndef ANGARA_TOOLS_PERF_H
 #define ANGARA_TOOLS_PERF_H
 
 #include <angara/angara.h>
 #include <angara/angara_fast.h>
+
+#include "../../tests/gpu/device.h"
 
 #define PERF_BATCHES  10u        /* a result is the median of so many batches */
 #define PERF_DATA     128u       /* window: flags, credits in front; then data */
@@ -26,6 +28,10 @@ typedef struct {
     int         json;
     int         cpus[2];     /* -1: not pinned */
     int         choose_cpus; /* by ourselves */
+
+    const device_runtime_t *gpu; /* NULL: host memory only */
+    device_origin_t         origin;
+    int                     buf_on_gpu, mem_on_gpu; /* the two ends of offload operations */
 } perf_options_t;
 
 typedef struct {
@@ -66,6 +72,7 @@ typedef struct {
     size_t            default_min, default_max;
     size_t            limit;  /* largest size; 0: what the device or the memory allows */
     int               window; /* limited by put_max */
+    int               gpu;    /* its operations may have GPU memory at their ends */
     perf_batch_func_t batch;
 } perf_test_t;
 

@@ -18,22 +18,25 @@ static void usage(FILE *out)
 {
     unsigned i;
 
-    fprintf(out,
-            "Usage: %s [OPTION]... [TEST]...\n"
-            "Measure the operations of libangara between two processes of this machine.\n\n"
-            "  -a, --all               all tests (also when none is named)\n"
-            "  -s, --size=SIZE[:MAX]   size in bytes, or the powers of two in a range; K, M, G\n"
-            "  -n, --iterations=N      operations measured per size (100000; fewer if large)\n"
-            "  -w, --warm-up=N         operations before (10000)\n"
-            "  -m, --memory=KIND       of the target: shared (default) or private\n"
-            "  -c, --check             validate the data\n"
-            "      --cpu=A,B           CPUs of the two processes, or none (default: two cores)\n"
-            "  -d, --device=NAME       device (default: ANGARA_DEVICE)\n"
-            "  -j, --json              results as JSON\n"
-            "  -l, --list              list the tests\n"
-            "  -V, --version           version of the library\n"
-            "  -h, --help              this text\n\nTests:\n",
-            perf_name);
+    fprintf(
+        out,
+        "Usage: %s [OPTION]... [TEST]...\n"
+        "Measure the operations of libangara between two processes of this machine.\n\n"
+        "  -a, --all               all tests (also when none is named)\n"
+        "  -s, --size=SIZE[:MAX]   size in bytes, or the powers of two in a range; K, M, G\n"
+        "  -n, --iterations=N      operations measured per size (100000; fewer if large)\n"
+        "  -w, --warm-up=N         operations before (10000)\n"
+        "  -m, --memory=KIND       of the target: shared (default) or private\n"
+        "  -g, --gpu=KIND[:ENDS]   GPU memory, cuda, rocm or managed (CUDA's), for offload operations:\n"
+        "                          H (host) or D (GPU) for the buffer, then for the target (DD)\n"
+        "  -c, --check             validate the data\n"
+        "      --cpu=A,B           CPUs of the two processes, or none (default: two cores)\n"
+        "  -d, --device=NAME       device (default: ANGARA_DEVICE)\n"
+        "  -j, --json              results as JSON\n"
+        "  -l, --list              list the tests\n"
+        "  -V, --version           version of the library\n"
+        "  -h, --help              this text\n\nTests:\n",
+        perf_name);
     for (i = 0; i < perf_num_tests; ++i) {
         fprintf(out, "  %-16s %s [%s]\n", perf_tests[i].name, perf_tests[i].help,
                 perf_unit_name(perf_tests[i].unit));
@@ -123,17 +126,45 @@ static void parse_cpus(const char *text, perf_options_t *opt)
     }
 }
 
-static void select_tests(int argc, char **argv, int all, unsigned char *selected)
+static void parse_gpu(char *text, perf_options_t *opt)
+{
+    const char *ends = "DD";
+    char       *colon;
+
+    colon = strchr(text, ':');
+    if (colon != NULL) {
+        *colon = '\0';
+        ends   = colon + 1;
+    }
+    if ((strlen(ends) != 2) || (strspn(ends, "HD") != 2)) {
+        bad_usage("memory of the ends is HD, DH, DD or HH, not '%s'", ends);
+    }
+    opt->origin     = (strcmp(text, "managed") == 0) ? DEVICE_MANAGED : DEVICE_PLAIN;
+    opt->gpu        = (opt->origin == DEVICE_MANAGED) ? &device_cuda : device_runtime(text);
+    opt->buf_on_gpu = (ends[0] == 'D');
+    opt->mem_on_gpu = (ends[1] == 'D');
+    if (opt->gpu == NULL) {
+        bad_usage("GPU memory is cuda, rocm or managed, not '%s'", text);
+    }
+}
+
+static void select_tests(int argc, char **argv, int all, const perf_options_t *opt,
+                         unsigned char *selected)
 {
     unsigned i;
     int      arg;
 
-    memset(selected, all || (argc == 0), perf_num_tests);
+    for (i = 0; i < perf_num_tests; ++i) {
+        selected[i] = (all || (argc == 0)) && ((opt->gpu == NULL) || perf_tests[i].gpu);
+    }
     for (arg = 0; arg < argc; ++arg) {
         for (i = 0; (i < perf_num_tests) && (strcmp(perf_tests[i].name, argv[arg]) != 0); ++i) {
         }
         if (i == perf_num_tests) {
             bad_usage("there is no test '%s', see --list", argv[arg]);
+        }
+        if ((opt->gpu != NULL) && !perf_tests[i].gpu) {
+            bad_usage("%s doesn't use GPU memory: leave out --gpu, or the test", argv[arg]);
         }
         selected[i] = 1;
     }
@@ -147,6 +178,7 @@ static const struct option long_options[] = {
     {"iterations", required_argument, NULL, 'n'},
     {"warm-up", required_argument, NULL, 'w'},
     {"memory", required_argument, NULL, 'm'},
+    {"gpu", required_argument, NULL, 'g'},
     {"check", no_argument, NULL, 'c'},
     {"cpu", required_argument, NULL, OPT_CPU},
     {"device", required_argument, NULL, 'd'},
@@ -200,7 +232,7 @@ void perf_parse_options(int argc, char **argv, perf_options_t *opt, unsigned cha
 {
     int c, all = 0;
 
-    while ((c = getopt_long(argc, argv, "as:n:w:m:cd:jlVh", long_options, NULL)) != -1) {
+    while ((c = getopt_long(argc, argv, "as:n:w:m:g:cd:jlVh", long_options, NULL)) != -1) {
         switch (c) {
         case 'a':
             all = 1;
@@ -216,6 +248,9 @@ void perf_parse_options(int argc, char **argv, perf_options_t *opt, unsigned cha
             break;
         case 'm':
             parse_memory(optarg, opt);
+            break;
+        case 'g':
+            parse_gpu(optarg, opt);
             break;
         case 'c':
             opt->check = 1;
@@ -233,5 +268,5 @@ void perf_parse_options(int argc, char **argv, perf_options_t *opt, unsigned cha
             print_and_exit(c);
         }
     }
-    select_tests(argc - optind, argv + optind, all, selected);
+    select_tests(argc - optind, argv + optind, all, opt, selected);
 }

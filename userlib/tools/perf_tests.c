@@ -91,6 +91,15 @@ static void pattern_fill(char *data, size_t size, uint64_t seed)
     }
 }
 
+/* As pattern_fill(), of either end of an offload operation. */
+static void end_fill(perf_t *p, char *data, int on_gpu, size_t size, uint64_t seed)
+{
+    pattern_fill(on_gpu ? p->scratch : data, size, seed);
+    if (on_gpu) {
+        p->opt->gpu->write(data, p->scratch, size);
+    }
+}
+
 static void pattern_check(const perf_t *p, const char *data, size_t size, uint64_t seed,
                           const char *what)
 {
@@ -102,6 +111,15 @@ static void pattern_check(const perf_t *p, const char *data, size_t size, uint64
                       p->rank);
         }
     }
+}
+
+static void end_check(perf_t *p, const char *data, int on_gpu, size_t size, uint64_t seed,
+                      const char *what)
+{
+    if (on_gpu) {
+        p->opt->gpu->read(p->scratch, data, size);
+    }
+    pattern_check(p, on_gpu ? p->scratch : data, size, seed, what);
 }
 
 /* ---- window puts --------------------------------------------------------------------------- */
@@ -279,7 +297,8 @@ static void check_offload(perf_t *p, size_t size, unsigned iterations, int get)
     }
     perf_barrier(p);
     if (get ? (p->rank == 1) : (p->rank == 0)) {
-        pattern_fill(get ? p->mem + last : p->buf + last, size, iterations);
+        end_fill(p, get ? p->mem + last : p->buf + last,
+                 get ? p->opt->mem_on_gpu : p->opt->buf_on_gpu, size, iterations);
     }
     perf_barrier(p);
     if (p->rank == 0) {
@@ -292,7 +311,8 @@ static void check_offload(perf_t *p, size_t size, unsigned iterations, int get)
     }
     perf_barrier(p);
     if (get ? (p->rank == 0) : (p->rank == 1)) {
-        pattern_check(p, get ? p->buf + last : p->mem + last, size, iterations, "offload");
+        end_check(p, get ? p->buf + last : p->mem + last,
+                  get ? p->opt->buf_on_gpu : p->opt->mem_on_gpu, size, iterations, "offload");
     }
     perf_barrier(p);
 }
@@ -448,22 +468,23 @@ static double notify_lat(perf_t *p, size_t size, unsigned iterations)
 }
 
 const perf_test_t perf_tests[] = {
-    {"put_lat", "flagged window put, half of a round trip", PERF_HALF_NS, 8, 8192, 0, 1, put_lat},
-    {"put_bw", "stream of flagged window puts, bandwidth", PERF_MBS, 8, 65536, 0, 1, put_stream},
-    {"put_rate", "stream of flagged window puts, rate", PERF_MOPS, 8, 64, 0, 1, put_stream},
-    {"offload_put_lat", "offload put until its completion marker", PERF_NS, 8, 1u << 20, 0, 0,
+    {"put_lat", "flagged window put, half of a round trip", PERF_HALF_NS, 8, 8192, 0, 1, 0,
+     put_lat},
+    {"put_bw", "stream of flagged window puts, bandwidth", PERF_MBS, 8, 65536, 0, 1, 0, put_stream},
+    {"put_rate", "stream of flagged window puts, rate", PERF_MOPS, 8, 64, 0, 1, 0, put_stream},
+    {"offload_put_lat", "offload put until its completion marker", PERF_NS, 8, 1u << 20, 0, 0, 1,
      offload_put_lat},
-    {"offload_put_bw", "offload puts, 32 under one marker", PERF_MBS, 64, 4u << 20, 0, 0,
+    {"offload_put_bw", "offload puts, 32 under one marker", PERF_MBS, 64, 4u << 20, 0, 0, 1,
      offload_put_bw},
-    {"offload_get_lat", "offload get until its completion marker", PERF_NS, 8, 1u << 20, 0, 0,
+    {"offload_get_lat", "offload get until its completion marker", PERF_NS, 8, 1u << 20, 0, 0, 1,
      offload_get_lat},
-    {"offload_get_bw", "offload gets, 32 under one marker", PERF_MBS, 64, 4u << 20, 0, 0,
+    {"offload_get_bw", "offload gets, 32 under one marker", PERF_MBS, 64, 4u << 20, 0, 0, 1,
      offload_get_bw},
-    {"atomic_lat", "fetching add until its completion marker", PERF_NS, 8, 8, 8, 0, atomic_lat},
-    {"atomic_rate", "adds that fetch nothing, 32 under one marker", PERF_MOPS, 8, 8, 8, 0,
+    {"atomic_lat", "fetching add until its completion marker", PERF_NS, 8, 8, 8, 0, 0, atomic_lat},
+    {"atomic_rate", "adds that fetch nothing, 32 under one marker", PERF_MOPS, 8, 8, 8, 0, 0,
      atomic_rate},
-    {"marker_lat", "completion marker alone", PERF_NS, 0, 0, 1, 0, marker_lat},
-    {"notify_lat", "notify put, half of a round trip", PERF_HALF_NS, 8, 64, ANGARA_NOTIFY_MAX, 0,
+    {"marker_lat", "completion marker alone", PERF_NS, 0, 0, 1, 0, 0, marker_lat},
+    {"notify_lat", "notify put, half of a round trip", PERF_HALF_NS, 8, 64, ANGARA_NOTIFY_MAX, 0, 0,
      notify_lat},
 };
 
