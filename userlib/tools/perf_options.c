@@ -18,25 +18,24 @@ static void usage(FILE *out)
 {
     unsigned i;
 
-    fprintf(
-        out,
-        "Usage: %s [OPTION]... [TEST]...\n"
-        "Measure the operations of libangara between two processes of this machine.\n\n"
-        "  -a, --all               all tests (also when none is named)\n"
-        "  -s, --size=SIZE[:MAX]   size in bytes, or the powers of two in a range; K, M, G\n"
-        "  -n, --iterations=N      operations measured per size (100000; fewer if large)\n"
-        "  -w, --warm-up=N         operations before (10000)\n"
-        "  -m, --memory=KIND       of the target: shared (default) or private\n"
-        "  -g, --gpu=KIND[:ENDS]   offload operations on memory of cuda, rocm, managed;\n"
-        "                          H (host) or D (GPU): the buffer, then the target (DD)\n"
-        "  -c, --check             validate the data\n"
-        "      --cpu=A,B           CPUs of the two processes, or none (default: two cores)\n"
-        "  -d, --device=NAME       device (default: ANGARA_DEVICE)\n"
-        "  -j, --json              results as JSON\n"
-        "  -l, --list              list the tests\n"
-        "  -V, --version           version of the library\n"
-        "  -h, --help              this text\n\nTests:\n",
-        perf_name);
+    fprintf(out,
+            "Usage: %s [OPTION]... [TEST]...\n"
+            "Measure the operations of libangara between two processes of this machine.\n\n"
+            "  -a, --all               all tests (also when none is named)\n"
+            "  -s, --size=SIZE[:MAX]   size in bytes, or the powers of two in a range; K, M, G\n"
+            "  -n, --iterations=N      operations measured per size (100000; fewer if large)\n"
+            "  -w, --warm-up=N         operations before (10000)\n"
+            "  -m, --memory=KIND       of the target: shared (default) or private\n"
+            "  -g, --gpu=KIND[:ENDS]   offload operations on memory of cuda, rocm, managed;\n"
+            "                          H (host) or D (GPU): the buffer, then the target (DD)\n"
+            "  -c, --check             validate the data\n"
+            "      --cpu=A,B           CPUs of the two processes, or none (default: two cores)\n"
+            "  -d, --device=NAME       device (default: ANGARA_DEVICE)\n"
+            "  -j, --json              results as JSON\n"
+            "  -l, --list              list the tests\n"
+            "  -V, --version           version of the library\n"
+            "  -h, --help              this text\n\nTests:\n",
+            perf_name);
     for (i = 0; i < perf_num_tests; ++i) {
         fprintf(out, "  %-16s %s [%s]\n", perf_tests[i].name, perf_tests[i].help,
                 perf_unit_name(perf_tests[i].unit));
