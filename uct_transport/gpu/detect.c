@@ -48,14 +48,23 @@ static void uct_angara_gpu_mapped(ucm_event_type_t type, ucm_event_t *event, voi
     }
 }
 
+/*
+ * The other kind of hooks misses libraries that call mmap64(), as those of GPU drivers do. (Without a
+ * test: UCX 1.13 itself hangs with that kind.)
+ */
+static int uct_angara_gpu_is_watched(uct_angara_gpu_iface_t *iface)
+{
+    return (ucm_global_opts.mmap_hook_mode == UCM_MMAP_HOOK_BISTRO) &&
+           (ucm_set_event_handler(UCM_EVENT_MMAP, 1, uct_angara_gpu_mapped, iface) == UCS_OK);
+}
+
 void uct_angara_gpu_detect_start(uct_angara_gpu_iface_t *iface)
 {
     ucs_memory_info_t info;
     const char       *name, *lacks;
 
     (void)ucs_memtype_cache_lookup(iface, sizeof(*iface), &info); /* makes the cache */
-    if ((ucm_set_event_handler(UCM_EVENT_MMAP, 1, uct_angara_gpu_mapped, iface) != UCS_OK) ||
-        (angara_mem_runtime(0, &name, &lacks) == ANGARA_OK)) {
+    if (!uct_angara_gpu_is_watched(iface) || (angara_mem_runtime(0, &name, &lacks) == ANGARA_OK)) {
         uct_angara_gpu_ask(); /* mappings can't be watched, or may have been made before */
     }
 }
