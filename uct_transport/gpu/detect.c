@@ -49,8 +49,8 @@ static void uct_angara_gpu_mapped(ucm_event_type_t type, ucm_event_t *event, voi
 }
 
 /*
- * The other kind of hooks misses libraries that call mmap64(), as those of GPU drivers do. (Without a
- * test: UCX 1.13 itself hangs with that kind.)
+ * The other kind of hooks misses libraries that call mmap64(), as those of GPU drivers do. (Without
+ * a test: UCX 1.13 itself hangs with that kind.)
  */
 static int uct_angara_gpu_is_watched(uct_angara_gpu_iface_t *iface)
 {
