@@ -268,6 +268,7 @@ static void test_quiet(void **state)
     (void)state;
     standin.hold(1);
     assert_int_equal(angara_copy_start(addr, addr + 64, 64, &copy), ANGARA_INPROGRESS);
+    assert_int_equal(angara_copy_test(&copy), ANGARA_INPROGRESS); /* asks for a mark */
     before = standin.calls("cuStreamQuery") + standin.calls("cuCtxPushCurrent_v2");
     for (unsigned i = 0; i < 4000; ++i) {
         assert_int_equal(angara_copy_test(&copy), ANGARA_INPROGRESS);

@@ -18,6 +18,7 @@
 #define LOOK  (1u << 16) /* tests of a copy between two questions to the driver, */
 #define SOON  (1u << 12) /* but the first ones come sooner: some test seldom */
 #define SPINS 10000      /* questions after which the processor is given away between them */
+#define BATCH 4          /* copies that the word may count at once */
 #define BOUNCE                                                                        \
     ((size_t)8192) /* bytes that come to the host by way of memory that the GPU knows \
                     */
@@ -40,7 +41,8 @@ typedef struct {
     CUstream        stream;
     uint64_t       *word;
     CUdeviceptr     word_ptr; /* as the GPU knows it */
-    uint64_t        issued;
+    uint64_t        issued;   /* copies, behind the lock */
+    uint64_t        marked; /* copies up to which the word will count; atomic, changes behind it */
     means_t         means;
 } lane_t;
 
@@ -67,23 +69,43 @@ static void word_count(void *word)
     __atomic_add_fetch((uint64_t *)word, 1, __ATOMIC_RELEASE);
 }
 
-/* Have the stream say that what is in it so far has ended. */
+/* Have the stream say that what is in it so far has ended. Behind the lock. */
 static CUresult lane_mark(lane_t *lane)
 {
     CUresult result;
 
     switch (lane->means) {
     case BY_WRITE:
-        return cuda.stream_write_value(lane->stream, lane->word_ptr, lane->issued + 1, 0);
+        result = cuda.stream_write_value(lane->stream, lane->word_ptr, lane->issued, 0);
+        break;
     case BY_CALL:
-        return cuda.launch_host_func(lane->stream, word_count, lane->word);
+        result = cuda.launch_host_func(lane->stream, word_count, lane->word);
+        break;
     default:
         result = cuda.stream_synchronize(lane->stream);
         if (result == CUDA_SUCCESS) {
             word_count(lane->word);
         }
-        return result;
     }
+    if (result == CUDA_SUCCESS) {
+        __atomic_store_n(&lane->marked, lane->issued, __ATOMIC_RELAXED);
+    } else {
+        /* It may be under way, and nobody would tell. */
+        cuda.stream_synchronize(lane->stream);
+        if (lane->means != BY_WRITE) {
+            --lane->issued; /* the word counts marks, of which each copy has one */
+        }
+    }
+    return result;
+}
+
+/*
+ * A mark costs the stream 2 us: it waits until all may see what was written. So a copy gets one
+ * when somebody asks for it while none is on its way, and each BATCH-th that was started without.
+ */
+static int lane_wants_mark(const lane_t *lane, int is_awaited)
+{
+    return is_awaited || lane->means != BY_WRITE || lane->issued - lane->marked >= BATCH;
 }
 
 /* The best way that works here is found out by trying. */
@@ -239,24 +261,20 @@ static direction_t direction(const ang_gpu_mem_t *dst_mem, const ang_gpu_mem_t *
 }
 
 /* Put the copy into the lane's stream. */
-static CUresult lane_copy(lane_t *lane, void *dst, const void *src, size_t length, uint64_t *value)
+static CUresult lane_copy(lane_t *lane, void *dst, const void *src, size_t length,
+                          ang_gpu_copy_t *copy)
 {
     CUresult result;
 
     pthread_mutex_lock(&lane->lock);
     result = cuda.memcpy_async((CUdeviceptr)(uintptr_t)dst, (CUdeviceptr)(uintptr_t)src, length,
                                lane->stream);
-    if (result != CUDA_SUCCESS) {
-        goto unlock;
+    if (result == CUDA_SUCCESS) {
+        copy->value = ++lane->issued;
+        if (lane_wants_mark(lane, copy->is_awaited)) {
+            result = lane_mark(lane);
+        }
     }
-    result = lane_mark(lane);
-    if (result != CUDA_SUCCESS) {
-        /* It may be under way, and nobody would tell. */
-        cuda.stream_synchronize(lane->stream);
-        goto unlock;
-    }
-    *value = ++lane->issued;
-unlock:
     pthread_mutex_unlock(&lane->lock);
     return result;
 }
@@ -320,7 +338,7 @@ static CUresult start_here(const cuda_scope_t *scope, direction_t lane_number, v
                 return HAS_ENDED;
             }
         } else {
-            result = lane_copy(lane, dst, src, length, &copy->value);
+            result = lane_copy(lane, dst, src, length, copy);
         }
         if (result == CUDA_SUCCESS) {
             copy->word = lane->word;
@@ -396,16 +414,51 @@ static int has_landed(const ang_gpu_copy_t *copy)
     return (int64_t)(__atomic_load_n(copy->word, __ATOMIC_ACQUIRE) - copy->value) >= 0;
 }
 
-/* Ask the driver: after an error of the GPU, or the context's end, no word is written any more. */
-static angara_status_t lane_look(const lane_t *lane, const ang_gpu_copy_t *copy)
+static int is_marked(const lane_t *lane, const ang_gpu_copy_t *copy)
+{
+    return (int64_t)(__atomic_load_n(&lane->marked, __ATOMIC_RELAXED) - copy->value) >= 0;
+}
+
+/* Nobody has asked for a mark that is still on its way. */
+static int is_quiet(const lane_t *lane)
+{
+    return __atomic_load_n(lane->word, __ATOMIC_ACQUIRE) ==
+           __atomic_load_n(&lane->marked, __ATOMIC_RELAXED);
+}
+
+/* In the current context. @return what a stream says that still has something to do. */
+static CUresult lane_ask_mark(lane_t *lane, const ang_gpu_copy_t *copy)
+{
+    CUresult result = CUDA_SUCCESS;
+
+    if (pthread_mutex_trylock(&lane->lock) != 0) {
+        return CUDA_ERROR_NOT_READY; /* a copy is being started: later */
+    }
+    if (!is_marked(lane, copy)) {
+        result = lane_mark(lane);
+    }
+    pthread_mutex_unlock(&lane->lock);
+    return result == CUDA_SUCCESS ? CUDA_ERROR_NOT_READY : result;
+}
+
+/*
+ * Go to the driver: for a mark if there is none yet; else it may know more, since after an error of
+ * the GPU, or the context's end, no word is written any more.
+ */
+static angara_status_t lane_look(lane_t *lane, const ang_gpu_copy_t *copy)
 {
     record_t    *record = lane->record;
     cuda_scope_t scope;
     CUresult     result = cuda_enter(record->ctx, record->device, &scope);
 
     if (result == CUDA_SUCCESS) {
-        result = scope.id == record->id ? cuda.stream_query(lane->stream) :
-                                          CUDA_ERROR_CONTEXT_IS_DESTROYED;
+        if (scope.id != record->id) {
+            result = CUDA_ERROR_CONTEXT_IS_DESTROYED;
+        } else if (is_marked(lane, copy)) {
+            result = cuda.stream_query(lane->stream);
+        } else {
+            result = lane_ask_mark(lane, copy);
+        }
         cuda_leave(&scope);
     } else if (!cuda_has_ended(result)) {
         return ANGARA_INPROGRESS; /* it can't be asked just now */
@@ -432,7 +485,8 @@ angara_status_t cuda_copy_test(ang_gpu_copy_t *copy)
     if (!has_landed(copy)) {
         unsigned tests = ++copy->tests;
 
-        status = tests % LOOK == 0 || (tests >= SOON && tests < LOOK && !(tests & (tests - 1))) ?
+        status = tests % LOOK == 0 || (tests >= SOON && tests < LOOK && !(tests & (tests - 1))) ||
+                         (!is_marked(lane, copy) && is_quiet(lane)) ?
                      lane_look(lane, copy) :
                      ANGARA_INPROGRESS;
     }
