@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include <pthread.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -206,10 +207,61 @@ static void run_fork(conf_t *t)
     conf_close(t);
 }
 
+static void *register_thread(void *arg)
+{
+    conf_t  *t = arg;
+    region_t region;
+
+    CHECK(region_open(t, &region, DEVICE_PLAIN, 0, SIZE, ANGARA_ACCESS_ALL));
+    region_close(&region);
+    return NULL;
+}
+
+/*
+ * The process's first allocation is being shared, which may take long, when it forks. The child
+ * opens and closes the library for host memory.
+ */
+static void run_fork_sharing(conf_t *t)
+{
+    const char *call = gpu == &device_cuda ? "cuIpcGetMemHandle" : "hsa_amd_ipc_memory_create";
+    angara_pe_params_t params = {.size = sizeof(params), .window_size = CONF_WINDOW};
+    pthread_t          thread;
+    conf_t             own = {0};
+    pid_t              pid;
+    int                status;
+
+    gpu_start();
+    if (!is_standin) {
+        rank_skip("its calls can't be held up");
+    }
+    conf_open(t);
+    standin.stall(call);
+    CHECK(pthread_create(&thread, NULL, register_thread, t) == 0);
+    while (standin.calls(call) == 0) {
+        sleep_ms(1);
+    }
+    pid = fork();
+    CHECK(pid >= 0);
+    if (pid == 0) {
+        alarm((unsigned)RANK_TIMEOUT);
+        CHECK_OK(angara_open(conf_device(), &own.dom));
+        CHECK_OK(angara_pe_create(own.dom, &params, &own.pe));
+        angara_pe_destroy(own.pe);
+        CHECK_OK(angara_close(own.dom));
+        _exit(0); /* what the other thread had begun is a leak here */
+    }
+    CHECK(waitpid(pid, &status, 0) == pid);
+    CHECK_EQ(status, 0);
+    standin.stall(NULL);
+    pthread_join(thread, NULL);
+    conf_close(t);
+}
+
 static void test_fork(void **state)
 {
     (void)state;
     conf_run(2, run_fork, NULL);
+    conf_run(1, run_fork_sharing, NULL);
 }
 
 /* ---- all of it again and again --------------------------------------------------------------- */

@@ -28,6 +28,7 @@ static pthread_cond_t  condition;
 static int             prepared; /* the environment has been read */
 static call_t          calls[MAX_CALLS];
 static unsigned long   violations;
+static const char     *stalled; /* function whose calls wait, or NULL */
 
 static __thread unsigned long own_calls;
 
@@ -254,11 +255,17 @@ void core_changed(void)
 
 int core_enter(const char *call)
 {
+    int code;
+
     core_lock();
     while (core.exclusive) {
         core_wait(0);
     }
-    return core_count(call);
+    code = core_count(call);
+    while (stalled != NULL && strcmp(stalled, call) == 0) {
+        core_wait(0);
+    }
+    return code;
 }
 
 /* --- GPUs -----------------------------------------------------------------------------------*/
@@ -300,6 +307,14 @@ unsigned long standin_calls(const char *call)
 unsigned long standin_own_calls(void)
 {
     return own_calls;
+}
+
+void standin_stall(const char *call)
+{
+    core_lock();
+    stalled = call;
+    core_changed();
+    core_unlock();
 }
 
 void standin_hold(int on)

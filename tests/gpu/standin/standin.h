@@ -40,6 +40,8 @@
     X(unsigned long, calls, (const char *call))                                                   \
     /* The calling thread's, of all functions. */                                                 \
     X(unsigned long, own_calls, (void))                                                           \
+    /* Calls of `call` are counted, then wait until another or none (NULL) is named here. */      \
+    X(void, stall, (const char *call))                                                            \
     /* 1: asynchronous copies, and what is behind them, wait until 0. */                          \
     X(void, hold, (int on))                                                                       \
     /* As if the program captured a graph: what mustn't be called then is refused (900)... */     \

@@ -12,9 +12,8 @@
 
 static struct {
     pthread_mutex_t     lock; /* of all below; a leaf but for the GPU runtime's */
-    ang_fork_t          fork;
-    soft_segment_t      segment; /* base NULL: there is no table yet */
-    soft_share_table_t *table;
+    soft_segment_t      segment;
+    soft_share_table_t *table; /* NULL: there is none yet */
     uint32_t            used;  /* places ever used */
     unsigned            count; /* allocations shared */
     struct {
@@ -22,16 +21,7 @@ static struct {
         uint64_t id; /* 0: free */
         unsigned regions;
     } places[SOFT_SHARES];
-} shares = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
-/* No GPU memory outlives fork(). */
-static void shares_in_child(ang_fork_t *node)
-{
-    (void)node;
-    soft_segment_forget(&shares.segment);
-    memset(&shares, 0, sizeof(shares));
-    pthread_mutex_init(&shares.lock, NULL);
-}
+} shares = {.lock = PTHREAD_MUTEX_INITIALIZER, .segment = {.fd = -1}};
 
 static int table_make(void)
 {
@@ -48,7 +38,6 @@ static int table_make(void)
     shares.table         = shares.segment.base;
     shares.table->layout = SOFT_LAYOUT;
     shares.table->magic  = SOFT_MAGIC_GPU;
-    ang_fork_add(&shares.fork, shares_in_child);
     return 1;
 }
 
@@ -172,4 +161,19 @@ unsigned soft_shares_look(void)
     count = shares.count;
     pthread_mutex_unlock(&shares.lock);
     return count;
+}
+
+/* No GPU memory outlives fork(). The lock may be held by a thread that isn't in the child, and for
+ * long, as the runtime may make it wait: so fork() doesn't wait for it. */
+static void shares_in_child(void)
+{
+    soft_segment_forget(&shares.segment);
+    memset(&shares, 0, sizeof(shares));
+    shares.segment.fd = -1;
+    pthread_mutex_init(&shares.lock, NULL);
+}
+
+static void __attribute__((constructor)) shares_init(void)
+{
+    pthread_atfork(NULL, NULL, shares_in_child);
 }
