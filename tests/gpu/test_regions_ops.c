@@ -350,6 +350,70 @@ static void run_direct(conf_t *t)
     conf_close(t);
 }
 
+typedef enum { REPLACED, READ_ONLY, TRUNCATED } change_t;
+
+typedef struct {
+    change_t change; /* of the last page */
+    int      is_put;
+} changed_t;
+
+/* Rank 1's GPU has copied from and to its host memory, when the program takes a page of it away. */
+static void run_direct_changed(conf_t *t)
+{
+    const changed_t *c      = t->arg;
+    const size_t     page   = (size_t)sysconf(_SC_PAGESIZE);
+    region_t         region = {0};
+    angara_mr_h      mr     = NULL;
+    uint64_t         keys[2], key = 0, before;
+    char            *host = NULL;
+    int              file = -1;
+
+    gpu_start();
+    conf_open(t);
+    if (t->rank == 0) {
+        CHECK(region_open(t, &region, DEVICE_PLAIN, 0, MB, ANGARA_ACCESS_ALL));
+    } else {
+        file = memfd_create("host", 0);
+        CHECK(file >= 0 && ftruncate(file, MB) == 0);
+        host = mmap(NULL, MB, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+        CHECK(host != MAP_FAILED);
+        data_fill(host, MB, 7);
+        CHECK_OK(angara_mr_register(t->dom, host, MB, ANGARA_ACCESS_ALL, &mr));
+        key = angara_mr_key(mr);
+    }
+    conf_exchange(t, &key, keys, sizeof(key));
+    if (t->rank == 0) {
+        before = services(t);
+        CHECK_OK(put_get(t, 1, 0, &region, 0, keys[1], 0, MB));
+        region_check(&region, 0, MB, 7);
+        CHECK_OK(put_get(t, 1, 1, &region, 0, keys[1], 0, MB));
+        CHECK(getenv("ANGARA_CHAOS") != NULL || services(t) == before + 2);
+    }
+    conf_barrier(t);
+    if (t->rank == 1 && c->change == REPLACED) {
+        CHECK(mmap(host + MB - page, page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1,
+                   0) != MAP_FAILED);
+    } else if (t->rank == 1 && c->change == READ_ONLY) {
+        CHECK(mprotect(host + MB - page, page, PROT_READ) == 0);
+    } else if (t->rank == 1) {
+        CHECK(ftruncate(file, (off_t)(MB - page)) == 0);
+    }
+    conf_barrier(t);
+    if (t->rank == 0) {
+        CHECK_STATUS(put_get(t, 1, c->is_put, &region, 0, keys[1], 0, MB), ANGARA_ERR_BOUNDS);
+        CHECK_OK(put_get(t, 1, c->is_put, &region, 0, keys[1], 0, MB - page));
+    }
+    conf_barrier(t);
+    if (t->rank == 0) {
+        region_close(&region);
+    } else {
+        CHECK_OK(angara_mr_deregister(mr));
+        munmap(host, MB);
+        close(file);
+    }
+    conf_close(t);
+}
+
 /*
  * Rank 1's GPU is at a get of rank 0's, and takes its time: rank 0 isn't told that its memory has
  * been given back before that has ended.
@@ -404,6 +468,17 @@ static void test_direct(void **state)
     }
 }
 
+static void test_direct_changed(void **state)
+{
+    static const changed_t cases[] = {
+        {REPLACED, 0}, {REPLACED, 1}, {READ_ONLY, 1}, {TRUNCATED, 0}, {TRUNCATED, 1}};
+
+    (void)state;
+    for (unsigned i = 0; i < sizeof(cases) / sizeof(cases[0]); ++i) {
+        conf_run(2, run_direct_changed, &cases[i]);
+    }
+}
+
 static void test_direct_held(void **state)
 {
     (void)state;
@@ -413,8 +488,8 @@ static void test_direct_held(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_inline),  TEST(test_batches), TEST(test_atomics),     TEST(test_own),
-        TEST(test_refused), TEST(test_direct),  TEST(test_direct_held),
+        TEST(test_inline),  TEST(test_batches), TEST(test_atomics),        TEST(test_own),
+        TEST(test_refused), TEST(test_direct),  TEST(test_direct_changed), TEST(test_direct_held),
     };
     int result = regions_begin();
 

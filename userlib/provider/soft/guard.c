@@ -4,7 +4,6 @@
  * names the functions here whose system calls answer EFAULT.)
  */
 #define _GNU_SOURCE
-#include "gpu_mem.h"
 #include "vm.h"
 
 #include "engine/atomic.h"
@@ -53,56 +52,26 @@ angara_status_t soft_guard_writable(uint64_t addr, size_t width)
                                                                           ANGARA_ERR_BOUNDS;
 }
 
-/*
- * Ranges that were looked at page by page, of regions by key. Called with soft_helper_lock held,
- * which guards this too.
- */
-static struct {
-    uint64_t key, addr, length;
-    int      is_write;
-} looked[64];
-
-/* Each page. Kernels before 5.14 can't do it at once. */
-static int is_open(uint64_t begin, uint64_t size, uint64_t page, int is_write)
-{
-    char byte;
-
-    if (madvise((void *)(uintptr_t)begin, size,
-                is_write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) == 0) {
-        return 1;
-    }
-    if (errno != EINVAL) {
-        return 0;
-    }
-    for (uint64_t at = begin; at < begin + size; at += page) {
-        if (soft_guard_copy((uintptr_t)&byte, at, 1) != ANGARA_OK ||
-            (is_write && soft_guard_writable(at, 4) != ANGARA_OK)) {
-            return 0;
-        }
-    }
-    return 1;
-}
-
-angara_status_t soft_guard_range(uint64_t key, uint64_t addr, uint64_t length, int is_write)
+/* The kernel does with each page what a first access would. Before 5.14 it can't at once. */
+angara_status_t soft_guard_range(uint64_t addr, uint64_t length, int is_write)
 {
     uint64_t page  = (uint64_t)sysconf(_SC_PAGESIZE);
     uint64_t begin = addr / page * page;
-    uint64_t size  = addr + length - begin;
-    unsigned i = (unsigned)((key ^ addr / SOFT_GPU_PIECE) % (sizeof(looked) / sizeof(looked[0])));
-    unsigned char pages[SOFT_GPU_PIECE / SOFT_PAGE + 2];
+    uint64_t end   = addr + length;
+    char     byte;
 
-    if (mincore((void *)(uintptr_t)begin, size, pages) != 0) {
+    if (madvise((void *)(uintptr_t)begin, end - begin,
+                is_write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) == 0) {
+        return ANGARA_OK;
+    }
+    if (errno != EINVAL) {
         return ANGARA_ERR_BOUNDS;
     }
-    if (looked[i].key != key || looked[i].addr != addr || looked[i].length != length ||
-        looked[i].is_write != is_write) {
-        if (!is_open(begin, size, page, is_write)) {
+    for (uint64_t at = begin; at < end; at += page) {
+        if ((is_write ? soft_guard_writable(at, 4) : soft_guard_copy((uintptr_t)&byte, at, 1)) !=
+            ANGARA_OK) {
             return ANGARA_ERR_BOUNDS;
         }
-        looked[i].key      = key;
-        looked[i].addr     = addr;
-        looked[i].length   = length;
-        looked[i].is_write = is_write;
     }
     return ANGARA_OK;
 }

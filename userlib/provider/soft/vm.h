@@ -41,10 +41,11 @@ angara_status_t soft_guard_copy(uint64_t dst, uint64_t src, size_t length);
 /* Can the CPU write so many bytes, 8 at most? ANGARA_ERR_RIGHTS: only read them. */
 angara_status_t soft_guard_writable(uint64_t addr, size_t width);
 /*
- * May a GPU's driver read or write that range of region `key`, at most SOFT_GPU_PIECE bytes? It
- * crashes where the CPU does. Page by page that is only asked once, as it takes as long as to copy
- * them; later only whether all is mapped. Called with soft_helper_lock held.
+ * May a GPU's driver read or write all of that range? It crashes where the CPU does. Asked before
+ * each copy: since the last one the program may have taken away any page, or its rights. Of small
+ * pages that takes a sixth of the time that the copy does. What is taken away under the copy still
+ * crashes.
  */
-angara_status_t soft_guard_range(uint64_t key, uint64_t addr, uint64_t length, int is_write);
+angara_status_t soft_guard_range(uint64_t addr, uint64_t length, int is_write);
 
 #endif
