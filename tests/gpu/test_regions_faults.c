@@ -2,7 +2,9 @@
 /*
  * Regions of GPU memory when calls of the runtime fail, and which calls there are: needs a
  * stand-in. What can't be mapped is copied by its owner; what fails is a fault, and no wrong data.
+ * What another process says of its memory may be wrong.
  */
+#include "provider/soft/gpu_mem.h"
 #include "regions.h"
 
 #include <cmocka.h>
@@ -112,6 +114,81 @@ static void test_refused(void **state)
     (void)state;
     conf_run(2, run_no_handle, NULL);
     conf_run(2, run_no_mapping, NULL);
+}
+
+/* ---- a peer says what isn't so --------------------------------------------------------------- */
+
+#define OWN_NUM 4
+#define STEPS   17 /* half of them below the allocation */
+
+/* Where this process has mapped the file of that name. */
+static void *mapped_at(const char *name)
+{
+    char          line[512];
+    unsigned long addr = 0;
+    FILE         *maps = fopen("/proc/self/maps", "r");
+
+    CHECK(maps != NULL);
+    while (addr == 0 && fgets(line, sizeof(line), maps) != NULL) {
+        if (strstr(line, name) != NULL) {
+            CHECK(sscanf(line, "%lx", &addr) == 1);
+        }
+    }
+    fclose(maps);
+    CHECK(addr != 0);
+    return (void *)addr;
+}
+
+/*
+ * Rank 1 says that its allocation has no end, and that its region lies anywhere in it, where rank
+ * 0's address space has other memory: that isn't touched, and the owner, who knows, does the copy.
+ */
+static void run_no_end(conf_t *t)
+{
+    soft_mr_entry_t *entry  = NULL;
+    uint64_t         offset = 0;
+    region_t         own[OWN_NUM];
+    ends_t           e;
+
+    gpu_start();
+    conf_open(t);
+    for (unsigned i = 0; i < OWN_NUM; ++i) {
+        CHECK(region_open(t, &own[i], DEVICE_PLAIN, 0, MB, 0));
+        region_fill(&own[i], 0, MB, FRAME);
+    }
+    ends_open(&e, t, PLACE_HEAP, DEVICE_PLAIN);
+    if (t->rank == 1) {
+        soft_domain_seg_t  *domain = mapped_at("memfd:angara-domain");
+        soft_share_table_t *table  = mapped_at("memfd:angara-gpu");
+
+        entry  = &domain->entries[SOFT_KEY_INDEX(e.region.key)];
+        offset = entry->offset;
+
+        table->shares[entry->share].length = UINT64_MAX;
+    }
+    for (int step = 0; step < STEPS; ++step) {
+        if (t->rank == 1) {
+            entry->offset = offset + (uint64_t)(step - STEPS / 2) * MB;
+        }
+        if (step != STEPS / 2) {
+            CHECK_EQ(exchange(&e, t), t->rank == 0);
+        }
+        for (unsigned i = 0; i < OWN_NUM; ++i) {
+            region_check(&own[i], 0, MB, FRAME);
+        }
+    }
+    CHECK_EQ(standin.mappings(), t->rank == 0 && gpu == &device_cuda); /* ROCm's length is asked */
+    for (unsigned i = 0; i < OWN_NUM; ++i) {
+        region_close(&own[i]);
+    }
+    region_close(&e.region);
+    conf_close(t);
+}
+
+static void test_no_end(void **state)
+{
+    (void)state;
+    conf_run(2, run_no_end, NULL);
 }
 
 /* ---- copies fail ----------------------------------------------------------------------------- */
@@ -257,6 +334,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(test_refused),
+        TEST(test_no_end),
         TEST(test_copy_fails),
         TEST(test_quiet),
     };

@@ -24,10 +24,10 @@ struct soft_import {
     soft_import_t       *next; /* of those to be unmapped */
     uint64_t             id;   /* of the allocation in its process */
     const ang_gpu_ops_t *ops;  /* NULL: it couldn't be mapped; tried again after the next look */
-    uint64_t             length;
     ang_gpu_map_t        map;
-    uint64_t             here;  /* id that the mapping has in this process */
-    unsigned             users; /* operations under way */
+    uint64_t             length; /* that is mapped */
+    uint64_t             here;   /* id that the mapping has in this process */
+    unsigned             users;  /* operations under way */
 };
 
 /* Of one process; its places are those of that process's table. */
@@ -102,6 +102,17 @@ static uint64_t id_here(const soft_import_t *import)
     return ang_gpu_is_device(&mem) ? mem.mem.id : UINT64_MAX;
 }
 
+/* Bytes, as the runtime says: what is behind them is this process's, whatever the table says. */
+static uint64_t length_here(const soft_import_t *import)
+{
+    const char   *begin = import->map.base;
+    ang_gpu_mem_t mem;
+
+    ang_gpu_query(begin, &mem);
+    return mem.mem.base != NULL ? mem.mem.length - (uint64_t)(begin - (const char *)mem.mem.base) :
+                                  0;
+}
+
 /* With the context that it was made in, a mapping ends by itself. */
 static int has_ended(const soft_import_t *import)
 {
@@ -134,9 +145,11 @@ static soft_import_t *import_new(const soft_share_table_t *table, uint32_t place
     }
     import->id = id;
     if (num_dropped < SOFT_SHARES && share_read(table, place, id, &share) == ANGARA_OK) {
-        import->length = share.length;
-        import->ops    = ang_gpu_map(share.kind, -1, &share.handle, share.length, &import->map);
-        import->here   = import->ops != NULL ? id_here(import) : 0;
+        import->ops = ang_gpu_map(share.kind, -1, &share.handle, share.length, &import->map);
+        if (import->ops != NULL) {
+            import->length = length_here(import);
+            import->here   = id_here(import);
+        }
     }
     return import;
 }
