@@ -330,13 +330,67 @@ static void test_quiet(void **state)
     conf_run(2, run_quiet_progress, NULL);
 }
 
+/* ---- a busy helper --------------------------------------------------------------------------- */
+
+/*
+ * Rank 1 frees what the others have mapped. They keep its helper busy meanwhile with other memory,
+ * which has no handle: when a copy ends, the next request is there.
+ */
+static void run_busy(conf_t *t)
+{
+    double   end    = now_seconds() + RANK_TIMEOUT;
+    region_t mapped = {0};
+    uint64_t keys[RANK_MAX];
+    region_t region;
+    uint64_t served[RANK_MAX];
+
+    look_often();
+    setenv("STANDIN_DELAY_US", "5000", 1);
+    gpu_start();
+    conf_open(t);
+    if (t->rank == 1) {
+        CHECK(region_open(t, &mapped, DEVICE_PLAIN, 0, SIZE, ANGARA_ACCESS_ALL));
+        standin.fail_call(calls()->share, 0, calls()->refused);
+        CHECK(region_open(t, &region, DEVICE_PLAIN, 0, SIZE, ANGARA_ACCESS_ALL));
+    } else {
+        CHECK(region_open(t, &region, PLACE_HEAP, 0, SIZE, ANGARA_ACCESS_ALL));
+    }
+    conf_exchange(t, &mapped.key, keys, sizeof(mapped.key));
+    conf_exchange(t, &region.key, served, sizeof(region.key));
+    if (t->rank != 1) {
+        CHECK_OK(put_get(t, 1, 1, &region, 0, keys[1], 0, SIZE));
+        CHECK_EQ(standin.mappings(), 1);
+    }
+    conf_barrier(t);
+    if (t->rank == 1) {
+        while (standin.pending() == 0) {
+            sleep_ms(1);
+        }
+        region_free(&mapped);
+    }
+    while (t->rank != 1 && standin.mappings() != 0) {
+        CHECK_OK(put_get(t, 1, 0, &region, 0, served[1], 0, SIZE));
+        CHECK(now_seconds() < end);
+    }
+    conf_barrier(t);
+    if (t->rank == 1) {
+        region_deregister(&mapped);
+    }
+    region_close(&region);
+    conf_close(t);
+}
+
+static void test_busy(void **state)
+{
+    (void)state;
+    conf_run(4, run_busy, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_refused),
-        TEST(test_no_end),
-        TEST(test_copy_fails),
-        TEST(test_quiet),
+        TEST(test_refused), TEST(test_no_end), TEST(test_copy_fails),
+        TEST(test_quiet),   TEST(test_busy),
     };
     int result = regions_begin();
 

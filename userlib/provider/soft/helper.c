@@ -426,23 +426,30 @@ static uint64_t look_ms(void)
     return ang_config.peer_check_ms < bound ? ang_config.peer_check_ms : bound;
 }
 
-/* Sleep until somebody wants something. Called without the lock. */
-static void helper_sleep(uint64_t *next_look_ns)
+static int helper_watches(void)
 {
-    struct pollfd poller  = {helper.pipe[0], POLLIN, 0};
-    int           watches = __atomic_load_n(&helper.watching, __ATOMIC_SEQ_CST);
-    uint64_t      now;
+    return __atomic_load_n(&helper.watching, __ATOMIC_SEQ_CST);
+}
+
+/* Look, if there is anything to look after and it is time. Called without the lock. */
+static void look_in_time(uint64_t *next_look_ns)
+{
+    uint64_t now = ang_clock_ns(CLOCK_MONOTONIC_COARSE);
+
+    if (now >= *next_look_ns && helper_watches()) {
+        *next_look_ns = now + look_ms() * 1000000;
+        soft_helper_look();
+    }
+}
+
+/* Sleep until somebody wants something. Called without the lock. */
+static void helper_sleep(void)
+{
+    struct pollfd poller = {helper.pipe[0], POLLIN, 0};
     char          bytes[256];
 
-    poll(&poller, 1, watches ? (int)look_ms() : -1);
+    poll(&poller, 1, helper_watches() ? (int)look_ms() : -1);
     while (read(helper.pipe[0], bytes, sizeof(bytes)) == (ssize_t)sizeof(bytes)) {
-    }
-    if (watches) {
-        now = ang_clock_ns(CLOCK_MONOTONIC_COARSE);
-        if (now >= *next_look_ns) {
-            *next_look_ns = now + look_ms() * 1000000;
-            soft_helper_look();
-        }
     }
 }
 
@@ -454,8 +461,9 @@ static void *helper_thread(void *arg)
     pthread_mutex_lock(&soft_helper_lock);
     while (!helper.stop) {
         if (serve_all() != 0) {
-            /* Let deregistration and the owner's progress in. */
+            /* Let deregistration and the owner's progress in; requests may never end. */
             pthread_mutex_unlock(&soft_helper_lock);
+            look_in_time(&next_look_ns);
             pthread_mutex_lock(&soft_helper_lock);
             continue;
         }
@@ -463,7 +471,8 @@ static void *helper_thread(void *arg)
         __atomic_thread_fence(__ATOMIC_SEQ_CST);
         if (serve_all() == 0) { /* nothing came between the look and the flag */
             pthread_mutex_unlock(&soft_helper_lock);
-            helper_sleep(&next_look_ns);
+            helper_sleep();
+            look_in_time(&next_look_ns);
             pthread_mutex_lock(&soft_helper_lock);
         }
         set_asleep(0);
