@@ -40,7 +40,7 @@ $(STANDIN_TESTS): $(B)/tests/gpu/%: $(B)/obj/tests/gpu/%.o | $(STANDIN_LIBS)
 GPU_DEVICE := $(patsubst %,$(B)/obj/tests/gpu/%.o,device device_cuda device_rocm)
 
 # Of the library, linked with its objects, since they look at its insides; of MPI; of UCP.
-GPU_TESTS  := $(patsubst %,$(B)/tests/gpu/%,test_mem test_mem_faults)
+GPU_TESTS  := $(patsubst %,$(B)/tests/gpu/%,test_mem test_mem_faults test_mem_find)
 GPU_REGIONS := $(patsubst %,$(B)/tests/gpu/%,test_regions test_regions_ops test_regions_life \
                  test_regions_end test_regions_faults test_regions_flight)
 GPU_MPI    := $(B)/tests/gpu/mpi_gpu
@@ -66,6 +66,16 @@ $(GPU_TESTS): $(B)/tests/gpu/%: $(B)/obj/tests/gpu/%.o $(GPU_DEVICE) $(LIBANGARA
 	$(SAY) LD $@
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS_COMMON) $(LDFLAGS_COMMON) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lcmocka -lpthread -ldl
+
+$(B)/tests/gpu/test_mem_find: LDFLAGS += -rdynamic
+$(B)/tests/gpu/test_mem_find: | $(B)/tests/gpu/slow_library.so
+TEST_PROGRAMS += $(B)/tests/gpu/slow_library.so
+
+# What it calls is the program's.
+$(B)/tests/gpu/slow_library.so: $(B)/obj/tests/gpu/slow_library.o
+	$(SAY) LD $@
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS_COMMON) $(LDFLAGS_COMMON) $(CFLAGS) $(LDFLAGS) -shared -Wl,-z,undefs -o $@ $^
 
 # Of the library as programs have it, in several processes.
 $(GPU_REGIONS): $(B)/tests/gpu/%: $(B)/obj/tests/gpu/%.o $(B)/obj/tests/gpu/regions.o $(CONF_HARNESS) \

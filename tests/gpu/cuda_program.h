@@ -147,7 +147,7 @@ typedef struct {
  * @return 1; 0 without a driver, which isn't an error */
 static inline int cuda_program_load(cuda_program_t *cuda, const char *path)
 {
-#define CUDA_PROGRAM_FIND(_name, _symbol, _arguments) \
+#define CUDA_PROGRAM_FIND(_name, _symbol, _arguments, ...) \
     *(void **)(void *)&cuda->_name = dlsym(cuda->library, #_symbol);
     cuda->library = dlopen(path != NULL ? path : "libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     if (cuda->library == NULL) {

@@ -190,7 +190,7 @@ static void test_context_ends(void **state)
 
 /* ---- calls that fail ------------------------------------------------------------------------- */
 
-#define NAME(_name, _symbol, _arguments) #_symbol,
+#define NAME(_name, _symbol, ...) #_symbol,
 
 static void test_each_call(void **state)
 {

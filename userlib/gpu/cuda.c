@@ -5,7 +5,6 @@
 
 #include "src/log.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,58 +17,21 @@ cuda_calls_t cuda;
 
 /* ---- the driver ------------------------------------------------------------------------------ */
 
-typedef struct {
-    const char *symbol;
-    size_t      offset; /* in cuda_calls_t */
-    int         needed;
-} cuda_symbol_t;
+#define SYMBOL_NEEDED(_name, _symbol, _arguments) {#_symbol, NULL, offsetof(cuda_calls_t, _name)},
+#define SYMBOL_WANTED(_name, _symbol, _arguments, _cost) \
+    {#_symbol, _cost, offsetof(cuda_calls_t, _name)},
 
-#define SYMBOL_NEEDED(_name, _symbol, _arguments) {#_symbol, offsetof(cuda_calls_t, _name), 1},
-#define SYMBOL_WANTED(_name, _symbol, _arguments) {#_symbol, offsetof(cuda_calls_t, _name), 0},
+static const ang_gpu_symbol_t symbols[] = {CUDA_CALLS_NEEDED(SYMBOL_NEEDED)
+                                               CUDA_CALLS_WANTED(SYMBOL_WANTED)};
 
-static const cuda_symbol_t cuda_symbols[] = {CUDA_CALLS_NEEDED(SYMBOL_NEEDED)
-                                                 CUDA_CALLS_WANTED(SYMBOL_WANTED)};
+static ang_gpu_library_t library = {.stem        = "libcuda.so",
+                                    .needs       = "a driver of CUDA 11.2 or later",
+                                    .symbols     = symbols,
+                                    .num_symbols = sizeof(symbols) / sizeof(symbols[0]),
+                                    .calls       = &cuda,
+                                    .size        = sizeof(cuda)};
 
-#define NUM_SYMBOLS (sizeof(cuda_symbols) / sizeof(cuda_symbols[0]))
-
-static char cuda_lacking[512];
-
-/* RTLD_NOLOAD: the program decides whether there is a driver. The handle is never closed. */
-static int cuda_find(void)
-{
-    static int told;
-    void      *library = dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_LAZY | RTLD_LOCAL);
-    size_t     used    = 0;
-    void      *call;
-
-    if (library == NULL) {
-        return 0;
-    }
-    cuda_lacking[0] = '\0';
-    for (size_t i = 0; i < NUM_SYMBOLS; ++i) {
-        call = dlsym(library, cuda_symbols[i].symbol);
-        memcpy((char *)&cuda + cuda_symbols[i].offset, &call, sizeof(call));
-        if (call == NULL && cuda_symbols[i].needed) {
-            ang_log(told ? ANG_LOG_DEBUG : ANG_LOG_WARN,
-                    "libcuda.so.1 has no %s: GPU memory isn't recognised; it needs a driver of "
-                    "CUDA 11.2 or later",
-                    cuda_symbols[i].symbol);
-            told = 1;
-            return 0;
-        }
-        if (call == NULL && used < sizeof(cuda_lacking)) {
-            used += (size_t)snprintf(cuda_lacking + used, sizeof(cuda_lacking) - used, "%s%s",
-                                     used != 0 ? ", " : "", cuda_symbols[i].symbol);
-        }
-    }
-    ang_debug("CUDA's driver is in the process%s%s", used != 0 ? ", without " : "", cuda_lacking);
-    return 1;
-}
-
-static const char *cuda_lacks(void)
-{
-    return cuda_lacking;
-}
+_Static_assert(sizeof(cuda) <= ANG_GPU_CALLS_MAX * sizeof(void *), "library.c has room");
 
 const char *cuda_name(CUresult result)
 {
@@ -502,7 +464,7 @@ const ang_gpu_ops_t ang_gpu_cuda = {
     .nodes      = {"/dev/nvidiactl", "/dev/nvmap", "/dev/dxg"}, /* cards, Tegra, WSL */
     .kind       = ANGARA_MEM_CUDA,
     .managed    = ANGARA_MEM_CUDA_MANAGED,
-    .find       = cuda_find,
+    .library    = &library,
     .query      = cuda_query,
     .copy_start = cuda_copy_start,
     .copy_test  = cuda_copy_test,
@@ -512,5 +474,4 @@ const ang_gpu_ops_t ang_gpu_cuda = {
     .unmap      = cuda_unmap,
     .is_idle    = cuda_is_idle,
     .dmabuf     = cuda_dmabuf,
-    .lacks      = cuda_lacks,
 };

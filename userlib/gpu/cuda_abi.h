@@ -87,10 +87,7 @@ enum {
     CU_STREAM_CAPTURE_MODE_RELAXED      = 2
 };
 
-/*
- * X(name, symbol, arguments). The first list has what nothing works without; of the second, what
- * a driver lacks costs the capability in the comment.
- */
+/* X(name, symbol, arguments): nothing works without. */
 #define CUDA_CALLS_NEEDED(X)                                                                      \
     X(ctx_get_current, cuCtxGetCurrent, (CUcontext * ctx))                                        \
     X(ctx_get_device, cuCtxGetDevice, (CUdevice * device))                                        \
@@ -118,37 +115,42 @@ enum {
     X(stream_query, cuStreamQuery, (CUstream stream))                                             \
     X(stream_synchronize, cuStreamSynchronize, (CUstream stream))
 
+/* X(name, symbol, arguments, what it costs that it lacks) */
 #define CUDA_CALLS_WANTED(X)                                                                       \
-    /* contexts of one address, one after the other, are told apart */                             \
-    X(ctx_get_id, cuCtxGetId, (CUcontext ctx, unsigned long long *id))                             \
-    /* copies while the program captures a graph */                                                \
-    X(exchange_capture_mode, cuThreadExchangeStreamCaptureMode, (int *mode))                       \
-    /* names of errors in messages */                                                              \
-    X(get_error_name, cuGetErrorName, (CUresult error, const char **name))                         \
-    /* mappings of peers' memory: else it is staged through the host */                            \
-    X(ipc_get, cuIpcGetMemHandle, (CUipcMemHandle * handle, CUdeviceptr ptr))                      \
-    X(ipc_open, cuIpcOpenMemHandle_v2, (CUdeviceptr * ptr, CUipcMemHandle handle, unsigned flags)) \
-    X(ipc_close, cuIpcCloseMemHandle, (CUdeviceptr ptr))                                           \
-    /* unmapping only while no kernel runs: else those of non-blocking streams aren't seen */      \
-    X(ctx_record_event, cuCtxRecordEvent, (CUcontext ctx, CUevent event))                          \
-    X(stream_is_capturing, cuStreamIsCapturing, (CUstream stream, int *status))                    \
-    /* completion of copies without a host function; it is slower then */                          \
+    X(ctx_get_id, cuCtxGetId, (CUcontext ctx, unsigned long long *id),                             \
+      "a context is taken for an earlier one that was at its address")                             \
+    X(exchange_capture_mode, cuThreadExchangeStreamCaptureMode, (int *mode),                       \
+      "copies end a graph's capture that the program makes meanwhile")                             \
+    X(get_error_name, cuGetErrorName, (CUresult error, const char **name),                         \
+      "messages give numbers of errors, not names")                                                \
+    X(ipc_get, cuIpcGetMemHandle, (CUipcMemHandle * handle, CUdeviceptr ptr),                      \
+      "other processes can't map our GPU memory")                                                  \
+    X(ipc_open, cuIpcOpenMemHandle_v2, (CUdeviceptr * ptr, CUipcMemHandle handle, unsigned flags), \
+      "other processes' GPU memory can't be mapped")                                               \
+    X(ipc_close, cuIpcCloseMemHandle, (CUdeviceptr ptr),                                           \
+      "other processes' GPU memory can't be mapped")                                               \
+    X(ctx_record_event, cuCtxRecordEvent, (CUcontext ctx, CUevent event),                          \
+      "kernels of non-blocking streams aren't seen: unmapping may wait for them")                  \
+    X(stream_is_capturing, cuStreamIsCapturing, (CUstream stream, int *status),                    \
+      "kernels of non-blocking streams aren't seen: unmapping may wait for them")                  \
     X(stream_write_value, cuStreamWriteValue64_v2,                                                 \
-      (CUstream stream, CUdeviceptr ptr, uint64_t value, unsigned flags))                          \
-    X(launch_host_func, cuLaunchHostFunc, (CUstream stream, CUhostFn function, void *data))        \
-    /* calls of the program that block wait until what they write has arrived */                   \
+      (CUstream stream, CUdeviceptr ptr, uint64_t value, unsigned flags),                          \
+      "a host function tells that a copy has ended, which is slower")                              \
+    X(launch_host_func, cuLaunchHostFunc, (CUstream stream, CUhostFn function, void *data),        \
+      "no host function tells that a copy has ended")                                              \
     X(pointer_set_attribute, cuPointerSetAttribute,                                                \
-      (const void *value, int attribute, CUdeviceptr ptr))                                         \
-    /* dma-buf export, for a NIC */                                                                \
+      (const void *value, int attribute, CUdeviceptr ptr),                                         \
+      "calls of the program that block may return before what they write has arrived")             \
     X(get_range_handle, cuMemGetHandleForAddressRange,                                             \
-      (void *handle, CUdeviceptr ptr, size_t length, int type, unsigned long long flags))
+      (void *handle, CUdeviceptr ptr, size_t length, int type, unsigned long long flags),          \
+      "no dma-buf of GPU memory: a NIC can't reach it")
 
 #define CUDA_CALLS(X)    \
     CUDA_CALLS_NEEDED(X) \
     CUDA_CALLS_WANTED(X)
 
 /* A table of pointers to them; NULL: the driver hasn't that one. */
-#define CUDA_MEMBER(_name, _symbol, _arguments) CUresult(*_name) _arguments;
+#define CUDA_MEMBER(_name, _symbol, _arguments, ...) CUresult(*_name) _arguments;
 
 typedef struct {
     CUDA_CALLS(CUDA_MEMBER)

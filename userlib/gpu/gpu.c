@@ -8,7 +8,6 @@
 #include "src/log.h"
 
 #include <link.h>
-#include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -24,28 +23,33 @@ static const ang_gpu_ops_t *const runtimes[] = {
 
 /* ---- which are here -------------------------------------------------------------------------- */
 
-static pthread_mutex_t find_lock = PTHREAD_MUTEX_INITIALIZER;
-uint32_t               ang_gpu_here; /* bit per runtime, only grows; atomic */
-static unsigned        used;         /* bit per runtime that has had memory here; atomic */
-static unsigned        epoch;        /* ang_fork_epoch then */
+uint32_t        ang_gpu_here; /* bit per runtime, only grows; atomic */
+static unsigned used;         /* bit per runtime that has had memory here; atomic */
+static unsigned epoch;        /* ang_fork_epoch then */
 static unsigned long long
     looked; /* libraries that had been loaded when all were looked for; atomic */
 
-static int libraries_count(struct dl_phdr_info *info, size_t size, void *count)
+typedef struct {
+    unsigned long long loaded; /* libraries, ever: a runtime comes with one */
+    unsigned           listed; /* bit per runtime of which there is a library */
+} libraries_t;
+
+static int library_see(struct dl_phdr_info *info, size_t size, void *libraries_p)
 {
+    libraries_t *libraries = libraries_p;
+
     if (size >= offsetof(struct dl_phdr_info, dlpi_adds) + sizeof(info->dlpi_adds)) {
-        *(unsigned long long *)count = info->dlpi_adds;
+        libraries->loaded = info->dlpi_adds;
+        if (libraries->loaded == __atomic_load_n(&looked, __ATOMIC_ACQUIRE)) {
+            return 1; /* none has come since */
+        }
     }
-    return 1;
-}
-
-/* How many were loaded ever: a runtime comes with one. */
-static unsigned long long libraries(void)
-{
-    unsigned long long count = 0;
-
-    dl_iterate_phdr(libraries_count, &count);
-    return count;
+    for (unsigned i = 0; i < RUNTIMES_NUM; ++i) {
+        if (ang_gpu_library_is_listed(runtimes[i]->library, info->dlpi_name)) {
+            libraries->listed |= 1u << i;
+        }
+    }
+    return 0;
 }
 
 /* ANGARA_GPU: auto, none, or one of them. */
@@ -56,38 +60,34 @@ static int is_wanted(unsigned i)
            (ang_config.gpu == ANG_CONFIG_GPU_CUDA && runtimes[i]->kind == ANGARA_MEM_CUDA);
 }
 
-static void find(unsigned long long now)
+/*
+ * Look at what was loaded since the last time. A thread waits here for the loader only while there
+ * is a runtime that nobody has resolved yet: its memory may be what the thread asks about.
+ */
+static void find(void)
 {
-    unsigned here;
+    libraries_t libraries = {0};
 
-    if (pthread_mutex_trylock(&find_lock) != 0) {
-        return; /* another thread is at it; in a child, was at it when the parent forked */
-    }
-    here = __atomic_load_n(&ang_gpu_here, __ATOMIC_RELAXED);
-    for (unsigned i = 0; i < RUNTIMES_NUM; ++i) {
-        if (!(here & 1u << i) && is_wanted(i) && runtimes[i]->find()) {
-            here |= 1u << i;
+    dl_iterate_phdr(library_see, &libraries);
+    for (unsigned i = 0; libraries.listed >> i != 0; ++i) {
+        if ((libraries.listed >> i & 1) && is_wanted(i) &&
+            !(__atomic_load_n(&ang_gpu_here, __ATOMIC_RELAXED) >> i & 1) &&
+            ang_gpu_library_find(runtimes[i]->library)) {
+            __atomic_or_fetch(&ang_gpu_here, 1u << i, __ATOMIC_RELEASE);
         }
     }
-    __atomic_store_n(&ang_gpu_here, here, __ATOMIC_RELEASE);
-    __atomic_store_n(&looked, now, __ATOMIC_RELEASE);
-    pthread_mutex_unlock(&find_lock);
+    __atomic_store_n(&looked, libraries.loaded, __ATOMIC_RELEASE);
 }
 
 /* Bits of those that may be asked. */
 static unsigned runtimes_here(void)
 {
-    unsigned long long now;
-
     /* A child whose parent has had GPU memory has none: no runtime outlives fork(). */
     if (ang_config.gpu == ANG_CONFIG_GPU_NONE ||
         (__atomic_load_n(&used, __ATOMIC_ACQUIRE) != 0 && epoch != ang_fork_epoch)) {
         return 0;
     }
-    now = libraries();
-    if (now != __atomic_load_n(&looked, __ATOMIC_ACQUIRE)) {
-        find(now);
-    }
+    find();
     return __atomic_load_n(&ang_gpu_here, __ATOMIC_ACQUIRE);
 }
 
@@ -307,7 +307,7 @@ const char *ang_gpu_lacks(unsigned i, const char **name_p)
     for (unsigned n = 0; here >> n != 0; ++n) {
         if ((here >> n & 1) && i-- == 0) {
             *name_p = runtimes[n]->name;
-            return runtimes[n]->lacks();
+            return runtimes[n]->library->lacks;
         }
     }
     return NULL;

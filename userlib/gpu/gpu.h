@@ -18,6 +18,8 @@
 #ifndef ANG_GPU_H
 #define ANG_GPU_H
 
+#include "library.h"
+
 #include <angara/angara_mem.h>
 
 typedef struct ang_gpu_ops ang_gpu_ops_t;
@@ -57,7 +59,7 @@ typedef struct {
 } ang_gpu_map_t;
 
 /*
- * A runtime. Functions but find() are called only after find() has said 1 once; any thread, several
+ * A runtime. Functions are called only after the library was found; any thread, several
  * at once. What the driver lacks is ANGARA_ERR_UNSUPPORTED.
  */
 struct ang_gpu_ops {
@@ -66,9 +68,8 @@ struct ang_gpu_ops {
     angara_mem_kind_t kind;     /* of its memory */
     angara_mem_kind_t managed;  /* of its managed memory */
 
-    /* Is it in the process, with all that we need? Called again after each library that is loaded,
-     * until it says 1. */
-    int (*find)(void);
+    /* Looked for after each library that is loaded, until it was found. */
+    ang_gpu_library_t *library;
     /* Fill in *mem, all but `ops`. @return 0: not its memory, or it hasn't been started */
     int (*query)(const void *addr, ang_gpu_mem_t *mem);
 
@@ -113,9 +114,6 @@ struct ang_gpu_ops {
      * *offset_p of it. */
     angara_status_t (*dmabuf)(const ang_gpu_mem_t *mem, const void *addr, size_t length, int *fd_p,
                               uint64_t *offset_p);
-
-    /* What this driver lacks that we would use, and what that costs, one a line; "" if nothing. */
-    const char *(*lacks)(void);
 };
 
 extern const ang_gpu_ops_t ang_gpu_cuda;
@@ -155,7 +153,7 @@ angara_status_t ang_gpu_copy(void *dst, const ang_gpu_mem_t *dst_mem, const void
 const ang_gpu_ops_t *ang_gpu_map(uint32_t kind, int device, const ang_gpu_handle_t *handle,
                                  size_t length, ang_gpu_map_t *map);
 
-/* What the i-th runtime in the process lacks, see lacks(); NULL: there is no i-th. */
+/* What the i-th runtime in the process lacks, see ang_gpu_library_t; NULL: there is no i-th. */
 const char *ang_gpu_lacks(unsigned i, const char **name_p);
 
 /*

@@ -20,8 +20,8 @@ rocm_host_t  rocm_host;
 
 static struct {
     pthread_mutex_t lock;
-    unsigned        epoch; /* ang_fork_epoch when the runtime was found */
-    int             held;  /* atomic; what is below is constant from then on */
+    unsigned        seen; /* ang_fork_epoch + 1 when the runtime was first seen started; atomic */
+    int             held; /* atomic; what is below is constant from then on */
     int             failed;
     unsigned        num_gpus;
     rocm_gpu_t      gpus[GPUS_MAX];
@@ -29,22 +29,21 @@ static struct {
 
 /* ---- the runtime ----------------------------------------------------------------------------- */
 
-typedef struct {
-    const char *symbol;
-    const char *cost;   /* that it lacks; NULL: it is needed */
-    size_t      offset; /* in rocm_calls_t */
-} rocm_symbol_t;
-
 #define SYMBOL_NEEDED(_name, _symbol) {#_symbol, NULL, offsetof(rocm_calls_t, _name)},
 #define SYMBOL_WANTED(_name, _symbol, _type, _cost) \
     {#_symbol, _cost, offsetof(rocm_calls_t, _name)},
 
-static const rocm_symbol_t rocm_symbols[] = {ROCM_CALLS_NEEDED(SYMBOL_NEEDED)
-                                                 ROCM_CALLS_WANTED(SYMBOL_WANTED)};
+static const ang_gpu_symbol_t symbols[] = {ROCM_CALLS_NEEDED(SYMBOL_NEEDED)
+                                               ROCM_CALLS_WANTED(SYMBOL_WANTED)};
 
-#define NUM_SYMBOLS (sizeof(rocm_symbols) / sizeof(rocm_symbols[0]))
+ang_gpu_library_t rocm_library = {.stem        = "libhsa-runtime64.so",
+                                  .needs       = "ROCm 4.5 or later",
+                                  .symbols     = symbols,
+                                  .num_symbols = sizeof(symbols) / sizeof(symbols[0]),
+                                  .calls       = &rocm,
+                                  .size        = sizeof(rocm)};
 
-static char rocm_lacking[1024];
+_Static_assert(sizeof(rocm) <= ANG_GPU_CALLS_MAX * sizeof(void *), "library.c has room");
 
 const char *rocm_name(hsa_status_t status)
 {
@@ -59,53 +58,18 @@ const char *rocm_name(hsa_status_t status)
     return name;
 }
 
-/* RTLD_NOLOAD: the program decides whether there is a runtime. Wheels bring it under the second
- * name. The handle is never closed. */
-int rocm_find(void)
-{
-    static int told;
-    void      *library = dlopen("libhsa-runtime64.so.1", RTLD_NOLOAD | RTLD_LAZY | RTLD_LOCAL);
-    size_t     used    = 0;
-    void      *call;
-
-    if (library == NULL) {
-        library = dlopen("libhsa-runtime64.so", RTLD_NOLOAD | RTLD_LAZY | RTLD_LOCAL);
-    }
-    if (library == NULL) {
-        return 0;
-    }
-    rocm_lacking[0] = '\0';
-    for (size_t i = 0; i < NUM_SYMBOLS; ++i) {
-        call = dlsym(library, rocm_symbols[i].symbol);
-        memcpy((char *)&rocm + rocm_symbols[i].offset, &call, sizeof(call));
-        if (call == NULL && rocm_symbols[i].cost == NULL) {
-            ang_log(told ? ANG_LOG_DEBUG : ANG_LOG_WARN,
-                    "libhsa-runtime64 has no %s: GPU memory isn't recognised; it needs ROCm 4.5 or "
-                    "later",
-                    rocm_symbols[i].symbol);
-            told = 1;
-            dlclose(library);
-            return 0;
-        }
-        if (call == NULL && used < sizeof(rocm_lacking)) {
-            used += (size_t)snprintf(rocm_lacking + used, sizeof(rocm_lacking) - used, "%s%s: %s",
-                                     used != 0 ? "\n" : "", rocm_symbols[i].symbol,
-                                     rocm_symbols[i].cost);
-        }
-    }
-    state.epoch = ang_fork_epoch;
-    ang_debug("ROCm's runtime is in the process%s%s", used != 0 ? ", without\n" : "", rocm_lacking);
-    return 1;
-}
-
-const char *rocm_lacks(void)
-{
-    return rocm_lacking;
-}
-
 int rocm_is_forked(void)
 {
-    return state.epoch != ang_fork_epoch;
+    unsigned seen = __atomic_load_n(&state.seen, __ATOMIC_ACQUIRE);
+
+    return seen != 0 && seen != ang_fork_epoch + 1;
+}
+
+void rocm_note_started(void)
+{
+    if (__atomic_load_n(&state.seen, __ATOMIC_RELAXED) == 0) {
+        __atomic_store_n(&state.seen, ang_fork_epoch + 1, __ATOMIC_RELEASE);
+    }
 }
 
 int rocm_is_started(void)

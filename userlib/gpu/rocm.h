@@ -93,14 +93,15 @@ typedef struct {
 } rocm_calls_t;
 
 /* As of ang_gpu_ops_t. */
-int         rocm_find(void);
-const char *rocm_lacks(void);
+extern ang_gpu_library_t rocm_library;
 
-/* Valid once rocm_find() has said 1. */
+/* Valid once that was found. */
 extern rocm_calls_t rocm;
 
-/* In a child of fork() the runtime's threads and locks aren't there. */
+/* In a child of fork() the threads and locks of a runtime that was started before aren't there. */
 int rocm_is_forked(void);
+/* A call has just said that the runtime is started. */
+void rocm_note_started(void);
 
 /* Name of an error, for messages. */
 const char *rocm_name(hsa_status_t status);

@@ -37,9 +37,12 @@ int rocm_info(const void *addr, hsa_amd_pointer_info_t *info, rocm_reach_t *reac
     if (reach != NULL) {
         *reach = (rocm_reach_t){.agents = agents, .num = agents != NULL ? num : 0};
     }
+    if (status != HSA_STATUS_SUCCESS) {
+        return 0;
+    }
+    rocm_note_started();
     /* It says less if it is older. */
-    return status == HSA_STATUS_SUCCESS &&
-           info->size >= offsetof(hsa_amd_pointer_info_t, global_flags);
+    return info->size >= offsetof(hsa_amd_pointer_info_t, global_flags);
 }
 
 int rocm_is_reached(const rocm_reach_t *reach, const rocm_gpu_t *gpu)

@@ -7,7 +7,7 @@ const ang_gpu_ops_t ang_gpu_rocm = {
     .nodes      = {"/dev/kfd"},
     .kind       = ANGARA_MEM_ROCM,
     .managed    = ANGARA_MEM_ROCM_MANAGED,
-    .find       = rocm_find,
+    .library    = &rocm_library,
     .query      = rocm_query,
     .copy_start = rocm_copy_start,
     .copy_test  = rocm_copy_test,
@@ -17,5 +17,4 @@ const ang_gpu_ops_t ang_gpu_rocm = {
     .unmap      = rocm_unmap,
     .is_idle    = rocm_is_idle,
     .dmabuf     = rocm_dmabuf,
-    .lacks      = rocm_lacks,
 };

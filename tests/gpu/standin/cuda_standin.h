@@ -19,7 +19,7 @@
 #include "core.h"
 #include "../cuda_program.h"
 
-#define CUDA_DECLARE(_name, _symbol, _arguments) CORE_EXPORT CUresult _symbol _arguments;
+#define CUDA_DECLARE(_name, _symbol, _arguments, ...) CORE_EXPORT CUresult _symbol _arguments;
 CUDA_CALLS(CUDA_DECLARE)
 CUDA_PROGRAM_CALLS(CUDA_DECLARE)
 

@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * GPU memory is known from the first question on: whatever other threads load meanwhile, and in
+ * children of fork(). Each test is a process of its own, since a runtime is found only once.
+ */
+#include "device.h"
+
+#include <angara/angara_mem.h>
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define SIZE    (1 << 20)
+#define WAIT_US 200000 /* in which another thread comes to a lock */
+#define LIMIT   60     /* seconds: a thread hangs */
+
+static const device_runtime_t *gpu;
+static int                     kind; /* of its memory */
+
+/* ---- a library that is being loaded ---------------------------------------------------------- */
+
+static const char *slow_library;
+static int         loading[2], go_on[2]; /* pipes: it has begun, it may end */
+static int         asks;                 /* the constructor, when it may end */
+
+static int query(const void *addr)
+{
+    angara_mem_t mem;
+
+    if (angara_mem_query(addr, &mem) != ANGARA_OK) {
+        return -1;
+    }
+    return (int)mem.kind;
+}
+
+/* In its constructor. */
+__attribute__((visibility("default"))) void slow_library_loading(void);
+void                                        slow_library_loading(void)
+{
+    char byte = 0;
+
+    if (write(loading[1], &byte, 1) != 1 || read(go_on[0], &byte, 1) != 1) {
+        abort();
+    }
+    if (asks) {
+        query(&byte);
+    }
+}
+
+static void *load(void *unused)
+{
+    (void)unused;
+    return dlopen(slow_library, RTLD_NOW);
+}
+
+/* What a pointer is, by a thread of its own. */
+typedef struct {
+    pthread_t   thread;
+    const void *addr;
+    int         kind;
+} question_t;
+
+static void *question_run(void *question_p)
+{
+    question_t *question = question_p;
+
+    question->kind = query(question->addr);
+    return NULL;
+}
+
+static void question_ask(question_t *question, const void *addr)
+{
+    *question = (question_t){.addr = addr};
+    if (pthread_create(&question->thread, NULL, question_run, question) != 0) {
+        abort();
+    }
+    usleep(WAIT_US);
+}
+
+static int question_answer(const question_t *question)
+{
+    pthread_join(question->thread, NULL);
+    return question->kind;
+}
+
+static void loading_start(pthread_t *thread)
+{
+    char byte = 0;
+
+    if (pipe(loading) != 0 || pipe(go_on) != 0 || pthread_create(thread, NULL, load, NULL) != 0 ||
+        read(loading[0], &byte, 1) != 1) {
+        abort();
+    }
+}
+
+/* @return 1: it was loaded */
+static int loading_end(pthread_t thread)
+{
+    void *library;
+
+    if (write(go_on[1], "", 1) != 1 || pthread_join(thread, &library) != 0) {
+        abort();
+    }
+    return library != NULL;
+}
+
+/* ---- the tests ------------------------------------------------------------------------------- */
+
+static void *gpu_alloc(void)
+{
+    void *addr = gpu->open() > 0 ? gpu->alloc(0, SIZE, DEVICE_PLAIN) : NULL;
+
+    if (addr == NULL) {
+        abort();
+    }
+    return addr;
+}
+
+/* The library looks for runtimes once before there is one. */
+static void look(void)
+{
+    char byte = 0;
+
+    query(&byte);
+}
+
+/* Two threads ask while a third one is in a constructor. */
+static int run_loading(void)
+{
+    question_t host, device;
+    pthread_t  thread;
+    void      *addr;
+    char       byte = 0;
+    int        is_loaded;
+
+    look();
+    addr = gpu_alloc();
+    loading_start(&thread);
+    question_ask(&host, &byte);
+    question_ask(&device, addr);
+    is_loaded = loading_end(thread);
+    return is_loaded && question_answer(&host) == ANGARA_MEM_HOST &&
+           question_answer(&device) == kind;
+}
+
+/* The constructor itself asks, while another thread waits for its end. */
+static int run_constructor(void)
+{
+    asks = 1;
+    return run_loading();
+}
+
+/* Nobody waits for a constructor if there is nothing to find. */
+static int run_no_runtime(void)
+{
+    pthread_t thread;
+    char      byte = 0;
+
+    look();
+    loading_start(&thread);
+    return query(&byte) == ANGARA_MEM_HOST && loading_end(thread);
+}
+
+/* The child is the first to use a GPU. */
+static int child_uses_gpu(void)
+{
+    pid_t pid = fork();
+    int   result;
+
+    if (pid == 0) {
+        alarm(LIMIT / 2);
+        _exit(query(gpu_alloc()) != kind);
+    }
+    return waitpid(pid, &result, 0) == pid && result == 0;
+}
+
+/* The program is linked with the runtime, as HIP's are. */
+static int run_child(void)
+{
+    if (dlopen(gpu->library, RTLD_NOW) == NULL) {
+        abort();
+    }
+    look();
+    return child_uses_gpu();
+}
+
+/* A thread was looking for runtimes when the child was made. */
+static int run_child_meanwhile(void)
+{
+    question_t host;
+    pthread_t  thread;
+    char       byte = 0;
+    int        was_right;
+
+    look();
+    if (dlopen(gpu->library, RTLD_NOW) == NULL) {
+        abort();
+    }
+    loading_start(&thread);
+    question_ask(&host, &byte);
+    was_right = child_uses_gpu();
+    return loading_end(thread) && question_answer(&host) == ANGARA_MEM_HOST && was_right;
+}
+
+static void run(int (*test)(void))
+{
+    pid_t pid = fork();
+    int   result;
+
+    if (pid == 0) {
+        alarm(LIMIT);
+        _exit(!test());
+    }
+    assert_int_equal(waitpid(pid, &result, 0), pid);
+    assert_int_equal(result, 0);
+}
+
+#define TEST(_name)                        \
+    static void test_##_name(void **state) \
+    {                                      \
+        (void)state;                       \
+        run(run_##_name);                  \
+    }
+
+TEST(loading)
+TEST(constructor)
+TEST(no_runtime)
+TEST(child)
+TEST(child_meanwhile)
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_loading),         cmocka_unit_test(test_constructor),
+        cmocka_unit_test(test_no_runtime),      cmocka_unit_test(test_child),
+        cmocka_unit_test(test_child_meanwhile),
+    };
+
+    gpu = argc == 3 ? device_runtime(argv[1]) : NULL;
+    if (gpu == NULL) {
+        fprintf(stderr, "usage: %s cuda|rocm LIBRARY\n", argv[0]);
+        return 2;
+    }
+    kind         = strcmp(gpu->name, "cuda") == 0 ? ANGARA_MEM_CUDA : ANGARA_MEM_ROCM;
+    slow_library = argv[2];
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
