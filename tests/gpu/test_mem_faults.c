@@ -228,15 +228,14 @@ static void test_each_call(void **state)
     free(host);
 }
 
-/* A copy that was accepted fails: it says so, and the others of its context. */
-static void test_copy_fails(void **state)
+/* @param call  that gives the error, too, from then on; NULL: none */
+static void copy_fails(const char *call)
 {
     char          host[64];
     angara_copy_t first, second;
     CUcontext     ctx;
     CUdeviceptr   ptr;
 
-    (void)state;
     assert_int_equal(cuda.ctx_create(&ctx, 0, 0), CUDA_SUCCESS);
     assert_int_equal(cuda.mem_alloc(&ptr, SIZE), CUDA_SUCCESS);
     assert_int_equal(angara_copy((void *)(uintptr_t)ptr, host, 64), ANGARA_OK);
@@ -248,12 +247,30 @@ static void test_copy_fails(void **state)
     assert_int_equal(
         angara_copy_start((void *)(uintptr_t)ptr, (void *)(uintptr_t)(ptr + 64), 64, &second),
         ANGARA_INPROGRESS);
+    if (call != NULL) {
+        standin.fail_call(call, 0, CUDA_ERROR_ILLEGAL_ADDRESS);
+    }
     standin.hold(0);
     assert_int_equal(wait_for(&first), ANGARA_ERR_SYSTEM);
     assert_int_equal(wait_for(&second), ANGARA_ERR_SYSTEM);
     assert_int_equal(angara_copy_test(&first), ANGARA_ERR_SYSTEM);
     assert_int_not_equal(angara_copy((void *)(uintptr_t)ptr, host, 64), ANGARA_OK);
+    if (call != NULL) {
+        standin.fail_call(call, 0, 0);
+    }
     cuda.ctx_destroy(ctx);
+}
+
+/* A copy that was accepted fails: it says so, and the others of its context. */
+static void test_copy_fails(void **state)
+{
+    (void)state;
+    copy_fails(NULL);
+    copy_fails("cuCtxPushCurrent_v2");
+    copy_fails("cuCtxGetId");
+    copy_fails("cuStreamWriteValue64_v2");
+    copy_fails("cuLaunchHostFunc");
+    copy_fails("cuStreamQuery");
 }
 
 /* ---- what isn't to be called ----------------------------------------------------------------- */

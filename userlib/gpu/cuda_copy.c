@@ -460,8 +460,8 @@ static angara_status_t lane_look(lane_t *lane, const ang_gpu_copy_t *copy)
             result = lane_ask_mark(lane, copy);
         }
         cuda_leave(&scope);
-    } else if (!cuda_has_ended(result)) {
-        return ANGARA_INPROGRESS; /* it can't be asked just now */
+    } else if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+        return ANGARA_INPROGRESS; /* it can't be asked just now; an error of the GPU stays */
     }
     if (result == CUDA_ERROR_NOT_READY) {
         return ANGARA_INPROGRESS;
