@@ -1,18 +1,24 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * GPU memory over UCP, by a worker that sleeps: messages to oneself, of all sizes, and the sleeper
- * is woken, or not let sleep, until they have ended. And a runtime that is loaded when UCX has long
- * been in use. Run with the transport preloaded.
+ * is woken, or not let sleep, until they have ended. What UCX takes memory for, before there is a
+ * worker, too; a runtime that is loaded when UCX has long been in use; and children that use a
+ * device. Run with the transport preloaded.
  */
 #include "device.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
 #include <ucp/api/ucp.h>
 #include <ucs/memory/memtype_cache.h>
+#include <unistd.h>
 
 static ucp_context_h context;
 static ucp_worker_h  worker;
@@ -28,16 +34,27 @@ static unsigned      num_tests, num_failed;
         }                                                                 \
     } while (0)
 
-static void setup(void)
+static void check(int good, const char *what, size_t size)
 {
-    ucp_params_t        params        = {.field_mask = UCP_PARAM_FIELD_FEATURES,
-                                         .features   = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP};
+    num_failed += !good;
+    printf("%sok %u - %zu %s\n", good ? "" : "not ", ++num_tests, size, what);
+}
+
+static void init(void)
+{
+    ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES,
+                           .features   = UCP_FEATURE_TAG | UCP_FEATURE_RMA | UCP_FEATURE_WAKEUP};
+
+    MUST(ucp_init(&params, NULL, &context));
+}
+
+static void connect_self(void)
+{
     ucp_worker_params_t worker_params = {0};
     ucp_ep_params_t     ep_params     = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS};
     ucp_address_t      *address;
     size_t              length;
 
-    MUST(ucp_init(&params, NULL, &context));
     MUST(ucp_worker_create(context, &worker_params, &worker));
     MUST(ucp_worker_get_address(worker, &address, &length));
     ep_params.address = address;
@@ -59,11 +76,64 @@ static void wait_for(void *request)
     }
 }
 
-static void check(int good, const char *what, size_t size)
+/* Mapped memory. */
+static void check_kind(const device_runtime_t *gpu)
 {
-    num_failed += !good;
-    printf("%sok %u - %zu %s\n", good ? "" : "not ", ++num_tests, size, what);
+    size_t               size   = 1 << 20;
+    char                *addr   = gpu->alloc(0, size, DEVICE_PLAIN);
+    ucp_mem_map_params_t params = {.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS |
+                                                 UCP_MEM_MAP_PARAM_FIELD_LENGTH,
+                                   .address = addr,
+                                   .length  = size};
+    ucp_mem_attr_t       attr   = {.field_mask = UCP_MEM_ATTR_FIELD_MEM_TYPE};
+    ucp_mem_h            memh;
+
+    MUST(ucp_mem_map(context, &params, &memh));
+    MUST(ucp_mem_query(memh, &attr));
+    check(attr.mem_type != UCS_MEMORY_TYPE_HOST, "bytes mapped as of a GPU", size);
+    MUST(ucp_mem_unmap(context, memh));
+    gpu->free(addr, DEVICE_PLAIN);
 }
+
+/* ---- children -------------------------------------------------------------------------------- */
+
+static int stop; /* atomic */
+
+static void *look_up(void *unused)
+{
+    ucs_memory_info_t info;
+
+    while (!__atomic_load_n(&stop, __ATOMIC_RELAXED)) {
+        (void)ucs_memtype_cache_lookup(unused, 1, &info);
+    }
+    return NULL;
+}
+
+/* As a GPU's driver does, while a thread of the parent uses UCX. */
+static void check_children(void)
+{
+    int       fd = open("/dev/zero", O_RDONLY | O_CLOEXEC), result, good = 1;
+    pthread_t thread;
+    pid_t     pid;
+
+    if (fd < 0 || pthread_create(&thread, NULL, look_up, &stop) != 0) {
+        exit(1);
+    }
+    for (unsigned i = 0; i < 100 && good; ++i) {
+        pid = fork();
+        if (pid == 0) {
+            alarm(20);
+            _exit(mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0) == MAP_FAILED);
+        }
+        good = waitpid(pid, &result, 0) == pid && result == 0;
+    }
+    __atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
+    pthread_join(thread, NULL);
+    close(fd);
+    check(good, "children hang", 0);
+}
+
+/* ---- messages -------------------------------------------------------------------------------- */
 
 static void exchange(const void *from, void *to, size_t size)
 {
@@ -99,6 +169,7 @@ static void send_host(void)
 
     exchange(from, to, sizeof(from));
     check(memcmp(from, to, sizeof(from)) == 0, "bytes of host memory", sizeof(from));
+    check_children();
     check(ucs_memtype_cache_is_empty() == is_watched, "GPU runtimes: UCX looks nothing up", 0);
 }
 
@@ -112,7 +183,8 @@ int main(void)
         return 2;
     }
     if (getenv("ANGARA_TEST_GPU_LATE") != NULL) {
-        setup();
+        init();
+        connect_self();
         send_host();
     }
     if (gpu->open() == 0) {
@@ -120,7 +192,9 @@ int main(void)
         return 1;
     }
     if (worker == NULL) {
-        setup();
+        init();
+        check_kind(gpu);
+        connect_self();
     }
     for (size_t size = 1; size <= 32u << 20; size *= 8) {
         send_to_self(gpu, size);

@@ -10,6 +10,7 @@
 #include <ucs/sys/topo/base/topo.h>
 
 #include <string.h>
+#include <unistd.h>
 
 #define UCT_ANGARA_GPU_NAME "angara_gpu"
 
@@ -29,7 +30,10 @@ static ucs_status_t uct_angara_gpu_query_md_resources(uct_component_t         *c
 
 static void uct_angara_gpu_md_close(uct_md_h tl_md)
 {
-    ucs_free(ucs_derived_of(tl_md, uct_angara_gpu_md_t));
+    uct_angara_gpu_md_t *md = ucs_derived_of(tl_md, uct_angara_gpu_md_t);
+
+    uct_angara_gpu_detect_stop(md);
+    ucs_free(md);
 }
 
 static ucs_status_t uct_angara_gpu_md_query(UCT_ANGARA_MD_QUERY_ARGS)
@@ -153,7 +157,9 @@ static ucs_status_t uct_angara_gpu_md_open(uct_component_t *component, const cha
     md->super.ops       = &uct_angara_gpu_md_ops;
     md->super.component = component;
     md->kinds           = uct_angara_memtypes();
-    *md_p               = &md->super;
+    md->pid             = getpid();
+    uct_angara_gpu_detect_start(md);
+    *md_p = &md->super;
     return UCS_OK;
 }
 

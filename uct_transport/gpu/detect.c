@@ -16,6 +16,7 @@
 
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 /** Beyond all addresses of a process. */
 #define UCT_ANGARA_GPU_ADDRESSES UCS_BIT(56)
@@ -31,19 +32,21 @@ static void uct_angara_gpu_ask(void)
 
 /*
  * After an mmap() of the process's, by the thread that called it, perhaps within malloc(): which
- * maps no files.
+ * shares no mappings. A child of fork() inherits this; but another thread may have held UCX's locks
+ * then, and there is no use of UCX in a child that the parent began.
  */
 static void uct_angara_gpu_mapped(ucm_event_type_t type, ucm_event_t *event, void *arg)
 {
-    struct stat status;
+    const uct_angara_gpu_md_t *md = arg;
+    struct stat                status;
 
     (void)type;
-    (void)arg;
     if ((ucs_global_opts.enable_memtype_cache == UCS_NO) || (event->mmap.fd < 0) ||
-        (event->mmap.flags & MAP_ANONYMOUS) || (event->mmap.result == MAP_FAILED)) {
+        (event->mmap.flags & MAP_ANONYMOUS) || !(event->mmap.flags & MAP_SHARED) ||
+        (event->mmap.result == MAP_FAILED)) {
         return;
     }
-    if ((fstat(event->mmap.fd, &status) == 0) && S_ISCHR(status.st_mode)) {
+    if ((fstat(event->mmap.fd, &status) == 0) && S_ISCHR(status.st_mode) && (getpid() == md->pid)) {
         uct_angara_gpu_ask();
     }
 }
@@ -52,24 +55,24 @@ static void uct_angara_gpu_mapped(ucm_event_type_t type, ucm_event_t *event, voi
  * The other kind of hooks misses libraries that call mmap64(), as those of GPU drivers do. (Without
  * a test: UCX 1.13 itself hangs with that kind.)
  */
-static int uct_angara_gpu_is_watched(uct_angara_gpu_iface_t *iface)
+static int uct_angara_gpu_is_watched(uct_angara_gpu_md_t *md)
 {
     return (ucm_global_opts.mmap_hook_mode == UCM_MMAP_HOOK_BISTRO) &&
-           (ucm_set_event_handler(UCM_EVENT_MMAP, 1, uct_angara_gpu_mapped, iface) == UCS_OK);
+           (ucm_set_event_handler(UCM_EVENT_MMAP, 1, uct_angara_gpu_mapped, md) == UCS_OK);
 }
 
-void uct_angara_gpu_detect_start(uct_angara_gpu_iface_t *iface)
+void uct_angara_gpu_detect_start(uct_angara_gpu_md_t *md)
 {
     ucs_memory_info_t info;
     const char       *name, *lacks;
 
-    (void)ucs_memtype_cache_lookup(iface, sizeof(*iface), &info); /* makes the cache */
-    if (!uct_angara_gpu_is_watched(iface) || (angara_mem_runtime(0, &name, &lacks) == ANGARA_OK)) {
+    (void)ucs_memtype_cache_lookup(md, sizeof(*md), &info); /* makes the cache */
+    if (!uct_angara_gpu_is_watched(md) || (angara_mem_runtime(0, &name, &lacks) == ANGARA_OK)) {
         uct_angara_gpu_ask(); /* mappings can't be watched, or may have been made before */
     }
 }
 
-void uct_angara_gpu_detect_stop(uct_angara_gpu_iface_t *iface)
+void uct_angara_gpu_detect_stop(uct_angara_gpu_md_t *md)
 {
-    ucm_unset_event_handler(UCM_EVENT_MMAP, uct_angara_gpu_mapped, iface);
+    ucm_unset_event_handler(UCM_EVENT_MMAP, uct_angara_gpu_mapped, md);
 }

@@ -23,6 +23,7 @@
 typedef struct uct_angara_gpu_md {
     uct_md_t super;
     uint64_t kinds; /**< bits of UCX's memory types */
+    pid_t    pid;   /**< that opened it */
 } uct_angara_gpu_md_t;
 
 /** Device address. As long as the other transport's, which reads it too. */
@@ -70,10 +71,10 @@ void uct_angara_gpu_check(angara_status_t status, uint64_t remote, size_t length
 
 /**
  * From here on UCX asks what memory a pointer is, once the process may have memory of a GPU: while
- * there is an interface, and after it, too, if that has happened.
+ * there is a memory domain, and after it, too, if that has happened.
  */
-void uct_angara_gpu_detect_start(uct_angara_gpu_iface_t *iface);
-void uct_angara_gpu_detect_stop(uct_angara_gpu_iface_t *iface);
+void uct_angara_gpu_detect_start(uct_angara_gpu_md_t *md);
+void uct_angara_gpu_detect_stop(uct_angara_gpu_md_t *md);
 
 unsigned     uct_angara_gpu_iface_progress(uct_iface_h tl_iface);
 ucs_status_t uct_angara_gpu_iface_flush(uct_iface_h tl_iface, unsigned flags,

@@ -249,7 +249,6 @@ static UCS_CLASS_INIT_FUNC(uct_angara_gpu_iface_t, uct_md_h tl_md, uct_worker_h 
         close(self->event_fd);
         return status;
     }
-    uct_angara_gpu_detect_start(self);
     return UCS_OK;
 }
 
@@ -257,7 +256,6 @@ static UCS_CLASS_CLEANUP_FUNC(uct_angara_gpu_iface_t)
 {
     uct_angara_gpu_op_t *op;
 
-    uct_angara_gpu_detect_stop(self);
     uct_base_iface_progress_disable(&self->super.super, UCT_PROGRESS_SEND | UCT_PROGRESS_RECV);
     /* Who closes has flushed; what wasn't has to end before its memory may go. */
     while (!ucs_queue_is_empty(&self->ops)) {
