@@ -195,7 +195,7 @@ void soft_agent_wake(soft_peer_t *peer)
 {
     soft_service_t *service = service_of(peer);
 
-    __atomic_store_n(&service->work, 1, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&service->work, SOFT_WORK_POSTED, __ATOMIC_SEQ_CST);
     __atomic_thread_fence(__ATOMIC_SEQ_CST); /* the request, then the look at the sleepers */
     if (__atomic_load_n(&service->asleep, __ATOMIC_RELAXED)) {
         soft_remote_poke(&peer->remote, peer->remote.seg->helper_fd,

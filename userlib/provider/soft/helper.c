@@ -252,13 +252,14 @@ static void serve_one(soft_pe_t *pe, unsigned index)
 static unsigned serve(soft_pe_t *pe)
 {
     soft_service_t *service = pe->service;
+    uint32_t        serving = SOFT_WORK_SERVED;
     unsigned        count   = 0;
     uint64_t        posted;
 
     if (!__atomic_load_n(&service->work, __ATOMIC_SEQ_CST)) {
         return 0;
     }
-    __atomic_store_n(&service->work, 0, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&service->work, serving, __ATOMIC_SEQ_CST);
     for (unsigned i = 0; i < SOFT_SERVICE_SLOTS / 64; ++i) {
         posted = __atomic_exchange_n(&service->posted[i], 0, __ATOMIC_SEQ_CST);
         for (; posted != 0; posted &= posted - 1) {
@@ -266,6 +267,8 @@ static unsigned serve(soft_pe_t *pe)
             count++;
         }
     }
+    __atomic_compare_exchange_n(&service->work, &serving, SOFT_WORK_NONE, 0, __ATOMIC_SEQ_CST,
+                                __ATOMIC_SEQ_CST);
     return count;
 }
 

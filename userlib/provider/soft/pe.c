@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -300,6 +301,9 @@ unsigned soft_pe_progress(angara_pe_h base)
     if (__builtin_expect(__atomic_load_n(&pe->service->work, __ATOMIC_RELAXED), 0)) {
         count += soft_helper_poll(pe);
         soft_helper_wake_if_kicked();
+        if (count == 0) {
+            sched_yield(); /* the helper serves, and may need this processor */
+        }
     }
     if (__builtin_expect(__atomic_load_n(&soft_imports_untidy, __ATOMIC_RELAXED), 0)) {
         soft_imports_tidy();

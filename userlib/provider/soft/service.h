@@ -66,8 +66,15 @@ typedef struct {
     uint64_t old; /* of an atomic; bytes moved by a direct request */
 } soft_slot_t;
 
+/* What there is to do for the helper thread, or the owner's progress. */
+enum {
+    SOFT_WORK_NONE,
+    SOFT_WORK_POSTED, /* somebody has posted, or wants a helper: look */
+    SOFT_WORK_SERVED  /* what was posted is being served */
+};
+
 typedef struct {
-    uint32_t    work;   /* somebody has posted, or wants a helper: look */
+    uint32_t    work;   /* SOFT_WORK_... */
     uint32_t    asleep; /* the helper thread sleeps, or there is none */
     uint64_t    posted[SOFT_SERVICE_SLOTS / 64];
     uint64_t    pad[5];
