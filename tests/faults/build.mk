@@ -32,11 +32,12 @@ $(FAULTS_MPI_PROGRAMS:$(FAULTS_BIN)/%=$(FAULTS_OBJ)/%.o): $(FAULTS_OBJ)/%.o: tes
 	@mkdir -p $(@D)
 	$(Q)OMPI_CC='$(CC)' $(MPICC) $(CFLAGS_COMMON) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 
-$(FAULTS_MPI_PROGRAMS): $(FAULTS_BIN)/%: $(FAULTS_OBJ)/%.o $(FAULTS_OBJ)/fault_common.o
+$(FAULTS_MPI_PROGRAMS): $(FAULTS_BIN)/%: $(FAULTS_OBJ)/%.o $(FAULTS_OBJ)/fault_common.o \
+                        $(patsubst %,$(B)/obj/tests/gpu/%.o,device device_cuda device_rocm)
 	$(SAY) LINK $@
 	@mkdir -p $(@D)
 	$(Q)OMPI_CC='$(CC)' $(MPICC) $(CFLAGS_COMMON) $(CFLAGS) -o $@ $(filter %.o,$^) \
-		$(LDFLAGS_COMMON) $(LDFLAGS)
+		$(LDFLAGS_COMMON) $(LDFLAGS) -lpthread -ldl
 
 # libangara with one of its two versions changed: that of addresses, or that of shared memory.
 FAULTS_EDIT_wire   := -e '/define ANGARA_WIRE_VERSION/s/[0-9]*$$/99/'

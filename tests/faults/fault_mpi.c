@@ -5,6 +5,7 @@
  */
 #define _GNU_SOURCE
 #include "fault_common.h"
+#include "../gpu/device.h"
 
 #include <mpi.h>
 
@@ -41,8 +42,12 @@ static struct {
     int      stats;   /* print open descriptors and memory at the end */
 } opt = {.size = 8, .window = 16, .seconds = 0.3, .victim = 1, .stop_ms = 1000};
 
-static int         rank, ranks, to, from;
-static char       *send_data, *recv_data;
+static int   rank, ranks, to, from;
+static char *send_data, *recv_data;
+
+static const device_runtime_t *gpu;                 /* NULL: messages are in host memory */
+static char                   *gpu_send, *gpu_recv; /* of the same layout */
+
 static MPI_Win     win = MPI_WIN_NULL;
 static char       *win_data;
 static MPI_Request requests[2 * MAX_WINDOW];
@@ -56,6 +61,7 @@ static void usage(void)
          "  --size BYTES    of a message (8)\n"
          "  --window N      messages at once (16)\n"
          "  --seconds S     of traffic (0.3)\n"
+         "  --gpu RUNTIME   messages from and to GPU memory of cuda or rocm; for mode msg\n"
          "  --created       one-sided windows over the program's own memory\n"
          "  --harm KIND     kill, exit (no MPI_Finalize), abort, segv, stop (and continue later)\n"
          "  --victim RANK   who comes to harm (1)\n"
@@ -84,7 +90,7 @@ static void parse_options(int argc, char **argv)
         {"seconds", 1, NULL, 't'}, {"created", 0, NULL, 'c'}, {"harm", 1, NULL, 'h'},
         {"victim", 1, NULL, 'v'},  {"after", 1, NULL, 'a'},   {"stop-ms", 1, NULL, 'p'},
         {"fork", 0, NULL, 'f'},    {"returns", 0, NULL, 'r'}, {"stats", 0, NULL, 'x'},
-        {NULL, 0, NULL, 0},
+        {"gpu", 1, NULL, 'g'},     {NULL, 0, NULL, 0},
     };
     int option;
 
@@ -101,6 +107,12 @@ static void parse_options(int argc, char **argv)
             break;
         case 't':
             opt.seconds = atof(optarg);
+            break;
+        case 'g':
+            gpu = device_runtime(optarg);
+            if (gpu == NULL) {
+                fault_end(FAULT_HARNESS, "unknown runtime %s", optarg);
+            }
             break;
         case 'c':
             opt.created = 1;
@@ -133,6 +145,9 @@ static void parse_options(int argc, char **argv)
     }
     if (opt.window < 1 || opt.window > MAX_WINDOW || opt.size < 8) {
         fault_end(FAULT_HARNESS, "--window is 1 to %d, --size 8 at least", MAX_WINDOW);
+    }
+    if (gpu != NULL && opt.mode != MODE_MSG) {
+        fault_end(FAULT_HARNESS, "--gpu is for --mode msg");
     }
 }
 
@@ -236,20 +251,31 @@ static uint64_t key_of(int sender, uint64_t round, int i)
 
 static void round_msg(uint64_t round)
 {
-    int n = 0;
+    size_t      length = opt.size * (size_t)opt.window;
+    const char *sent   = gpu != NULL ? gpu_send : send_data;
+    char       *room   = gpu != NULL ? gpu_recv : recv_data;
+    int         n      = 0;
 
     for (int i = 0; i < opt.window; ++i) {
-        check(MPI_Irecv(recv_data + (size_t)i * opt.size, (int)opt.size, MPI_CHAR, from, i,
+        check(MPI_Irecv(room + (size_t)i * opt.size, (int)opt.size, MPI_CHAR, from, i,
                         MPI_COMM_WORLD, &requests[n++]),
               "MPI_Irecv");
     }
     for (int i = 0; i < opt.window; ++i) {
         data_fill(send_data + (size_t)i * opt.size, opt.size, key_of(rank, round, i));
-        check(MPI_Isend(send_data + (size_t)i * opt.size, (int)opt.size, MPI_CHAR, to, i,
-                        MPI_COMM_WORLD, &requests[n++]),
+    }
+    if (gpu != NULL) {
+        gpu->write(gpu_send, send_data, length);
+    }
+    for (int i = 0; i < opt.window; ++i) {
+        check(MPI_Isend(sent + (size_t)i * opt.size, (int)opt.size, MPI_CHAR, to, i, MPI_COMM_WORLD,
+                        &requests[n++]),
               "MPI_Isend");
     }
     check(MPI_Waitall(n, requests, MPI_STATUSES_IGNORE), "MPI_Waitall");
+    if (gpu != NULL) {
+        gpu->read(recv_data, gpu_recv, length);
+    }
     for (int i = 0; i < opt.window; ++i) {
         verify("message", recv_data + (size_t)i * opt.size, key_of(from, round, i));
     }
@@ -364,6 +390,15 @@ static void allocate(void)
     if (send_data == NULL || recv_data == NULL) {
         fault_end(FAULT_HARNESS, "out of memory");
     }
+    if (gpu != NULL) {
+        unsigned num = gpu->open();
+
+        gpu_send = num != 0 ? gpu->alloc((unsigned)rank % num, length, DEVICE_PLAIN) : NULL;
+        gpu_recv = num != 0 ? gpu->alloc((unsigned)rank % num, length, DEVICE_PLAIN) : NULL;
+        if (gpu_send == NULL || gpu_recv == NULL) {
+            fault_end(FAULT_HARNESS, "no GPU memory");
+        }
+    }
     if (!onesided) {
         return;
     }
@@ -451,6 +486,10 @@ int main(int argc, char **argv)
                usage.maps);
     }
     MPI_Finalize();
+    if (gpu != NULL) {
+        gpu->free(gpu_send, DEVICE_PLAIN);
+        gpu->free(gpu_recv, DEVICE_PLAIN);
+    }
     free(send_data);
     free(recv_data);
     if (rank == 0) {

@@ -69,6 +69,19 @@ killed 'atomics on private memory' 2 --mode acc --created
 killed 'without process_vm' 2 -x ANGARA_SOFT_CMA=n --mode msg --size 500000 --window 4
 killed 'without loopback' 2 -x ANGARA_SOFT_LOOPBACK=n --mode get --size 50000 --window 8
 kills=1
+
+# GPU memory: the dead one's was mapped, or it had mapped ours.
+on_gpu=(2 -x "LD_LIBRARY_PATH=$B/tests/gpu/standin${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}")
+for gpu in cuda rocm; do
+    export ANGARA_GPU=$gpu
+    killed "eager messages, $gpu" "${on_gpu[@]}" --mode msg --gpu "$gpu" --size 1000 --window 8
+    killed "rendezvous by get, $gpu" "${on_gpu[@]}" -x UCX_RNDV_SCHEME=get_zcopy --mode msg --gpu "$gpu" \
+        --size 500000 --window 4
+    killed "rendezvous by put, $gpu" "${on_gpu[@]}" -x UCX_RNDV_SCHEME=put_zcopy --mode msg --gpu "$gpu" \
+        --size 500000 --window 4
+done
+unset ANGARA_GPU
+
 killed 'four ranks' 4 --mode alltoall --size 2000
 killed 'tiny rings' 2 -x UCX_ANGARA_RING_SLOTS=16 --mode msg --size 100 --window 64
 killed 'chaos' 2 -x ANGARA_CHAOS=11 --mode msg --size 300 --window 8
