@@ -6,6 +6,7 @@
  * device. Run with the transport preloaded.
  */
 #include "device.h"
+#include "standin_test.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -161,6 +162,45 @@ static void send_to_self(const device_runtime_t *gpu, size_t size)
     free(back);
 }
 
+/* Messages of several sends are copied at the same time, and arrive in order, also among others. */
+static void send_several(const device_runtime_t *gpu, size_t size)
+{
+    enum { SEVERAL = 8, ALL = SEVERAL + 1 };
+    ucp_request_param_t param = {0};
+    char               *from  = gpu->alloc(0, SEVERAL * size, DEVICE_PLAIN);
+    char               *sent = malloc(ALL * size), *back = calloc(ALL, size);
+    void               *sends[ALL], *receives[ALL];
+    standin_t           standin;
+
+    for (size_t i = 0; i < ALL * size; ++i) {
+        sent[i] = (char)(i / size * 31 + i % size);
+    }
+    gpu->write(from, sent, SEVERAL * size);
+    if (!standin_load(device_library(gpu), &standin)) {
+        fprintf(stderr, "needs the stand-in\n");
+        exit(1);
+    }
+    for (unsigned i = 0; i < ALL; ++i) {
+        receives[i] = ucp_tag_recv_nbx(worker, back + i * size, size, 1, 1, &param);
+    }
+    standin.hold(1); /* who waits for a copy waits for ever */
+    for (unsigned i = 0; i < SEVERAL; ++i) {
+        sends[i] = ucp_tag_send_nbx(ep, from + i * size, size, 1, &param);
+    }
+    sends[SEVERAL] = ucp_tag_send_nbx(ep, sent + SEVERAL * size, size, 1, &param);
+    ucp_worker_progress(worker);
+    check(back[SEVERAL * size + 1] == 0, "bytes of host memory stay behind GPU memory's", size);
+    standin.hold(0);
+    for (unsigned i = 0; i < ALL; ++i) {
+        wait_for(sends[i]);
+        wait_for(receives[i]);
+    }
+    check(memcmp(sent, back, ALL * size) == 0, "bytes of several sends", size);
+    gpu->free(from, DEVICE_PLAIN);
+    free(sent);
+    free(back);
+}
+
 /* Host memory, while there is no runtime: UCX looks nothing up, if it can watch mappings. */
 static void send_host(void)
 {
@@ -199,6 +239,8 @@ int main(void)
     for (size_t size = 1; size <= 32u << 20; size *= 8) {
         send_to_self(gpu, size);
     }
+    send_several(gpu, 16);
+    send_several(gpu, 1000);
     printf("1..%u\n", num_tests);
     fflush(stdout);
     return num_failed != 0;

@@ -22,9 +22,16 @@ static int add(uct_angara_early_t *early, uct_angara_early_pool_t *pool, uint8_t
     return uct_angara_early_add(early, pool, id, UCT_ANGARA_EARLY_ZCOPY, data, length);
 }
 
+static void clear(uct_angara_early_t *early)
+{
+    while (!uct_angara_early_is_empty(early)) {
+        uct_angara_early_pop(early);
+    }
+}
+
 static void test_order(void **state)
 {
-    uct_angara_early_pool_t pool  = {0, PLENTY};
+    uct_angara_early_pool_t pool  = {0, PLENTY, UCT_ANGARA_EARLY_BYTES};
     uct_angara_early_t      early = {0};
     uint8_t                 round, i, id;
 
@@ -43,7 +50,7 @@ static void test_order(void **state)
             for (id = 0; id < i; ++id) {
                 assert_int_equal(early.head->data[id], i);
             }
-            uct_angara_early_pop(&early, &pool);
+            uct_angara_early_pop(&early);
         }
         assert_true(uct_angara_early_is_empty(&early));
         assert_int_equal(pool.used, 0);
@@ -53,7 +60,7 @@ static void test_order(void **state)
 
 static void test_bytes(void **state)
 {
-    uct_angara_early_pool_t pool  = {0, PLENTY};
+    uct_angara_early_pool_t pool  = {0, PLENTY, UCT_ANGARA_EARLY_BYTES};
     uct_angara_early_t      early = {0};
 
     (void)state;
@@ -62,11 +69,11 @@ static void test_bytes(void **state)
     assert_true(add(&early, &pool, 1, UCT_ANGARA_EARLY_BYTES));
     assert_false(add(&early, &pool, 2, 1));
     assert_true(add(&early, &pool, 3, 0)); /* takes none */
-    uct_angara_early_pop(&early, &pool);
+    uct_angara_early_pop(&early);
     assert_int_equal(early.refused, 0);
     assert_true(add(&early, &pool, 4, 1));
     assert_false(add(&early, &pool, 5, UCT_ANGARA_EARLY_BYTES));
-    uct_angara_early_clear(&early, &pool);
+    clear(&early);
     assert_int_equal(pool.used, 0);
     assert_int_equal(early.count, 0);
     assert_int_equal(early.refused, 0);
@@ -75,8 +82,9 @@ static void test_bytes(void **state)
 /* What one queue has, others lack, until it gives it back. */
 static void test_pool(void **state)
 {
-    uct_angara_early_pool_t none = {0, 0};
-    uct_angara_early_pool_t pool = {0, 3 * (sizeof(uct_angara_early_msg_t) + 100)};
+    uct_angara_early_pool_t none = {0, 0, UCT_ANGARA_EARLY_BYTES};
+    uct_angara_early_pool_t pool = {0, 3 * (sizeof(uct_angara_early_msg_t) + 100),
+                                    UCT_ANGARA_EARLY_BYTES};
     uct_angara_early_t      a = {0}, b = {0};
 
     (void)state;
@@ -86,11 +94,11 @@ static void test_pool(void **state)
     assert_true(add(&a, &pool, 3, 100));
     assert_false(add(&a, &pool, 4, 0));
     assert_false(add(&b, &pool, 5, 0));
-    uct_angara_early_pop(&b, &pool);
+    uct_angara_early_pop(&b);
     assert_false(add(&a, &pool, 4, 101));
     assert_true(add(&a, &pool, 4, 100));
-    uct_angara_early_clear(&a, &pool);
-    uct_angara_early_clear(&b, &pool);
+    clear(&a);
+    clear(&b);
     assert_int_equal(pool.used, 0);
 }
 

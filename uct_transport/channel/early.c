@@ -10,13 +10,13 @@
 int uct_angara_early_has_room(const uct_angara_early_t *early, const uct_angara_early_pool_t *pool,
                               size_t length)
 {
-    return (early->count < UCT_ANGARA_EARLY_MSGS) &&
-           (length <= UCT_ANGARA_EARLY_BYTES - early->bytes) &&
+    return (early->count < UCT_ANGARA_EARLY_MSGS) && (early->bytes + length <= pool->queue_bytes) &&
            (sizeof(*early->head) + length <= pool->max - pool->used);
 }
 
-int uct_angara_early_add(uct_angara_early_t *early, uct_angara_early_pool_t *pool, uint8_t id,
-                         uct_angara_early_kind_t kind, const void *data, size_t length)
+uct_angara_early_msg_t *uct_angara_early_new(uct_angara_early_t      *early,
+                                             uct_angara_early_pool_t *pool, uint8_t id,
+                                             uct_angara_early_kind_t kind, size_t length)
 {
     uct_angara_early_msg_t *msg = NULL;
 
@@ -25,30 +25,54 @@ int uct_angara_early_add(uct_angara_early_t *early, uct_angara_early_pool_t *poo
     }
     if (msg == NULL) {
         early->refused = length;
-        return 0;
+        return NULL;
     }
 
     msg->next   = NULL;
+    msg->pool   = pool;
+    msg->comp   = NULL;
     msg->length = length;
     msg->id     = id;
     msg->kind   = kind;
-    if (length > 0) {
-        memcpy(msg->data, data, length);
-    }
+    pool->used += sizeof(*msg) + length;
+    return msg;
+}
 
+void uct_angara_early_drop(uct_angara_early_msg_t *msg)
+{
+    msg->pool->used -= sizeof(*msg) + msg->length;
+    free(msg);
+}
+
+void uct_angara_early_push(uct_angara_early_t *early, uct_angara_early_msg_t *msg)
+{
     if (early->head == NULL) {
         early->head = msg;
     } else {
         early->tail->next = msg;
     }
     early->tail = msg;
-    early->bytes += length;
+    early->bytes += msg->length;
     ++early->count;
-    pool->used += sizeof(*msg) + length;
+}
+
+int uct_angara_early_add(uct_angara_early_t *early, uct_angara_early_pool_t *pool, uint8_t id,
+                         uct_angara_early_kind_t kind, const void *data, size_t length)
+{
+    uct_angara_early_msg_t *msg = uct_angara_early_new(early, pool, id, kind, length);
+
+    if (msg == NULL) {
+        return 0;
+    }
+
+    if (length > 0) {
+        memcpy(msg->data, data, length);
+    }
+    uct_angara_early_push(early, msg);
     return 1;
 }
 
-void uct_angara_early_pop(uct_angara_early_t *early, uct_angara_early_pool_t *pool)
+void uct_angara_early_pop(uct_angara_early_t *early)
 {
     uct_angara_early_msg_t *msg = early->head;
 
@@ -56,14 +80,5 @@ void uct_angara_early_pop(uct_angara_early_t *early, uct_angara_early_pool_t *po
     early->bytes -= msg->length;
     early->refused = 0;
     --early->count;
-    pool->used -= sizeof(*msg) + msg->length;
-    free(msg);
-}
-
-void uct_angara_early_clear(uct_angara_early_t *early, uct_angara_early_pool_t *pool)
-{
-    while (early->head != NULL) {
-        uct_angara_early_pop(early, pool);
-    }
-    early->refused = 0;
+    uct_angara_early_drop(msg);
 }

@@ -1,16 +1,23 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Early messages: copies of what is sent before the peer has granted a ring. A queue with limits;
- * knows no peer and no ring.
+ * Early messages: copies of what is sent before it can go into a ring. There is none yet, or the
+ * GPU still copies the message out of its memory. A queue with limits; knows no peer and no ring.
  */
 #ifndef UCT_ANGARA_EARLY_H
 #define UCT_ANGARA_EARLY_H
 
+#include <angara/angara_mem.h>
+#include <uct/api/uct.h>
+
 #include <stddef.h>
 #include <stdint.h>
 
-#define UCT_ANGARA_EARLY_MSGS  16u            /**< messages of one queue */
-#define UCT_ANGARA_EARLY_BYTES ((size_t)8192) /**< their payload */
+#define UCT_ANGARA_EARLY_MSGS   16u            /**< messages of one queue */
+#define UCT_ANGARA_EARLY_BYTES  ((size_t)8192) /**< payload of what waits for a ring */
+
+#define UCT_ANGARA_COPIED_MAX   ((size_t)8192)    /**< bytes of a message that a GPU copies */
+#define UCT_ANGARA_COPIED_BYTES ((size_t)1 << 16) /**< payload of those of one queue */
+#define UCT_ANGARA_COPIED_SIZE  ((size_t)1 << 20) /**< memory of those of an interface */
 
 /** How it was sent, for the counters. */
 typedef enum {
@@ -19,19 +26,23 @@ typedef enum {
     UCT_ANGARA_EARLY_ZCOPY
 } uct_angara_early_kind_t;
 
+/** Memory of all queues of an interface, the queues' own part of it included. */
+typedef struct uct_angara_early_pool {
+    size_t used;
+    size_t max;
+    size_t queue_bytes; /**< payload of one queue */
+} uct_angara_early_pool_t;
+
 typedef struct uct_angara_early_msg {
     struct uct_angara_early_msg *next;
+    uct_angara_early_pool_t     *pool;
+    uct_completion_t            *comp; /**< who waits for the copy and the sending, or NULL */
+    angara_copy_t                copy; /**< if somebody waits: of the data */
     uint16_t                     length;
     uint8_t                      id;
     uint8_t                      kind;
     char                         data[];
 } uct_angara_early_msg_t;
-
-/** Memory of all queues of an interface, the queues' own part of it included. */
-typedef struct uct_angara_early_pool {
-    size_t used;
-    size_t max;
-} uct_angara_early_pool_t;
 
 typedef struct uct_angara_early {
     uct_angara_early_msg_t *head; /**< the oldest, or NULL */
@@ -54,10 +65,19 @@ int uct_angara_early_has_room(const uct_angara_early_t *early, const uct_angara_
 int uct_angara_early_add(uct_angara_early_t *early, uct_angara_early_pool_t *pool, uint8_t id,
                          uct_angara_early_kind_t kind, const void *data, size_t length);
 
-/** Drop the oldest. */
-void uct_angara_early_pop(uct_angara_early_t *early, uct_angara_early_pool_t *pool);
+/**
+ * Have a message, in no queue yet, for @a early: its data isn't set, and nobody waits for it.
+ * @return NULL if there is no room, or no memory.
+ */
+uct_angara_early_msg_t *uct_angara_early_new(uct_angara_early_t      *early,
+                                             uct_angara_early_pool_t *pool, uint8_t id,
+                                             uct_angara_early_kind_t kind, size_t length);
 
-/** Drop all. */
-void uct_angara_early_clear(uct_angara_early_t *early, uct_angara_early_pool_t *pool);
+/** Put it behind the others, or give it back. */
+void uct_angara_early_push(uct_angara_early_t *early, uct_angara_early_msg_t *msg);
+void uct_angara_early_drop(uct_angara_early_msg_t *msg);
+
+/** Drop the oldest. */
+void uct_angara_early_pop(uct_angara_early_t *early);
 
 #endif

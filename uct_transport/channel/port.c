@@ -154,7 +154,10 @@ ucs_status_t uct_angara_port_open(uct_angara_port_t *port, angara_domain_h dom,
 
     port->up        = up;
     port->deliver   = deliver;
-    port->early.max = config->early_size;
+    port->early     = (uct_angara_early_pool_t){.max         = config->early_size,
+                                                .queue_bytes = UCT_ANGARA_EARLY_BYTES};
+    port->copied    = (uct_angara_early_pool_t){.max         = UCT_ANGARA_COPIED_SIZE,
+                                                .queue_bytes = UCT_ANGARA_COPIED_BYTES};
     port->is_inline = !!(attr->caps & ANGARA_CAP_INLINE_OPS);
     ucs_list_head_init(&port->channels);
     ucs_list_head_init(&port->active);

@@ -71,7 +71,8 @@ typedef struct uct_angara_port {
     uct_angara_bounce_t          bounce;
     uct_angara_markers_t         self_markers; /**< UCX_ANGARA_SELF_MARKER */
     unsigned                     self_waits;   /**< ops in self_markers */
-    uct_angara_early_pool_t      early;        /**< memory of early messages */
+    uct_angara_early_pool_t      early;        /**< memory of messages that wait for a ring */
+    uct_angara_early_pool_t      copied;       /**< memory of those that a GPU copies */
     uct_angara_stats_t           stats;
     uct_angara_window_t          window;
     const uct_angara_port_ops_t *up;

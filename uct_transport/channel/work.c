@@ -24,16 +24,55 @@ static void uct_angara_channel_early_gone(uct_angara_channel_t *ch)
     uct_angara_channel_update(ch);
 }
 
+/* Who waits for messages of a queue that aren't in it any more. */
+typedef struct {
+    uct_completion_t *comps[UCT_ANGARA_EARLY_MSGS];
+    ucs_status_t      statuses[UCT_ANGARA_EARLY_MSGS];
+    unsigned          count;
+} uct_angara_early_waiters_t;
+
+/* Drop the oldest message; it has been copied. */
+static void uct_angara_channel_early_end(uct_angara_channel_t *ch, ucs_status_t status,
+                                         uct_angara_early_waiters_t *waiters)
+{
+    if (ch->early.head->comp != NULL) {
+        waiters->comps[waiters->count]      = ch->early.head->comp;
+        waiters->statuses[waiters->count++] = status;
+    }
+    uct_angara_early_pop(&ch->early);
+}
+
+/* They may send more. */
+static void uct_angara_early_tell(const uct_angara_early_waiters_t *waiters)
+{
+    for (unsigned i = 0; i < waiters->count; ++i) {
+        uct_invoke_completion(waiters->comps[i], waiters->statuses[i]);
+    }
+}
+
 unsigned uct_angara_channel_send_early(uct_angara_channel_t *ch)
 {
-    uct_angara_tx_t        *tx    = &ch->tx;
-    unsigned                count = 0;
-    uct_angara_early_msg_t *msg;
-    void                   *p;
+    uct_angara_tx_t           *tx      = &ch->tx;
+    uct_angara_early_waiters_t waiters = {.count = 0};
+    angara_status_t            copied  = ANGARA_OK;
+    unsigned                   count   = 0;
+    uct_angara_early_msg_t    *msg;
+    void                      *p;
 
     ch->is_sending_early = 1;
     uct_angara_channel_update(ch);
     while ((msg = ch->early.head) != NULL) {
+        if (msg->comp != NULL) {
+            copied = angara_copy_test(&msg->copy);
+        }
+        if (copied == ANGARA_INPROGRESS) {
+            break;
+        } else if (copied != ANGARA_OK) {
+            uct_angara_channel_early_end(ch, uct_angara_status(copied), &waiters);
+            copied = ANGARA_OK;
+            continue;
+        }
+
         if (uct_angara_tx_reserve(ch, uct_angara_slots(&tx->shape, msg->length)) != UCS_OK) {
             break;
         }
@@ -46,7 +85,7 @@ unsigned uct_angara_channel_send_early(uct_angara_channel_t *ch)
 
         tx->bcopy += (msg->kind == UCT_ANGARA_EARLY_BCOPY);
         tx->zcopy += (msg->kind == UCT_ANGARA_EARLY_ZCOPY);
-        uct_angara_early_pop(&ch->early, &ch->port->early);
+        uct_angara_channel_early_end(ch, UCS_OK, &waiters);
         ++count;
     }
     ch->is_sending_early = 0;
@@ -55,18 +94,27 @@ unsigned uct_angara_channel_send_early(uct_angara_channel_t *ch)
     if (uct_angara_early_is_empty(&ch->early) && (ch->status == UCS_OK)) {
         uct_angara_channel_early_gone(ch);
     }
+    uct_angara_early_tell(&waiters);
     return count;
 }
 
 void uct_angara_channel_fail_early(uct_angara_channel_t *ch, ucs_status_t status)
 {
-    uct_angara_op_t *op;
+    uct_angara_early_waiters_t waiters = {.count = 0};
+    uct_angara_early_msg_t    *msg;
+    uct_angara_op_t           *op;
 
     if (ch->early.count > 0) {
         ucs_debug("angara: %u messages to %s were not sent", ch->early.count,
                   angara_peer_name(ch->ap));
     }
-    uct_angara_early_clear(&ch->early, &ch->port->early);
+    while ((msg = ch->early.head) != NULL) {
+        while ((msg->comp != NULL) && (angara_copy_test(&msg->copy) == ANGARA_INPROGRESS)) {
+            /* it writes to the message */
+        }
+        uct_angara_channel_early_end(ch, status, &waiters);
+    }
+    uct_angara_early_tell(&waiters);
     while (!ucs_queue_is_empty(&ch->early_ops)) {
         op = ucs_queue_pull_elem_non_empty(&ch->early_ops, uct_angara_op_t, queue);
         op->func(ch->port, op, status);

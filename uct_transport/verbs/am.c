@@ -12,20 +12,27 @@
 
 /* ---- sources ------------------------------------------------------------------------------- */
 
+/* The registration is of the memory of now. */
+static ucs_status_t uct_angara_am_check_reg(uct_angara_peer_t *peer, const uct_iov_t *iov,
+                                            size_t length)
+{
+    if (ucs_likely(uct_angara_mem_is_good(iov->memh, iov->buffer, length, 0))) {
+        return UCS_OK;
+    }
+    return uct_angara_mem_renew(uct_angara_iface_md(uct_angara_peer_iface(peer)), iov->memh,
+                                iov->buffer, length, 0);
+}
+
 /* A buffer that was registered; GPU memory is copied here and now, as a message that has left may
  * be read. */
 static UCS_F_NOINLINE ucs_status_t uct_angara_am_copy_reg(uct_angara_peer_t *peer, void *dst,
                                                           const uct_iov_t *iov, size_t length)
 {
-    uct_angara_mem_t *mem = iov->memh;
-    ucs_status_t      status;
+    uct_angara_mem_t *mem    = iov->memh;
+    ucs_status_t      status = uct_angara_am_check_reg(peer, iov, length);
 
-    if (ucs_unlikely(!uct_angara_mem_is_good(mem, iov->buffer, length, 0))) {
-        status = uct_angara_mem_renew(uct_angara_iface_md(uct_angara_peer_iface(peer)), mem,
-                                      iov->buffer, length, 0);
-        if (status != UCS_OK) {
-            return status;
-        }
+    if (status != UCS_OK) {
+        return status;
     }
 
     if (ucs_unlikely(angara_mr_mem_kind(uct_angara_mem_mr(mem)) != ANGARA_MEM_HOST)) {
@@ -246,6 +253,55 @@ ssize_t uct_angara_ep_am_bcopy(uct_ep_h tl_ep, uint8_t id, uct_pack_callback_t p
     return length;
 }
 
+/* Is it GPU memory, for which somebody waits? */
+static UCS_F_ALWAYS_INLINE int uct_angara_am_is_copied(const uct_iov_t *iov, size_t iovcnt,
+                                                       const uct_completion_t *comp)
+{
+    return (comp != NULL) && (iovcnt == 1) && (iov->memh != UCT_MEM_HANDLE_NULL) &&
+           (uct_iov_get_length(iov) > 0) &&
+           (angara_mr_mem_kind(uct_angara_mem_mr(iov->memh)) != ANGARA_MEM_HOST);
+}
+
+/*
+ * Have the GPU copy the message, while others are copied, too. Until all have gone, in order, what
+ * is sent by other calls finds no room. @return UCS_INPROGRESS, or UCS_ERR_UNSUPPORTED: not now.
+ */
+static UCS_F_NOINLINE ucs_status_t uct_angara_am_copy_out(uct_angara_peer_t *peer, uint8_t id,
+                                                          const void       *header,
+                                                          unsigned          header_length,
+                                                          const uct_iov_t  *iov,
+                                                          uct_completion_t *comp)
+{
+    uct_angara_channel_t   *ch     = &peer->ch;
+    size_t                  length = uct_iov_get_length(iov);
+    uct_angara_early_msg_t *msg;
+    angara_status_t         status;
+
+    if (!ch->is_open || (ch->blocked & ~UCT_ANGARA_BLOCK_RING) ||
+        (header_length + length > UCT_ANGARA_COPIED_MAX) ||
+        (uct_angara_am_check_reg(peer, iov, length) != UCS_OK)) {
+        return UCS_ERR_UNSUPPORTED;
+    }
+    msg = uct_angara_early_new(&ch->early, &ch->port->copied, id, UCT_ANGARA_EARLY_ZCOPY,
+                               header_length + length);
+    if (msg == NULL) {
+        return UCS_ERR_UNSUPPORTED;
+    }
+    if (header_length > 0) {
+        memcpy(msg->data, header, header_length);
+    }
+    status = angara_copy_start(msg->data + header_length, iov->buffer, length, &msg->copy);
+    if ((status != ANGARA_OK) && (status != ANGARA_INPROGRESS)) {
+        uct_angara_early_drop(msg);
+        return UCS_ERR_UNSUPPORTED;
+    }
+    msg->comp = comp;
+    uct_angara_early_push(&ch->early, msg);
+    uct_angara_channel_update(ch);
+    uct_angara_channel_activate(ch);
+    return UCS_INPROGRESS;
+}
+
 ucs_status_t uct_angara_ep_am_zcopy(uct_ep_h tl_ep, uint8_t id, const void *header,
                                     unsigned header_length, const uct_iov_t *iov, size_t iovcnt,
                                     unsigned flags, uct_completion_t *comp)
@@ -255,7 +311,6 @@ ucs_status_t uct_angara_ep_am_zcopy(uct_ep_h tl_ep, uint8_t id, const void *head
     ucs_status_t       status;
     char              *p;
 
-    (void)comp;
     UCT_CHECK_AM_ID(id);
     UCT_CHECK_IOV_SIZE(iovcnt, uct_angara_peer_iface(peer)->config.max_iov, "am_zcopy");
     UCT_CHECK_LENGTH(header_length, 0, peer->ch.port->run_bytes / 2, "am_zcopy header");
@@ -263,6 +318,13 @@ ucs_status_t uct_angara_ep_am_zcopy(uct_ep_h tl_ep, uint8_t id, const void *head
 
     if (ucs_unlikely(flags & UCT_SEND_FLAG_PEER_CHECK)) {
         uct_angara_ep_check(tl_ep, 0, NULL);
+    }
+
+    if (ucs_unlikely(uct_angara_am_is_copied(iov, iovcnt, comp))) {
+        status = uct_angara_am_copy_out(peer, id, header, header_length, iov, comp);
+        if (status != UCS_ERR_UNSUPPORTED) {
+            return status;
+        }
     }
 
     status = uct_angara_tx_reserve(&peer->ch, uct_angara_slots(&peer->ch.tx.shape, length));

@@ -14,11 +14,12 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define LINE  64
-#define LOOK  (1u << 16) /* tests of a copy between two questions to the driver, */
-#define SOON  (1u << 12) /* but the first ones come sooner: some test seldom */
-#define SPINS 10000      /* questions after which the processor is given away between them */
-#define BATCH 4          /* copies that the word may count at once */
+#define LINE    64
+#define LOOK    (1u << 16) /* tests of a copy between two questions to the driver, */
+#define SOON    (1u << 12) /* but the first ones come sooner: some test seldom */
+#define SPINS   10000      /* questions after which the processor is given away between them */
+#define BATCH   4          /* copies that the word may count at once */
+#define BOUNCES 16         /* copies at once that come to the host that way */
 #define BOUNCE                                                                        \
     ((size_t)8192) /* bytes that come to the host by way of memory that the GPU knows \
                     */
@@ -46,6 +47,12 @@ typedef struct {
     means_t         means;
 } lane_t;
 
+/* Bytes on their way to host memory. */
+typedef struct {
+    void  *dst;
+    size_t length;
+} bounce_t;
+
 /* A context that we have copied in. */
 struct record {
     record_t          *next;
@@ -54,8 +61,10 @@ struct record {
     int                device;
     int                has_ended; /* atomic */
     unsigned           copies;    /* that refer to it; atomic */
-    char              *page;      /* of words, a line each; then BOUNCE bytes */
+    char              *page;      /* of words, a line each; then BOUNCE bytes of lane_read()'s */
     int                is_registered;
+    uint32_t           bounces_used;     /* bits; atomic */
+    bounce_t           bounces[BOUNCES]; /* BOUNCE bytes each, behind the others */
     lane_t             lanes[LANES_NUM];
 };
 
@@ -145,16 +154,49 @@ static size_t words_size(void)
     return (size_t)sysconf(_SC_PAGESIZE);
 }
 
+static size_t page_size(void)
+{
+    return words_size() + (1 + BOUNCES) * BOUNCE;
+}
+
+static char *bounce_bytes(const record_t *record, const bounce_t *bounce)
+{
+    return record->page + words_size() + (size_t)(1 + bounce - record->bounces) * BOUNCE;
+}
+
+/* NULL: all are in use. */
+static bounce_t *bounce_get(record_t *record, void *dst, size_t length)
+{
+    uint32_t used = __atomic_load_n(&record->bounces_used, __ATOMIC_RELAXED);
+    unsigned i;
+
+    do {
+        if (used == UINT32_MAX >> (32 - BOUNCES)) {
+            return NULL;
+        }
+        i = (unsigned)__builtin_ctz(~used);
+    } while (!__atomic_compare_exchange_n(&record->bounces_used, &used, used | 1u << i, 0,
+                                          __ATOMIC_ACQUIRE, __ATOMIC_RELAXED));
+    record->bounces[i] = (bounce_t){.dst = dst, .length = length};
+    return &record->bounces[i];
+}
+
+static void bounce_put(record_t *record, const bounce_t *bounce)
+{
+    __atomic_fetch_and(&record->bounces_used, ~(1u << (bounce - record->bounces)),
+                       __ATOMIC_RELEASE);
+}
+
 /* The driver has let go of all of it, or the context is current. */
 static void record_free(record_t *record)
 {
-    munmap(record->page, words_size() + BOUNCE);
+    munmap(record->page, page_size());
     free(record);
 }
 
 static record_t *record_make(const cuda_scope_t *scope)
 {
-    size_t    size   = words_size() + BOUNCE;
+    size_t    size   = page_size();
     record_t *record = calloc(1, sizeof(*record));
     CUresult  result = CUDA_SUCCESS;
     unsigned  i;
@@ -307,6 +349,29 @@ static CUresult lane_read(lane_t *lane, void *dst, const void *src, size_t lengt
     return result;
 }
 
+/* Of pageable memory the driver would wait for the copy. What is to end later than another isn't
+ * taken aside: that ends only with its test. */
+static CUresult start_aside(lane_t *lane, direction_t lane_number, void *dst, const void *src,
+                            size_t length, ang_gpu_copy_t *copy)
+{
+    record_t *record = lane->record;
+    bounce_t *bounce = NULL;
+    CUresult  result;
+
+    if (lane_number == LANE_TO_HOST && length <= BOUNCE && record->is_registered &&
+        copy->after == NULL) {
+        bounce = bounce_get(record, dst, length);
+    }
+    result = lane_copy(lane, bounce != NULL ? bounce_bytes(record, bounce) : dst, src, length,
+                       copy);
+    if (result == CUDA_SUCCESS) {
+        copy->bounce = bounce;
+    } else if (bounce != NULL) {
+        bounce_put(record, bounce);
+    }
+    return result;
+}
+
 #define NO_RECORD  (-1)
 #define OTHER_LANE (-2) /* than that of the copy that it is to end after */
 #define HAS_ENDED  (-3) /* the copy, well */
@@ -327,7 +392,7 @@ static CUresult start_here(const cuda_scope_t *scope, direction_t lane_number, v
             return NO_RECORD;
         }
         lane = &record->lanes[lane_number];
-        if (copy->after != NULL && copy->after->lane != lane) {
+        if (copy->after != NULL && (copy->after->lane != lane || copy->after->bounce != NULL)) {
             record_put(record);
             return OTHER_LANE;
         }
@@ -338,7 +403,7 @@ static CUresult start_here(const cuda_scope_t *scope, direction_t lane_number, v
                 return HAS_ENDED;
             }
         } else {
-            result = lane_copy(lane, dst, src, length, copy);
+            result = start_aside(lane, lane_number, dst, src, length, copy);
         }
         if (result == CUDA_SUCCESS) {
             copy->word = lane->word;
@@ -491,6 +556,14 @@ angara_status_t cuda_copy_test(ang_gpu_copy_t *copy)
                      ANGARA_INPROGRESS;
     }
     if (status != ANGARA_INPROGRESS) {
+        if (copy->bounce != NULL) {
+            const bounce_t *bounce = copy->bounce;
+
+            if (status == ANGARA_OK) {
+                memcpy(bounce->dst, bounce_bytes(lane->record, bounce), bounce->length);
+            }
+            bounce_put(lane->record, bounce);
+        }
         record_put(lane->record);
     }
     return status;

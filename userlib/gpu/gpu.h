@@ -35,9 +35,10 @@ typedef struct {
 typedef struct ang_gpu_copy {
     const ang_gpu_ops_t       *ops; /* NULL: it has ended, with `status` */
     const volatile uint64_t   *word;
-    uint64_t                   value; /* of the runtime's: tells from the word that it has ended */
-    void                      *lane;  /* of the runtime's */
-    const struct ang_gpu_copy *after; /* until it was started: see ang_gpu_copy_start_after() */
+    uint64_t                   value;  /* of the runtime's: tells from the word that it has ended */
+    void                      *lane;   /* of the runtime's */
+    void                      *bounce; /* of the runtime's; NULL: the bytes go where they belong */
+    const struct ang_gpu_copy *after;  /* until it was started: see ang_gpu_copy_start_after() */
     angara_status_t            status;
     unsigned                   tests;      /* so far, that found it under way */
     unsigned                   epoch;      /* ang_fork_epoch when it was started */
