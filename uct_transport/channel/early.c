@@ -14,14 +14,25 @@ int uct_angara_early_has_room(const uct_angara_early_t *early, const uct_angara_
            (sizeof(*early->head) + length <= pool->max - pool->used);
 }
 
+/* Bytes behind a message's head, what is of its copy at their end. */
+static size_t length_with_copied(size_t length)
+{
+    const size_t align = _Alignof(uct_angara_copied_t);
+
+    return (length + align - 1) / align * align + sizeof(uct_angara_copied_t);
+}
+
 uct_angara_early_msg_t *uct_angara_early_new(uct_angara_early_t      *early,
                                              uct_angara_early_pool_t *pool, uint8_t id,
-                                             uct_angara_early_kind_t kind, size_t length)
+                                             uct_angara_early_kind_t kind, size_t length,
+                                             int is_copied)
 {
-    uct_angara_early_msg_t *msg = NULL;
+    size_t                  size = is_copied ? length_with_copied(length) : length;
+    uct_angara_early_msg_t *msg  = NULL;
 
-    if (uct_angara_early_has_room(early, pool, length)) {
-        msg = malloc(sizeof(*msg) + length);
+    if (uct_angara_early_has_room(early, pool, length) &&
+        (sizeof(*msg) + size <= pool->max - pool->used)) {
+        msg = malloc(sizeof(*msg) + size);
     }
     if (msg == NULL) {
         early->refused = length;
@@ -30,17 +41,22 @@ uct_angara_early_msg_t *uct_angara_early_new(uct_angara_early_t      *early,
 
     msg->next   = NULL;
     msg->pool   = pool;
-    msg->comp   = NULL;
+    msg->copied = NULL;
     msg->length = length;
     msg->id     = id;
     msg->kind   = kind;
-    pool->used += sizeof(*msg) + length;
+    if (is_copied) {
+        msg->copied = (uct_angara_copied_t *)((char *)(msg + 1) + size) - 1;
+    }
+    pool->used += sizeof(*msg) + size;
     return msg;
 }
 
 void uct_angara_early_drop(uct_angara_early_msg_t *msg)
 {
-    msg->pool->used -= sizeof(*msg) + msg->length;
+    size_t size = msg->copied != NULL ? length_with_copied(msg->length) : msg->length;
+
+    msg->pool->used -= sizeof(*msg) + size;
     free(msg);
 }
 
@@ -59,7 +75,7 @@ void uct_angara_early_push(uct_angara_early_t *early, uct_angara_early_msg_t *ms
 int uct_angara_early_add(uct_angara_early_t *early, uct_angara_early_pool_t *pool, uint8_t id,
                          uct_angara_early_kind_t kind, const void *data, size_t length)
 {
-    uct_angara_early_msg_t *msg = uct_angara_early_new(early, pool, id, kind, length);
+    uct_angara_early_msg_t *msg = uct_angara_early_new(early, pool, id, kind, length, 0);
 
     if (msg == NULL) {
         return 0;

@@ -33,11 +33,16 @@ typedef struct uct_angara_early_pool {
     size_t queue_bytes; /**< payload of one queue */
 } uct_angara_early_pool_t;
 
+/** Of a message that a GPU copies. */
+typedef struct uct_angara_copied {
+    uct_completion_t *comp; /**< who waits until it has gone */
+    angara_copy_t     copy;
+} uct_angara_copied_t;
+
 typedef struct uct_angara_early_msg {
     struct uct_angara_early_msg *next;
     uct_angara_early_pool_t     *pool;
-    uct_completion_t            *comp; /**< who waits for the copy and the sending, or NULL */
-    angara_copy_t                copy; /**< if somebody waits: of the data */
+    uct_angara_copied_t         *copied; /**< within the message's memory; NULL: none copies */
     uint16_t                     length;
     uint8_t                      id;
     uint8_t                      kind;
@@ -66,12 +71,13 @@ int uct_angara_early_add(uct_angara_early_t *early, uct_angara_early_pool_t *poo
                          uct_angara_early_kind_t kind, const void *data, size_t length);
 
 /**
- * Have a message, in no queue yet, for @a early: its data isn't set, and nobody waits for it.
+ * Have a message, in no queue yet, for @a early: its data, and what is of a copy, isn't set.
  * @return NULL if there is no room, or no memory.
  */
 uct_angara_early_msg_t *uct_angara_early_new(uct_angara_early_t      *early,
                                              uct_angara_early_pool_t *pool, uint8_t id,
-                                             uct_angara_early_kind_t kind, size_t length);
+                                             uct_angara_early_kind_t kind, size_t length,
+                                             int is_copied);
 
 /** Put it behind the others, or give it back. */
 void uct_angara_early_push(uct_angara_early_t *early, uct_angara_early_msg_t *msg);

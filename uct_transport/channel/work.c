@@ -35,8 +35,8 @@ typedef struct {
 static void uct_angara_channel_early_end(uct_angara_channel_t *ch, ucs_status_t status,
                                          uct_angara_early_waiters_t *waiters)
 {
-    if (ch->early.head->comp != NULL) {
-        waiters->comps[waiters->count]      = ch->early.head->comp;
+    if (ch->early.head->copied != NULL) {
+        waiters->comps[waiters->count]      = ch->early.head->copied->comp;
         waiters->statuses[waiters->count++] = status;
     }
     uct_angara_early_pop(&ch->early);
@@ -62,8 +62,8 @@ unsigned uct_angara_channel_send_early(uct_angara_channel_t *ch)
     ch->is_sending_early = 1;
     uct_angara_channel_update(ch);
     while ((msg = ch->early.head) != NULL) {
-        if (msg->comp != NULL) {
-            copied = angara_copy_test(&msg->copy);
+        if (msg->copied != NULL) {
+            copied = angara_copy_test(&msg->copied->copy);
         }
         if (copied == ANGARA_INPROGRESS) {
             break;
@@ -109,7 +109,8 @@ void uct_angara_channel_fail_early(uct_angara_channel_t *ch, ucs_status_t status
                   angara_peer_name(ch->ap));
     }
     while ((msg = ch->early.head) != NULL) {
-        while ((msg->comp != NULL) && (angara_copy_test(&msg->copy) == ANGARA_INPROGRESS)) {
+        while ((msg->copied != NULL) &&
+               (angara_copy_test(&msg->copied->copy) == ANGARA_INPROGRESS)) {
             /* it writes to the message */
         }
         uct_angara_channel_early_end(ch, status, &waiters);

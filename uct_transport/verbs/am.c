@@ -283,19 +283,19 @@ static UCS_F_NOINLINE ucs_status_t uct_angara_am_copy_out(uct_angara_peer_t *pee
         return UCS_ERR_UNSUPPORTED;
     }
     msg = uct_angara_early_new(&ch->early, &ch->port->copied, id, UCT_ANGARA_EARLY_ZCOPY,
-                               header_length + length);
+                               header_length + length, 1);
     if (msg == NULL) {
         return UCS_ERR_UNSUPPORTED;
     }
     if (header_length > 0) {
         memcpy(msg->data, header, header_length);
     }
-    status = angara_copy_start(msg->data + header_length, iov->buffer, length, &msg->copy);
+    status = angara_copy_start(msg->data + header_length, iov->buffer, length, &msg->copied->copy);
     if ((status != ANGARA_OK) && (status != ANGARA_INPROGRESS)) {
         uct_angara_early_drop(msg);
         return UCS_ERR_UNSUPPORTED;
     }
-    msg->comp = comp;
+    msg->copied->comp = comp;
     uct_angara_early_push(&ch->early, msg);
     uct_angara_channel_update(ch);
     uct_angara_channel_activate(ch);
