@@ -9,9 +9,7 @@
 #include "engine/atomic.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <linux/futex.h>
-#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -54,48 +52,6 @@ angara_status_t soft_guard_writable(uint64_t addr, size_t width)
                                                                           ANGARA_ERR_BOUNDS;
 }
 
-/* Of linux/fs.h since 6.11: what mapping is at an address. */
-typedef struct {
-    uint64_t size; /* of this */
-    uint64_t query_flags;
-    uint64_t query_addr;
-    uint64_t start, end;
-    uint64_t flags;
-    uint64_t page_size, offset;
-    uint64_t inode; /* 0: no file */
-    uint32_t unused_words[4];
-    uint64_t unused_addrs[2];
-} mapping_t;
-
-#define MAPPING_QUERY    _IOWR('f', 17, mapping_t)
-#define MAPPING_READABLE ((uint64_t)1)
-#define MAPPING_WRITABLE ((uint64_t)2)
-
-/*
- * Is all of it the process's own memory, with the rights? A hundred times cheaper than to look at
- * the pages, but of a file's mapping it doesn't tell whether the file is long enough. 0: not known.
- */
-static int is_own_memory(uint64_t addr, uint64_t end, int is_write)
-{
-    uint64_t  needed  = MAPPING_READABLE | (is_write ? MAPPING_WRITABLE : 0);
-    mapping_t mapping = {.size = sizeof(mapping)};
-    int       fd      = open("/proc/thread-self/maps", O_RDONLY | O_CLOEXEC);
-
-    if (fd < 0) {
-        return 0;
-    }
-    while (addr < end) {
-        mapping.query_addr = addr;
-        if (ioctl(fd, MAPPING_QUERY, &mapping) != 0 || (mapping.flags & needed) != needed ||
-            mapping.inode != 0) {
-            break;
-        }
-        addr = mapping.end;
-    }
-    close(fd);
-    return addr >= end;
-}
-
 /* The kernel does with each page what a first access would. Before 5.14 it can't at once. */
 angara_status_t soft_guard_range(uint64_t addr, uint64_t length, int is_write)
 {
@@ -104,9 +60,6 @@ angara_status_t soft_guard_range(uint64_t addr, uint64_t length, int is_write)
     uint64_t end   = addr + length;
     char     byte;
 
-    if (is_own_memory(addr, end, is_write)) {
-        return ANGARA_OK;
-    }
     if (madvise((void *)(uintptr_t)begin, end - begin,
                 is_write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) == 0) {
         return ANGARA_OK;
