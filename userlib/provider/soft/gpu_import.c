@@ -98,7 +98,7 @@ static uint64_t id_here(const soft_import_t *import)
 {
     ang_gpu_mem_t mem;
 
-    ang_gpu_query(import->map.base, &mem);
+    ang_gpu_query_found(import->map.base, &mem);
     return ang_gpu_is_device(&mem) ? mem.mem.id : UINT64_MAX;
 }
 
@@ -108,7 +108,7 @@ static uint64_t length_here(const soft_import_t *import)
     const char   *begin = import->map.base;
     ang_gpu_mem_t mem;
 
-    ang_gpu_query(begin, &mem);
+    ang_gpu_query_found(begin, &mem);
     return mem.mem.base != NULL ? mem.mem.length - (uint64_t)(begin - (const char *)mem.mem.base) :
                                   0;
 }
@@ -155,11 +155,12 @@ static soft_import_t *import_new(const soft_share_table_t *table, uint32_t place
 }
 
 angara_status_t soft_import_get(soft_remote_process_t *process, const soft_mr_entry_t *entry,
-                                soft_import_t **import_p, uint64_t *addr_p)
+                                uint64_t at, uint64_t length, soft_import_t **import_p,
+                                uint64_t *addr_p)
 {
     uint32_t        share  = entry->share;
     uint64_t        id     = entry->id;
-    uint64_t        offset = entry->offset;
+    uint64_t        offset = __atomic_load_n(&entry->offset, __ATOMIC_RELAXED);
     angara_status_t status = ANGARA_ERR_UNSUPPORTED;
     soft_import_t **place, *import;
     soft_imports_t *imports;
@@ -181,10 +182,11 @@ angara_status_t soft_import_get(soft_remote_process_t *process, const soft_mr_en
     }
     import = *place;
     if (import != NULL && import->id == id && import->ops != NULL &&
-        ang_in_bounds(offset, entry->length, import->length)) {
+        ang_in_bounds(offset, at, import->length) &&
+        ang_in_bounds(offset + at, length, import->length)) {
         import->users++;
         *import_p = import;
-        *addr_p   = (uintptr_t)import->map.base + offset;
+        *addr_p   = (uintptr_t)import->map.base + offset + at;
         status    = ANGARA_OK;
     }
 unlock:

@@ -76,12 +76,15 @@ typedef struct soft_import soft_import_t;
 
 /*
  * Map the allocation behind a region of GPU memory, whose entry is held, if it isn't mapped yet.
- * @param addr_p  where the region begins here
+ * The entry is the other process's, and may change at any time: what counts is what is mapped.
+ * @param at      [at, at + length) of the region is accessed
+ * @param addr_p  where that begins here
  * @return ANGARA_OK: to be given back by soft_import_put(); ANGARA_ERR_UNSUPPORTED: it can't be
  *         mapped, its own process has to do the copying.
  */
 angara_status_t soft_import_get(soft_remote_process_t *process, const soft_mr_entry_t *entry,
-                                soft_import_t **import_p, uint64_t *addr_p);
+                                uint64_t at, uint64_t length, soft_import_t **import_p,
+                                uint64_t *addr_p);
 /* Once more, of one that is held. */
 void soft_import_hold(soft_import_t *import);
 void soft_import_put(soft_import_t *import);

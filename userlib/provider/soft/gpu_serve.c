@@ -94,12 +94,12 @@ static angara_status_t copy(const soft_remote_domain_t *domain, const soft_reque
     status = soft_mr_check(domain->seg, domain->mr_max, request->near_key, request->near_offset,
                            length, 0, &near, &entry);
     if (status == ANGARA_OK && entry->kind != ANGARA_MEM_HOST) {
-        status = soft_import_get(domain->process, entry, &import, &near);
+        status = soft_import_get(domain->process, entry, request->near_offset, length, &import,
+                                 &near);
     } else {
         status = ANGARA_ERR_UNSUPPORTED;
     }
     if (status == ANGARA_OK) {
-        near += request->near_offset;
         status = request->op == ANG_OP_PUT ? soft_gpu_copy(addr, near, length) :
                                              soft_gpu_copy(near, addr, length);
         soft_import_put(import);

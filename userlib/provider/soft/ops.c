@@ -74,21 +74,21 @@ static int is_own(const soft_peer_t *peer, unsigned access)
  * have the peer's helper do it.
  */
 static angara_status_t gpu_remote(soft_peer_t *peer, const soft_mr_entry_t *entry, uint64_t offset,
-                                  unsigned access, ang_ref_t *ref)
+                                  uint64_t length, unsigned access, ang_ref_t *ref)
 {
     soft_import_t *import = NULL;
-    uint64_t       base   = 0;
+    uint64_t       addr   = 0;
 
     ref->kind = SOFT_REF_GPU;
     if (is_own(peer, access)) {
         return soft_gpu_check(entry);
     }
     if (can_map(entry, access) && !peer->remote.same_process) {
-        soft_import_get(peer->remote.process, entry, &import, &base);
+        soft_import_get(peer->remote.process, entry, offset, length, &import, &addr);
         soft_helper_watch(); /* what can't be mapped now is tried again after the next look */
     }
     if (import != NULL) {
-        ref->addr = base + offset;
+        ref->addr = addr;
         ref->hold = import;
     } else {
         ref->kind = SOFT_REF_AGENT;
@@ -139,7 +139,7 @@ static angara_status_t backend_remote(ang_pair_t *pair, uint64_t key, uint64_t o
     ref->length = length;
     ref->hold   = NULL;
     if (__builtin_expect(entry->kind != ANGARA_MEM_HOST, 0)) {
-        status = gpu_remote(peer, entry, offset, access, ref);
+        status = gpu_remote(peer, entry, offset, length, access, ref);
         if (status != ANGARA_OK) {
             goto err;
         }
