@@ -8,6 +8,7 @@
 #include "src/log.h"
 
 #include <link.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -33,6 +34,28 @@ typedef struct {
     unsigned long long loaded; /* libraries, ever: a runtime comes with one */
     unsigned           listed; /* bit per runtime of which there is a library */
 } libraries_t;
+
+/*
+ * The loader's list has a lock that fork() doesn't take care of: a child of a fork meanwhile could
+ * never load a library. So forks wait for `listing`. Threads that come to it hold other locks: it
+ * is taken after all of them, also by fork(), whose handlers run in reverse order.
+ */
+static pthread_mutex_t listing = PTHREAD_MUTEX_INITIALIZER;
+
+static void listing_lock(void)
+{
+    pthread_mutex_lock(&listing);
+}
+
+static void listing_unlock(void)
+{
+    pthread_mutex_unlock(&listing);
+}
+
+__attribute__((constructor(101))) static void listing_init(void)
+{
+    pthread_atfork(listing_lock, listing_unlock, listing_unlock);
+}
 
 static int library_see(struct dl_phdr_info *info, size_t size, void *libraries_p)
 {
@@ -64,11 +87,16 @@ static int is_wanted(unsigned i)
  * Look at what was loaded since the last time. A thread waits here for the loader only while there
  * is a runtime that nobody has resolved yet: its memory may be what the thread asks about.
  */
-static void find(void)
+static void look(void)
 {
     libraries_t libraries = {0};
 
+    listing_lock();
     dl_iterate_phdr(library_see, &libraries);
+    listing_unlock();
+    if (libraries.loaded != 0 && libraries.loaded == __atomic_load_n(&looked, __ATOMIC_RELAXED)) {
+        return;
+    }
     for (unsigned i = 0; libraries.listed >> i != 0; ++i) {
         if ((libraries.listed >> i & 1) && is_wanted(i) &&
             !(__atomic_load_n(&ang_gpu_here, __ATOMIC_RELAXED) >> i & 1) &&
@@ -79,16 +107,30 @@ static void find(void)
     __atomic_store_n(&looked, libraries.loaded, __ATOMIC_RELEASE);
 }
 
-/* Bits of those that may be asked. */
+/* A child whose parent has had GPU memory has none: no runtime outlives fork(). */
+static int may_be_here(void)
+{
+    return ang_config.gpu != ANG_CONFIG_GPU_NONE &&
+           (__atomic_load_n(&used, __ATOMIC_ACQUIRE) == 0 || epoch == ang_fork_epoch);
+}
+
+void ang_gpu_look(void)
+{
+    if (may_be_here()) {
+        look();
+    }
+}
+
+/* Bits of those that have been found and may be asked. */
+static unsigned runtimes_found(void)
+{
+    return may_be_here() ? __atomic_load_n(&ang_gpu_here, __ATOMIC_ACQUIRE) : 0;
+}
+
 static unsigned runtimes_here(void)
 {
-    /* A child whose parent has had GPU memory has none: no runtime outlives fork(). */
-    if (ang_config.gpu == ANG_CONFIG_GPU_NONE ||
-        (__atomic_load_n(&used, __ATOMIC_ACQUIRE) != 0 && epoch != ang_fork_epoch)) {
-        return 0;
-    }
-    find();
-    return __atomic_load_n(&ang_gpu_here, __ATOMIC_ACQUIRE);
+    ang_gpu_look();
+    return runtimes_found();
 }
 
 static int has_node(const ang_gpu_ops_t *ops)
@@ -126,9 +168,9 @@ static void note_use(unsigned i)
     }
 }
 
-void ang_gpu_query(const void *addr, ang_gpu_mem_t *mem)
+void ang_gpu_query_found(const void *addr, ang_gpu_mem_t *mem)
 {
-    unsigned here = runtimes_here();
+    unsigned here = runtimes_found();
 
     *mem = (ang_gpu_mem_t){.mem = {.kind = ANGARA_MEM_HOST, .device = -1}};
     for (unsigned i = 0; here >> i != 0; ++i) {
@@ -138,6 +180,12 @@ void ang_gpu_query(const void *addr, ang_gpu_mem_t *mem)
             return;
         }
     }
+}
+
+void ang_gpu_query(const void *addr, ang_gpu_mem_t *mem)
+{
+    ang_gpu_look();
+    ang_gpu_query_found(addr, mem);
 }
 
 /* [addr, addr + length) within the allocation; of host memory nobody knows. */
@@ -279,7 +327,7 @@ angara_status_t ang_gpu_copy(void *dst, const ang_gpu_mem_t *dst_mem, const void
 const ang_gpu_ops_t *ang_gpu_map(uint32_t kind, int device, const ang_gpu_handle_t *handle,
                                  size_t length, ang_gpu_map_t *map)
 {
-    unsigned        here   = runtimes_here();
+    unsigned        here   = runtimes_found();
     angara_status_t status = ANGARA_ERR_UNSUPPORTED;
 
     for (unsigned i = 0; here >> i != 0; ++i) {

@@ -122,6 +122,11 @@ extern const ang_gpu_ops_t ang_gpu_rocm;
 
 /* As angara_mem_query(). The configuration has been read. */
 void ang_gpu_query(const void *addr, ang_gpu_mem_t *mem);
+/* The same by the runtimes that have been found, for callers that hold a lock: it doesn't wait for
+ * the loader, which runs the program's constructors. */
+void ang_gpu_query_found(const void *addr, ang_gpu_mem_t *mem);
+/* Find runtimes that were loaded since. Called without a lock. */
+void ang_gpu_look(void);
 
 /* As angara_mem_kinds(). */
 uint32_t ang_gpu_kinds(void);
@@ -147,9 +152,10 @@ angara_status_t ang_gpu_copy(void *dst, const ang_gpu_mem_t *dst_mem, const void
                              const ang_gpu_mem_t *src_mem, size_t length);
 
 /*
- * Map another process's allocation of that kind, for GPU `device` if that can be (-1: none in
- * particular), else for another of this process. @return the runtime that has mapped it; NULL: no
- * GPU of this process reaches it, or it uses none.
+ * As ang_gpu_query_found(): by a runtime that has been found. Map another process's allocation of
+ * that kind, for GPU `device` if that can be (-1: none in particular), else for another of this
+ * process. @return the runtime that has mapped it; NULL: no GPU of this process reaches it, or it
+ * uses none.
  */
 const ang_gpu_ops_t *ang_gpu_map(uint32_t kind, int device, const ang_gpu_handle_t *handle,
                                  size_t length, ang_gpu_map_t *map);

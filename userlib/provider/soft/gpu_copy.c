@@ -10,7 +10,7 @@ angara_status_t soft_gpu_check(const soft_mr_entry_t *entry)
     ang_gpu_mem_t mem;
 
     /* Where it begins: its end may be another allocation. */
-    ang_gpu_query((const void *)(uintptr_t)entry->addr, &mem);
+    ang_gpu_query_found((const void *)(uintptr_t)entry->addr, &mem);
     return ang_gpu_is_device(&mem) && mem.mem.kind == entry->kind &&
                    (entry->id == 0 || mem.mem.id == entry->id) ?
                ANGARA_OK :
@@ -21,8 +21,8 @@ angara_status_t soft_gpu_check(const soft_mr_entry_t *entry)
  */
 static int query(uint64_t dst, ang_gpu_mem_t *dst_mem, uint64_t src, ang_gpu_mem_t *src_mem)
 {
-    ang_gpu_query((const void *)(uintptr_t)dst, dst_mem);
-    ang_gpu_query((const void *)(uintptr_t)src, src_mem);
+    ang_gpu_query_found((const void *)(uintptr_t)dst, dst_mem);
+    ang_gpu_query_found((const void *)(uintptr_t)src, src_mem);
     return ang_gpu_is_device(dst_mem) || ang_gpu_is_device(src_mem);
 }
 

@@ -152,7 +152,7 @@ unsigned soft_shares_look(void)
     pthread_mutex_lock(&shares.lock);
     for (uint32_t i = 0; i < shares.used; ++i) {
         if (shares.places[i].id != 0) {
-            ang_gpu_query(shares.places[i].base, &mem);
+            ang_gpu_query_found(shares.places[i].base, &mem);
             if (mem.mem.id != shares.places[i].id) {
                 withdraw(i);
             }

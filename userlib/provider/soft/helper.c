@@ -415,8 +415,11 @@ static unsigned serve_look(int all)
 
 void soft_helper_look(void)
 {
-    if (__atomic_exchange_n(&helper.watching, 0, __ATOMIC_SEQ_CST) &&
-        soft_helper_land() + soft_shares_look() + serve_look(0) + soft_imports_look() != 0) {
+    if (!__atomic_exchange_n(&helper.watching, 0, __ATOMIC_SEQ_CST)) {
+        return;
+    }
+    ang_gpu_look();
+    if (soft_helper_land() + soft_shares_look() + serve_look(0) + soft_imports_look() != 0) {
         __atomic_store_n(&helper.watching, 1, __ATOMIC_SEQ_CST);
     }
 }
