@@ -2,8 +2,9 @@
 /*
  * GPU memory over UCP, by a worker that sleeps: messages to oneself, of all sizes, and the sleeper
  * is woken, or not let sleep, until they have ended. What UCX takes memory for, before there is a
- * worker, too; a runtime that is loaded when UCX has long been in use; and children that use a
- * device. Run with the transport preloaded.
+ * worker, too; a runtime that is loaded when UCX has long been in use; children that use a device;
+ * and workers and connections that end while messages are copied, or wait. Run with the transport
+ * preloaded.
  */
 #include "device.h"
 #include "standin_test.h"
@@ -213,6 +214,238 @@ static void send_host(void)
     check(ucs_memtype_cache_is_empty() == is_watched, "GPU runtimes: UCX looks nothing up", 0);
 }
 
+/* ---- ends ------------------------------------------------------------------------------------ */
+
+enum { AMID_SIZE = 1000, AMID_MANY = 2000, AMID_FEW = 3 };
+
+static standin_t amid; /* its copies are held */
+
+static void let_go_of(void *request)
+{
+    if (UCS_PTR_IS_PTR(request)) {
+        ucp_request_free(request);
+    }
+}
+
+static void on_error(void *unused, ucp_ep_h failed, ucs_status_t status)
+{
+    (void)unused;
+    (void)failed;
+    (void)status;
+}
+
+static ucp_worker_h other_worker(void)
+{
+    ucp_worker_params_t params = {0};
+    ucp_worker_h        other;
+
+    MUST(ucp_worker_create(context, &params, &other));
+    return other;
+}
+
+/* A connection that may be closed by force, with its lanes made. */
+static ucp_ep_h connected(ucp_worker_h from, ucp_worker_h to)
+{
+    ucp_request_param_t param  = {0};
+    ucp_ep_params_t     params = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS |
+                                                UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                                                UCP_EP_PARAM_FIELD_ERR_HANDLER,
+                                  .err_mode       = UCP_ERR_HANDLING_MODE_PEER,
+                                  .err_handler.cb = on_error};
+    ucp_address_t      *address;
+    char                byte = 0, got;
+    void               *send, *receive;
+    size_t              length;
+    ucp_ep_h            made;
+
+    MUST(ucp_worker_get_address(to, &address, &length));
+    params.address = address;
+    MUST(ucp_ep_create(from, &params, &made));
+    ucp_worker_release_address(to, address);
+
+    receive = ucp_tag_recv_nbx(to, &got, 1, 0, -1, &param);
+    send    = ucp_tag_send_nbx(made, &byte, 1, 0, &param);
+    while (ucp_request_check_status(receive) == UCS_INPROGRESS ||
+           (send != NULL && ucp_request_check_status(send) == UCS_INPROGRESS)) {
+        ucp_worker_progress(from);
+        ucp_worker_progress(to);
+    }
+    for (unsigned i = 0; i < 1000; ++i) { /* what UCP says about its lanes, too */
+        ucp_worker_progress(from);
+        ucp_worker_progress(to);
+    }
+    let_go_of(send);
+    let_go_of(receive);
+    return made;
+}
+
+static void *release_soon(void *unused)
+{
+    usleep(200000);
+    amid.hold(0);
+    return unused;
+}
+
+static pthread_t hold_a_while(void)
+{
+    pthread_t thread;
+
+    if (pthread_create(&thread, NULL, release_soon, NULL) != 0) {
+        exit(1);
+    }
+    return thread;
+}
+
+/* @return number of sends that are under way. */
+static unsigned under_way(void *const *sends, unsigned num)
+{
+    unsigned found = 0;
+
+    for (unsigned i = 0; i < num; ++i) {
+        found += UCS_PTR_IS_PTR(sends[i]) && ucp_request_check_status(sends[i]) == UCS_INPROGRESS;
+    }
+    return found;
+}
+
+/* @return 1 if it has ended before long, though nobody receives. */
+static int close_by_force(ucp_worker_h of, ucp_ep_h closed)
+{
+    ucp_request_param_t param   = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
+                                   .flags        = UCP_EP_CLOSE_FLAG_FORCE};
+    void               *request = ucp_ep_close_nbx(closed, &param);
+
+    for (unsigned i = 0; i < 2000 && under_way(&request, 1) > 0; ++i) {
+        if (ucp_worker_progress(of) == 0) {
+            usleep(1000);
+        }
+    }
+    if (under_way(&request, 1) > 0) {
+        return 0;
+    }
+    let_go_of(request);
+    return 1;
+}
+
+/* A worker ends while messages are copied, whose requests have been freed. */
+static void destroy_amid(const char *from)
+{
+    ucp_request_param_t param = {0};
+    ucp_worker_h        ended = other_worker();
+    ucp_ep_h            self  = connected(ended, ended);
+    pthread_t           thread;
+
+    amid.hold(1);
+    for (unsigned i = 0; i < AMID_FEW; ++i) {
+        let_go_of(ucp_tag_send_nbx(self, from, AMID_SIZE, 1, &param));
+    }
+    thread = hold_a_while();
+    ucp_worker_destroy(ended);
+    pthread_join(thread, NULL);
+    check(1, "bytes are copied when a worker ends", AMID_SIZE);
+}
+
+/* Messages wait for a receiver that does nothing. */
+static void close_amid(const char *from)
+{
+    ucp_request_param_t param  = {0};
+    ucp_worker_h        sender = other_worker(), receiver = other_worker();
+    ucp_ep_h            closed = connected(sender, receiver);
+    void              **sends  = calloc(AMID_MANY, sizeof(*sends));
+    int                 has_closed;
+
+    for (unsigned i = 0; i < AMID_MANY; ++i) {
+        sends[i] = ucp_tag_send_nbx(closed, from, AMID_SIZE, 1, &param);
+        ucp_worker_progress(sender);
+    }
+    if (under_way(sends, AMID_MANY) == 0) {
+        fprintf(stderr, "all of %u sends have found room\n", AMID_MANY);
+        exit(1);
+    }
+    has_closed = close_by_force(sender, closed);
+    check(has_closed, "bytes wait for room when a connection is closed by force", AMID_SIZE);
+    check(under_way(sends, AMID_MANY) == 0, "bytes that waited for room: no send is left",
+          AMID_SIZE);
+    if (has_closed) {
+        for (unsigned i = 0; i < AMID_MANY; ++i) {
+            let_go_of(sends[i]);
+        }
+        ucp_worker_destroy(sender);
+        ucp_worker_destroy(receiver);
+    }
+    free(sends);
+}
+
+/* One of two connections to a receiver is closed by force, while messages of both are copied. */
+static void close_one_amid(const char *from, const char *bytes)
+{
+    ucp_request_param_t param  = {0};
+    ucp_worker_h        sender = other_worker(), receiver = other_worker();
+    ucp_ep_h            closed = connected(sender, receiver), kept = connected(sender, receiver);
+    char               *to = calloc(AMID_FEW, AMID_SIZE);
+    void               *dropped[AMID_FEW], *sends[AMID_FEW + 1], *receives[AMID_FEW], *flush;
+    pthread_t           thread;
+    int                 has_ended = 1;
+
+    for (unsigned i = 0; i < AMID_FEW; ++i) {
+        receives[i] = ucp_tag_recv_nbx(receiver, to + i * AMID_SIZE, AMID_SIZE, 2, -1, &param);
+    }
+    amid.hold(1);
+    for (unsigned i = 0; i < AMID_FEW; ++i) {
+        dropped[i] = ucp_tag_send_nbx(closed, from, AMID_SIZE, 1, &param);
+        sends[i]   = ucp_tag_send_nbx(kept, from + i * AMID_SIZE, AMID_SIZE, 2, &param);
+    }
+    flush  = ucp_ep_flush_nbx(kept, &param);
+    thread = hold_a_while();
+    check(close_by_force(sender, closed), "bytes of two: one is closed by force", AMID_SIZE);
+    check(under_way(dropped, AMID_FEW) == 0, "bytes of two: no send of that one is left",
+          AMID_SIZE);
+    pthread_join(thread, NULL);
+
+    sends[AMID_FEW] = flush;
+    for (unsigned i = 0;
+         i < 2000 && (under_way(sends, AMID_FEW + 1) > 0 || under_way(receives, AMID_FEW) > 0);
+         ++i) {
+        if (ucp_worker_progress(sender) + ucp_worker_progress(receiver) == 0) {
+            usleep(1000);
+        }
+    }
+    for (unsigned i = 0; i < AMID_FEW; ++i) {
+        has_ended &= sends[i] == NULL || ucp_request_check_status(sends[i]) == UCS_OK;
+    }
+    check(has_ended && under_way(sends, AMID_FEW + 1) == 0 && under_way(receives, AMID_FEW) == 0,
+          "bytes of two: the sends, and a flush, of the other end well", AMID_SIZE);
+    check(memcmp(to, bytes, AMID_FEW * AMID_SIZE) == 0, "bytes of two: the other's, in order",
+          AMID_SIZE);
+    for (unsigned i = 0; i < AMID_FEW; ++i) {
+        let_go_of(dropped[i]);
+        let_go_of(sends[i]);
+        let_go_of(receives[i]);
+    }
+    let_go_of(flush);
+    ucp_worker_destroy(sender);
+    ucp_worker_destroy(receiver);
+    free(to);
+}
+
+static void end_amid(const device_runtime_t *gpu)
+{
+    char *bytes = malloc(AMID_FEW * AMID_SIZE);
+    char *from  = gpu->alloc(0, AMID_FEW * AMID_SIZE, DEVICE_PLAIN);
+
+    if (!standin_load(device_library(gpu), &amid)) {
+        exit(1);
+    }
+    for (size_t i = 0; i < AMID_FEW * AMID_SIZE; ++i) {
+        bytes[i] = (char)(i / AMID_SIZE * 31 + i);
+    }
+    gpu->write(from, bytes, AMID_FEW * AMID_SIZE);
+    close_amid(from);
+    close_one_amid(from, bytes);
+    destroy_amid(from);
+    gpu->free(from, DEVICE_PLAIN);
+    free(bytes);
+}
+
 int main(void)
 {
     const char             *name = getenv("ANGARA_TEST_GPU");
@@ -241,6 +474,7 @@ int main(void)
     }
     send_several(gpu, 16);
     send_several(gpu, 1000);
+    end_amid(gpu);
     printf("1..%u\n", num_tests);
     fflush(stdout);
     return num_failed != 0;

@@ -178,6 +178,12 @@ ucs_status_t uct_angara_channel_check_fence(uct_angara_channel_t *ch);
 /** Send what waits for the ring that there is now. @return number of messages sent. */
 unsigned uct_angara_channel_send_early(uct_angara_channel_t *ch);
 
+/**
+ * Drop the messages of @a user that a GPU copies: none has gone out in part. Who waits for them is
+ * told that they are cancelled, and may send again. @return their number.
+ */
+unsigned uct_angara_channel_cancel_copied(uct_angara_channel_t *ch, const void *user);
+
 /** Drop the early messages; the flushes that wait for them end with @a status. */
 void uct_angara_channel_fail_early(uct_angara_channel_t *ch, ucs_status_t status);
 

@@ -88,13 +88,29 @@ int uct_angara_early_add(uct_angara_early_t *early, uct_angara_early_pool_t *poo
     return 1;
 }
 
+static void early_forget(uct_angara_early_t *early, uct_angara_early_msg_t *msg)
+{
+    early->bytes -= msg->length;
+    early->refused = 0;
+    --early->count;
+    uct_angara_early_drop(msg);
+}
+
 void uct_angara_early_pop(uct_angara_early_t *early)
 {
     uct_angara_early_msg_t *msg = early->head;
 
     early->head = msg->next;
-    early->bytes -= msg->length;
-    early->refused = 0;
-    --early->count;
-    uct_angara_early_drop(msg);
+    early_forget(early, msg);
+}
+
+void uct_angara_early_drop_next(uct_angara_early_t *early, uct_angara_early_msg_t *prev)
+{
+    uct_angara_early_msg_t *msg = prev->next;
+
+    prev->next = msg->next;
+    if (early->tail == msg) {
+        early->tail = prev;
+    }
+    early_forget(early, msg);
 }

@@ -36,6 +36,7 @@ typedef struct uct_angara_early_pool {
 /** Of a message that a GPU copies. */
 typedef struct uct_angara_copied {
     uct_completion_t *comp; /**< who waits until it has gone */
+    const void       *user; /**< who sent it: told from others only */
     angara_copy_t     copy;
 } uct_angara_copied_t;
 
@@ -83,7 +84,8 @@ uct_angara_early_msg_t *uct_angara_early_new(uct_angara_early_t      *early,
 void uct_angara_early_push(uct_angara_early_t *early, uct_angara_early_msg_t *msg);
 void uct_angara_early_drop(uct_angara_early_msg_t *msg);
 
-/** Drop the oldest. */
+/** Drop the oldest, or the one behind @a prev. */
 void uct_angara_early_pop(uct_angara_early_t *early);
+void uct_angara_early_drop_next(uct_angara_early_t *early, uct_angara_early_msg_t *prev);
 
 #endif

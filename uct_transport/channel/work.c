@@ -7,7 +7,8 @@
 
 /* ---- early messages ------------------------------------------------------------------------ */
 
-/* All have been sent: now flushes and fences get their marker. */
+/* None is left: now flushes and fences get their marker. On a channel that has failed, flushes end
+ * with its operations. */
 static void uct_angara_channel_early_gone(uct_angara_channel_t *ch)
 {
     uct_angara_op_t *op;
@@ -15,7 +16,11 @@ static void uct_angara_channel_early_gone(uct_angara_channel_t *ch)
     while (!ucs_queue_is_empty(&ch->early_ops)) {
         op             = ucs_queue_pull_elem_non_empty(&ch->early_ops, uct_angara_op_t, queue);
         op->flush.head = ch->tx.head;
-        uct_angara_channel_enqueue(ch, op, ch->markers.posted + 1);
+        if (ucs_unlikely(ch->status != UCS_OK)) {
+            uct_angara_markers_enqueue(&ch->markers, op, ch->markers.want);
+        } else {
+            uct_angara_channel_enqueue(ch, op, ch->markers.posted + 1);
+        }
     }
     if (ch->is_fenced) {
         ch->is_fenced = 0;
@@ -31,15 +36,29 @@ typedef struct {
     unsigned          count;
 } uct_angara_early_waiters_t;
 
+static void uct_angara_early_note(uct_angara_early_waiters_t   *waiters,
+                                  const uct_angara_early_msg_t *msg, ucs_status_t status)
+{
+    if (msg->copied != NULL) {
+        waiters->comps[waiters->count]      = msg->copied->comp;
+        waiters->statuses[waiters->count++] = status;
+    }
+}
+
 /* Drop the oldest message; it has been copied. */
 static void uct_angara_channel_early_end(uct_angara_channel_t *ch, ucs_status_t status,
                                          uct_angara_early_waiters_t *waiters)
 {
-    if (ch->early.head->copied != NULL) {
-        waiters->comps[waiters->count]      = ch->early.head->copied->comp;
-        waiters->statuses[waiters->count++] = status;
-    }
+    uct_angara_early_note(waiters, ch->early.head, status);
     uct_angara_early_pop(&ch->early);
+}
+
+/* The GPU writes to the message: it can't be freed before. */
+static void uct_angara_early_wait(uct_angara_early_msg_t *msg)
+{
+    while ((msg->copied != NULL) && (angara_copy_test(&msg->copied->copy) == ANGARA_INPROGRESS)) {
+        /* nothing else ends it */
+    }
 }
 
 /* They may send more. */
@@ -98,6 +117,37 @@ unsigned uct_angara_channel_send_early(uct_angara_channel_t *ch)
     return count;
 }
 
+unsigned uct_angara_channel_cancel_copied(uct_angara_channel_t *ch, const void *user)
+{
+    uct_angara_early_waiters_t waiters = {.count = 0};
+    uct_angara_early_msg_t    *prev    = NULL;
+    uct_angara_early_msg_t    *msg, *next;
+
+    for (msg = ch->early.head; msg != NULL; msg = next) {
+        next = msg->next;
+        if ((msg->copied == NULL) || (msg->copied->user != user)) {
+            prev = msg;
+            continue;
+        }
+
+        uct_angara_early_wait(msg);
+        uct_angara_early_note(&waiters, msg, UCS_ERR_CANCELED);
+        if (prev == NULL) {
+            uct_angara_early_pop(&ch->early);
+        } else {
+            uct_angara_early_drop_next(&ch->early, prev);
+        }
+    }
+
+    if (waiters.count > 0) {
+        if (uct_angara_early_is_empty(&ch->early)) {
+            uct_angara_channel_early_gone(ch);
+        }
+        uct_angara_early_tell(&waiters);
+    }
+    return waiters.count;
+}
+
 void uct_angara_channel_fail_early(uct_angara_channel_t *ch, ucs_status_t status)
 {
     uct_angara_early_waiters_t waiters = {.count = 0};
@@ -109,10 +159,7 @@ void uct_angara_channel_fail_early(uct_angara_channel_t *ch, ucs_status_t status
                   angara_peer_name(ch->ap));
     }
     while ((msg = ch->early.head) != NULL) {
-        while ((msg->copied != NULL) &&
-               (angara_copy_test(&msg->copied->copy) == ANGARA_INPROGRESS)) {
-            /* it writes to the message */
-        }
+        uct_angara_early_wait(msg);
         uct_angara_channel_early_end(ch, status, &waiters);
     }
     uct_angara_early_tell(&waiters);

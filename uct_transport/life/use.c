@@ -31,11 +31,41 @@ ucs_status_t uct_angara_peer_add_user(uct_angara_net_t *net, const angara_addres
     return UCS_OK;
 }
 
+/* The peer that carries its messages: until a failure is reported they aren't in the tomb. */
+static uct_angara_peer_t *uct_angara_user_carrier(const uct_angara_user_t *user)
+{
+    uct_angara_peer_t *peer = user->peer;
+
+    if (ucs_likely(peer->ch.ap != NULL)) {
+        return peer;
+    }
+    uct_angara_peers_for_each(peer, user->peer->net)
+    {
+        if (peer->doomed == user->peer) {
+            break;
+        }
+    }
+    return peer;
+}
+
+unsigned uct_angara_peer_cancel_user(uct_angara_user_t *user)
+{
+    uct_angara_peer_t *peer = uct_angara_user_carrier(user);
+
+    return (peer == NULL) ? 0 : uct_angara_channel_cancel_copied(&peer->ch, user);
+}
+
 void uct_angara_peer_drop_user(uct_angara_user_t *user)
 {
-    uct_angara_peer_t        *peer  = user->peer;
-    const uct_angara_batch_t *batch = &peer->net->port.batch;
+    const uct_angara_batch_t *batch;
+    uct_angara_peer_t        *peer;
 
+    while (uct_angara_peer_cancel_user(user) > 0) {
+        /* nobody waits any more, unless those who were told have sent again */
+    }
+
+    peer  = user->peer;
+    batch = &peer->net->port.batch;
     ucs_list_del(&user->list);
     if (peer->ch.ap == NULL) {
         uct_angara_tomb_try_free(peer);

@@ -15,7 +15,13 @@
 ucs_status_t uct_angara_peer_add_user(uct_angara_net_t *net, const angara_address_t *address,
                                       uct_angara_user_t *user);
 
-/** A user goes away: close what it alone needed. */
+/**
+ * End what waits for messages of @a user that aren't in the ring yet: these are dropped.
+ * @return number of completions.
+ */
+unsigned uct_angara_peer_cancel_user(uct_angara_user_t *user);
+
+/** A user goes away: cancel its messages, and close what it alone needed. */
 void uct_angara_peer_drop_user(uct_angara_user_t *user);
 
 /** Slow path of a ring operation that found the peer blocked. */

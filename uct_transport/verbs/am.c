@@ -266,12 +266,14 @@ static UCS_F_ALWAYS_INLINE int uct_angara_am_is_copied(const uct_iov_t *iov, siz
  * Have the GPU copy the message, while others are copied, too. Until all have gone, in order, what
  * is sent by other calls finds no room. @return UCS_INPROGRESS, or UCS_ERR_UNSUPPORTED: not now.
  */
-static UCS_F_NOINLINE ucs_status_t uct_angara_am_copy_out(uct_angara_peer_t *peer, uint8_t id,
+static UCS_F_NOINLINE ucs_status_t uct_angara_am_copy_out(uct_ep_h tl_ep, uint8_t id,
                                                           const void       *header,
                                                           unsigned          header_length,
                                                           const uct_iov_t  *iov,
                                                           uct_completion_t *comp)
 {
+    uct_angara_user_t      *user   = &ucs_derived_of(tl_ep, uct_angara_ep_t)->user;
+    uct_angara_peer_t      *peer   = user->peer;
     uct_angara_channel_t   *ch     = &peer->ch;
     size_t                  length = uct_iov_get_length(iov);
     uct_angara_early_msg_t *msg;
@@ -296,6 +298,7 @@ static UCS_F_NOINLINE ucs_status_t uct_angara_am_copy_out(uct_angara_peer_t *pee
         return UCS_ERR_UNSUPPORTED;
     }
     msg->copied->comp = comp;
+    msg->copied->user = user;
     uct_angara_early_push(&ch->early, msg);
     uct_angara_channel_update(ch);
     uct_angara_channel_activate(ch);
@@ -321,7 +324,7 @@ ucs_status_t uct_angara_ep_am_zcopy(uct_ep_h tl_ep, uint8_t id, const void *head
     }
 
     if (ucs_unlikely(uct_angara_am_is_copied(iov, iovcnt, comp))) {
-        status = uct_angara_am_copy_out(peer, id, header, header_length, iov, comp);
+        status = uct_angara_am_copy_out(tl_ep, id, header, header_length, iov, comp);
         if (status != UCS_ERR_UNSUPPORTED) {
             return status;
         }

@@ -21,13 +21,19 @@ static void uct_angara_flush_done(uct_angara_port_t *port, uct_angara_op_t *op, 
 
 ucs_status_t uct_angara_ep_flush(uct_ep_h tl_ep, unsigned flags, uct_completion_t *comp)
 {
-    uct_angara_ep_t   *ep   = ucs_derived_of(tl_ep, uct_angara_ep_t);
-    uct_angara_peer_t *peer = ep->user.peer;
-    uct_angara_port_t *port = peer->ch.port;
+    uct_angara_ep_t   *ep = ucs_derived_of(tl_ep, uct_angara_ep_t);
+    uct_angara_peer_t *peer;
+    uct_angara_port_t *port;
     uct_angara_op_t   *op;
     ucs_status_t       status;
     uint64_t           value;
 
+    if (ucs_unlikely(flags & UCT_FLUSH_FLAG_CANCEL)) {
+        uct_angara_peer_cancel_user(&ep->user); /* else they wait for the receiver's credits */
+    }
+
+    peer = ep->user.peer;
+    port = peer->ch.port;
     ++port->stats.flushes;
     UCT_TL_EP_STAT_FLUSH(&ep->super);
     if (ucs_unlikely(peer->ch.ap == NULL)) {
