@@ -72,13 +72,15 @@ static angara_status_t backend_local(ang_pair_t *base, uint64_t key, uint64_t of
 }
 
 static angara_status_t backend_remote(ang_pair_t *base, uint64_t key, uint64_t offset,
-                                      uint64_t length, unsigned access, ang_ref_t *ref)
+                                      uint64_t length, unsigned access, const ang_ref_t *near,
+                                      ang_ref_t *ref)
 {
     emu_pair_t     *pair = pair_of(base);
     emu_t          *emu  = pair->pe->node->emu;
     emu_pe_t       *target;
     angara_status_t status;
 
+    (void)near;
     if (access == ANGARA_ACCESS_REMOTE_READ && read_forbidden(pair)) {
         return ANGARA_ERR_UNSUPPORTED;
     }

@@ -102,11 +102,13 @@ static inline angara_status_t mock_local(ang_pair_t *pair, uint64_t key, uint64_
 }
 
 static inline angara_status_t mock_remote(ang_pair_t *pair, uint64_t key, uint64_t offset,
-                                          uint64_t length, unsigned access, ang_ref_t *ref)
+                                          uint64_t length, unsigned access, const ang_ref_t *near,
+                                          ang_ref_t *ref)
 {
     angara_status_t status;
 
     (void)access;
+    (void)near;
     if (far_of(pair)->gone) {
         return ANGARA_ERR_KEY;
     }

@@ -53,7 +53,8 @@ angara_status_t ang_entry_begin(ang_entry_t *entry)
         raccess = ANGARA_ACCESS_REMOTE_READ;
         break;
     default: /* ANG_OP_ATOMIC */
-        status = ANGARA_OK;
+        entry->local = ang_ref_host(NULL);
+        status       = ANGARA_OK;
         if (desc->lkey != 0) {
             status = be->local(entry->pair, desc->lkey, desc->loffset, length,
                                ANGARA_ACCESS_LOCAL_WRITE, &entry->local);
@@ -62,7 +63,7 @@ angara_status_t ang_entry_begin(ang_entry_t *entry)
         break;
     }
     if (status == ANGARA_OK) {
-        status = be->remote(entry->pair, desc->rkey, desc->roffset, length, raccess,
+        status = be->remote(entry->pair, desc->rkey, desc->roffset, length, raccess, &entry->local,
                             &entry->remote);
     }
     if (status == ANGARA_OK && desc->op == ANG_OP_ATOMIC && entry->remote.addr % desc->width != 0) {

@@ -337,8 +337,8 @@ const ang_gpu_ops_t *ang_gpu_map(uint32_t kind, int device, const ang_gpu_handle
         if (device >= 0) {
             status = runtimes[i]->map(device, handle, length, map);
         }
-        for (int d = 0; d < DEVICES_MAX && status == ANGARA_ERR_UNSUPPORTED; ++d) {
-            status = d != device ? runtimes[i]->map(d, handle, length, map) : status;
+        for (int d = 0; device < 0 && d < DEVICES_MAX && status == ANGARA_ERR_UNSUPPORTED; ++d) {
+            status = runtimes[i]->map(d, handle, length, map);
         }
         if (status == ANGARA_OK) {
             note_use(i);

@@ -153,9 +153,8 @@ angara_status_t ang_gpu_copy(void *dst, const ang_gpu_mem_t *dst_mem, const void
 
 /*
  * As ang_gpu_query_found(): by a runtime that has been found. Map another process's allocation of
- * that kind, for GPU `device` if that can be (-1: none in particular), else for another of this
- * process. @return the runtime that has mapped it; NULL: no GPU of this process reaches it, or it
- * uses none.
+ * that kind for GPU `device`; -1: for the first that can. @return the runtime that has mapped it;
+ * NULL: none reaches it, or the process doesn't use it.
  */
 const ang_gpu_ops_t *ang_gpu_map(uint32_t kind, int device, const ang_gpu_handle_t *handle,
                                  size_t length, ang_gpu_map_t *map);

@@ -408,14 +408,15 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr ptr)
     return cuda_leave(result);
 }
 
-/* What this process has mapped already; NULL: nothing. */
-static memory_t *find_import(const ipc_t *ipc)
+/* What the context has mapped already; NULL: nothing. */
+static memory_t *find_import(const ipc_t *ipc, const context_t *context)
 {
     unsigned  index = 0;
     memory_t *memory;
 
     while ((memory = memory_next(&index)) != NULL) {
-        if (memory->kind == MEMORY_IMPORTED && memory->backing->inode == ipc->inode) {
+        if (memory->kind == MEMORY_IMPORTED && memory->owner == context &&
+            memory->backing->inode == ipc->inode) {
             return memory;
         }
     }
@@ -427,7 +428,7 @@ static CUresult import(const ipc_t *ipc, CUdeviceptr *ptr)
 {
     context_t *context = cuda_current();
     backing_t *backing;
-    memory_t  *memory = find_import(ipc);
+    memory_t  *memory = find_import(ipc, context);
 
     if (ipc->pid == getpid()) {
         return CUDA_ERROR_INVALID_CONTEXT;

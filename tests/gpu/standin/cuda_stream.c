@@ -234,6 +234,15 @@ static CUresult find_end(int gpu, CUdeviceptr ptr, size_t n, char **bytes, memor
     return CUDA_SUCCESS;
 }
 
+/* Between contexts of GPUs that don't know each other the driver copies through the host. */
+static int is_strange(const context_t *context, const memory_t *memory)
+{
+    const context_t *owner = memory != NULL ? memory->owner : NULL;
+
+    return owner != NULL && (memory->kind == MEMORY_DEVICE || memory->kind == MEMORY_IMPORTED) &&
+           owner->gpu != context->gpu && !(context->peers >> owner->device & 1);
+}
+
 /* Waits for the copy if it must, or if `wait`. */
 static CUresult copy(CUdeviceptr dst, CUdeviceptr src, size_t n, CUstream stream, int wait)
 {
@@ -251,6 +260,9 @@ static CUresult copy(CUdeviceptr dst, CUdeviceptr src, size_t n, CUstream stream
     }
     if (result != CUDA_SUCCESS || n == 0) {
         return result;
+    }
+    if (is_strange(context, op.dst_mem) || is_strange(context, op.src_mem)) {
+        core_count("detour");
     }
     op.src = from;
     return submit(stream, &op, wait || op.dst_mem == NULL || op.src_mem == NULL);

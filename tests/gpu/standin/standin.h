@@ -31,46 +31,48 @@
 #include <stdio.h>
 
 /* X(result, name, arguments) */
-#define STANDIN_CALLS(X)                                                                          \
-    /* The nth call of `call` from now on fails with `code` and does nothing else; 0: each        \
-     * call does. Code 0 ends that. The call "copy" is each asynchronous copy: it is accepted     \
-     * and fails later, which in CUDA ends its context: `code` is all that it answers. */         \
-    X(void, fail_call, (const char *call, unsigned nth, int code))                                \
-    /* Calls so far of a function, or (NULL) of all, failed ones too. */                          \
-    X(unsigned long, calls, (const char *call))                                                   \
-    /* The calling thread's, of all functions. */                                                 \
-    X(unsigned long, own_calls, (void))                                                           \
-    /* Calls of `call` are counted, then wait until another or none (NULL) is named here. */      \
-    X(void, stall, (const char *call))                                                            \
-    /* 1: asynchronous copies, and what is behind them, wait until 0. */                          \
-    X(void, hold, (int on))                                                                       \
-    /* As if the program captured a graph: what mustn't be called then is refused (900)... */     \
-    X(void, capture, (int on))                                                                    \
-    /* ...and counted. */                                                                         \
-    X(unsigned long, capture_violations, (void))                                                  \
-    X(void, allow_peer, (int on))                                                                 \
-    X(void, allow_dmabuf, (int on))                                                               \
-    /* As at the end of the process, when the runtime has gone: every call fails. */              \
-    X(void, deinit, (void))                                                                       \
-    /* CUDA: depth of the calling thread's stack of contexts; its current one. */                 \
-    X(int, contexts, (void **current))                                                            \
-    /* Contents of memory known to the runtime, now, whatever is under way. @return 0; -1 if      \
-     * it isn't known or ends earlier. */                                                         \
-    X(int, read, (const void *addr, void *buffer, size_t length))                                 \
-    X(int, write, (const void *addr, const void *buffer, size_t length))                          \
-    /* Where the CPU reaches memory known to the runtime, until it is freed; NULL: it isn't. What \
-     * a test does there is as if a kernel had done it. */                                        \
-    X(void *, view, (const void *addr))                                                           \
-    /* Live allocations, of all kinds, on GPUs and hosts. */                                      \
-    X(unsigned, allocations, (void))                                                              \
-    /* Host memory that the program made known. */                                                \
-    X(unsigned, registrations, (void))                                                            \
-    /* Mappings of other processes' memory... */                                                  \
-    X(unsigned, mappings, (void))                                                                 \
-    /* ...and those of them that hold memory which its owner has freed. */                        \
-    X(unsigned, mappings_freed, (void))                                                           \
-    /* Work that has been given to the runtime and hasn't ended; somewhat later than its effects  \
-     * are seen. */                                                                               \
+#define STANDIN_CALLS(X)                                                                           \
+    /* The nth call of `call` from now on fails with `code` and does nothing else; 0: each         \
+     * call does. Code 0 ends that. The call "copy" is each asynchronous copy: it is accepted      \
+     * and fails later, which in CUDA ends its context: `code` is all that it answers. */          \
+    X(void, fail_call, (const char *call, unsigned nth, int code))                                 \
+    /* Calls so far of a function, or (NULL) of all, failed ones too. CUDA: "detour" is each copy  \
+     * that goes through the host, as one of its ends is of a GPU whose context's is closed to the \
+     * copy's. */                                                                                  \
+    X(unsigned long, calls, (const char *call))                                                    \
+    /* The calling thread's, of all functions. */                                                  \
+    X(unsigned long, own_calls, (void))                                                            \
+    /* Calls of `call` are counted, then wait until another or none (NULL) is named here. */       \
+    X(void, stall, (const char *call))                                                             \
+    /* 1: asynchronous copies, and what is behind them, wait until 0. */                           \
+    X(void, hold, (int on))                                                                        \
+    /* As if the program captured a graph: what mustn't be called then is refused (900)... */      \
+    X(void, capture, (int on))                                                                     \
+    /* ...and counted. */                                                                          \
+    X(unsigned long, capture_violations, (void))                                                   \
+    X(void, allow_peer, (int on))                                                                  \
+    X(void, allow_dmabuf, (int on))                                                                \
+    /* As at the end of the process, when the runtime has gone: every call fails. */               \
+    X(void, deinit, (void))                                                                        \
+    /* CUDA: depth of the calling thread's stack of contexts; its current one. */                  \
+    X(int, contexts, (void **current))                                                             \
+    /* Contents of memory known to the runtime, now, whatever is under way. @return 0; -1 if       \
+     * it isn't known or ends earlier. */                                                          \
+    X(int, read, (const void *addr, void *buffer, size_t length))                                  \
+    X(int, write, (const void *addr, const void *buffer, size_t length))                           \
+    /* Where the CPU reaches memory known to the runtime, until it is freed; NULL: it isn't. What  \
+     * a test does there is as if a kernel had done it. */                                         \
+    X(void *, view, (const void *addr))                                                            \
+    /* Live allocations, of all kinds, on GPUs and hosts. */                                       \
+    X(unsigned, allocations, (void))                                                               \
+    /* Host memory that the program made known. */                                                 \
+    X(unsigned, registrations, (void))                                                             \
+    /* Mappings of other processes' memory... */                                                   \
+    X(unsigned, mappings, (void))                                                                  \
+    /* ...and those of them that hold memory which its owner has freed. */                         \
+    X(unsigned, mappings_freed, (void))                                                            \
+    /* Work that has been given to the runtime and hasn't ended; somewhat later than its effects   \
+     * are seen. */                                                                                \
     X(unsigned, pending, (void))
 
 #define STANDIN_MEMBER(_result, _name, _arguments) _result(*_name) _arguments;

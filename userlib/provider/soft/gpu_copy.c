@@ -5,12 +5,13 @@
 
 #include "src/config.h"
 
-angara_status_t soft_gpu_check(const soft_mr_entry_t *entry)
+angara_status_t soft_gpu_check(const soft_mr_entry_t *entry, int *device_p)
 {
     ang_gpu_mem_t mem;
 
     /* Where it begins: its end may be another allocation. */
     ang_gpu_query_found((const void *)(uintptr_t)entry->addr, &mem);
+    *device_p = mem.mem.device;
     return ang_gpu_is_device(&mem) && mem.mem.kind == entry->kind &&
                    (entry->id == 0 || mem.mem.id == entry->id) ?
                ANGARA_OK :

@@ -21,9 +21,10 @@
 #define TIDY_TRY_NS 1000000 /* so far apart */
 
 struct soft_import {
-    soft_import_t       *next; /* of those to be unmapped */
-    uint64_t             id;   /* of the allocation in its process */
-    const ang_gpu_ops_t *ops;  /* NULL: it couldn't be mapped; tried again after the next look */
+    soft_import_t       *next;   /* of its place, or of those to be unmapped */
+    uint64_t             id;     /* of the allocation in its process */
+    int                  device; /* GPU that it was mapped for; -1: any */
+    const ang_gpu_ops_t *ops;    /* NULL: it couldn't be mapped; tried again after the next look */
     ang_gpu_map_t        map;
     uint64_t             length; /* that is mapped */
     uint64_t             here;   /* id that the mapping has in this process */
@@ -36,7 +37,7 @@ struct soft_imports {
     const soft_remote_process_t *process;
     soft_segment_t               segment;
     const soft_share_table_t    *table;
-    soft_import_t               *places[SOFT_SHARES]; /* NULL: nothing is mapped */
+    soft_import_t               *places[SOFT_SHARES]; /* lists: an allocation, by several GPUs */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of all; leaf but for the runtime's */
@@ -120,11 +121,11 @@ static int has_ended(const soft_import_t *import)
 }
 
 /* Take one that nobody uses off its place. */
-static void import_drop(soft_import_t **place)
+static void import_drop(soft_import_t **link)
 {
-    soft_import_t *import = *place;
+    soft_import_t *import = *link;
 
-    *place = NULL;
+    *link = import->next;
     if (import->ops == NULL) {
         free(import);
         return;
@@ -135,7 +136,8 @@ static void import_drop(soft_import_t **place)
     __atomic_store_n(&soft_imports_untidy, 1, __ATOMIC_RELEASE);
 }
 
-static soft_import_t *import_new(const soft_share_table_t *table, uint32_t place, uint64_t id)
+/* Map it for that GPU alone; -1: for any. */
+static soft_import_t *import_new(soft_imports_t *imports, uint32_t place, uint64_t id, int device)
 {
     soft_import_t *import = calloc(1, sizeof(*import));
     soft_share_t   share;
@@ -143,26 +145,72 @@ static soft_import_t *import_new(const soft_share_table_t *table, uint32_t place
     if (import == NULL) {
         return NULL;
     }
-    import->id = id;
-    if (num_dropped < SOFT_SHARES && share_read(table, place, id, &share) == ANGARA_OK) {
-        import->ops = ang_gpu_map(share.kind, -1, &share.handle, share.length, &import->map);
+    import->id     = id;
+    import->device = device;
+    if (num_dropped < SOFT_SHARES && share_read(imports->table, place, id, &share) == ANGARA_OK) {
+        import->ops = ang_gpu_map(share.kind, device, &share.handle, share.length, &import->map);
         if (import->ops != NULL) {
             import->length = length_here(import);
             import->here   = id_here(import);
         }
     }
+    import->next           = imports->places[place];
+    imports->places[place] = import;
     return import;
 }
 
+/* What isn't that allocation any more, and isn't used, goes. */
+static void place_clean(soft_import_t **link, uint64_t id)
+{
+    while (*link != NULL) {
+        if ((*link)->users == 0 && ((*link)->id != id || has_ended(*link))) {
+            import_drop(link);
+        } else {
+            link = &(*link)->next;
+        }
+    }
+}
+
+/* What came of mapping it for that GPU, now or before. */
+static soft_import_t *import_for(soft_imports_t *imports, uint32_t place, uint64_t id, int device)
+{
+    soft_import_t *import = imports->places[place];
+
+    while (import != NULL && (import->id != id || import->device != device)) {
+        import = import->next;
+    }
+    return import != NULL ? import : import_new(imports, place, id, device);
+}
+
+/* The best mapping; NULL, or one without `ops`: there is no way. */
+static soft_import_t *import_find(soft_imports_t *imports, uint32_t place, uint64_t id, int device)
+{
+    soft_import_t *import;
+
+    place_clean(&imports->places[place], id);
+    if (device >= 0) {
+        import = import_for(imports, place, id, device);
+        if (import != NULL && import->ops != NULL) {
+            return import;
+        }
+    }
+    for (import = imports->places[place]; import != NULL; import = import->next) {
+        if (import->id == id && import->ops != NULL) {
+            return import;
+        }
+    }
+    return import_for(imports, place, id, -1);
+}
+
 angara_status_t soft_import_get(soft_remote_process_t *process, const soft_mr_entry_t *entry,
-                                uint64_t at, uint64_t length, soft_import_t **import_p,
+                                int device, uint64_t at, uint64_t length, soft_import_t **import_p,
                                 uint64_t *addr_p)
 {
     uint32_t        share  = entry->share;
     uint64_t        id     = entry->id;
     uint64_t        offset = __atomic_load_n(&entry->offset, __ATOMIC_RELAXED);
     angara_status_t status = ANGARA_ERR_UNSUPPORTED;
-    soft_import_t **place, *import;
+    soft_import_t  *import;
     soft_imports_t *imports;
 
     if (share >= SOFT_SHARES || id == 0) {
@@ -173,16 +221,8 @@ angara_status_t soft_import_get(soft_remote_process_t *process, const soft_mr_en
     if (imports == NULL) {
         goto unlock;
     }
-    place = &imports->places[share];
-    if (*place != NULL && (*place)->users == 0 && ((*place)->id != id || has_ended(*place))) {
-        import_drop(place);
-    }
-    if (*place == NULL) {
-        *place = import_new(imports->table, share, id);
-    }
-    import = *place;
-    if (import != NULL && import->id == id && import->ops != NULL &&
-        ang_in_bounds(offset, at, import->length) &&
+    import = import_find(imports, share, id, device);
+    if (import != NULL && import->ops != NULL && ang_in_bounds(offset, at, import->length) &&
         ang_in_bounds(offset + at, length, import->length)) {
         import->users++;
         *import_p = import;
@@ -208,21 +248,24 @@ void soft_import_put(soft_import_t *import)
     pthread_mutex_unlock(&lock);
 }
 
-/* @return how many allocations of that process stay mapped */
+/* @return how many mappings of that process's allocations stay */
 static unsigned imports_look(soft_imports_t *imports)
 {
     int      dead  = soft_remote_process_dead(imports->process);
     unsigned count = 0;
 
     for (uint32_t i = 0; i < SOFT_SHARES; ++i) {
-        soft_import_t **place = &imports->places[i];
-        uint64_t        id    = __atomic_load_n(&imports->table->shares[i].id, __ATOMIC_RELAXED);
+        soft_import_t **link = &imports->places[i];
+        uint64_t        id   = __atomic_load_n(&imports->table->shares[i].id, __ATOMIC_RELAXED);
 
-        if (*place != NULL && (*place)->users == 0 &&
-            (dead || (*place)->ops == NULL || id != (*place)->id)) {
-            import_drop(place);
+        while (*link != NULL) {
+            if ((*link)->users == 0 && (dead || (*link)->ops == NULL || id != (*link)->id)) {
+                import_drop(link);
+            } else {
+                link = &(*link)->next;
+                count++;
+            }
         }
-        count += *place != NULL;
     }
     return count;
 }
@@ -253,7 +296,7 @@ void soft_imports_close(soft_remote_process_t *process)
         *link            = imports->next;
         process->imports = NULL;
         for (uint32_t i = 0; i < SOFT_SHARES; ++i) {
-            if (imports->places[i] != NULL) {
+            while (imports->places[i] != NULL) {
                 import_drop(&imports->places[i]);
             }
         }

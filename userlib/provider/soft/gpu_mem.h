@@ -11,8 +11,9 @@
  *   - An entry of the table means one allocation as long as its id stays: ids never come again. The
  *     owner withdraws it when it finds the memory freed, or when no region is left and the entry is
  *     needed for another, or no PE is left.
- *   - An allocation of another process is mapped once, whatever PEs and domains use it. An
- *     operation that uses the mapping is counted; while one does, the mapping stays.
+ *   - An allocation of another process is mapped once for each GPU that copies it, whatever PEs and
+ *     domains use it. An operation that uses the mapping is counted; while one does, the mapping
+ *     stays.
  *   - Else it isn't used again when the owner has withdrawn the allocation, when the owner is dead,
  *     and when nobody here is connected to the owner any more.
  *   - Then it is unmapped, by a thread of the program's that makes progress, holds no lock and
@@ -77,13 +78,16 @@ typedef struct soft_import soft_import_t;
 /*
  * Map the allocation behind a region of GPU memory, whose entry is held, if it isn't mapped yet.
  * The entry is the other process's, and may change at any time: what counts is what is mapped.
+ * @param device  the GPU that is to reach it, as the other end of the copy is its memory: between
+ *                GPUs of a process that don't know each other the driver copies through the host.
+ *                Another one's mapping will do if it can't; -1: any
  * @param at      [at, at + length) of the region is accessed
  * @param addr_p  where that begins here
  * @return ANGARA_OK: to be given back by soft_import_put(); ANGARA_ERR_UNSUPPORTED: it can't be
  *         mapped, its own process has to do the copying.
  */
 angara_status_t soft_import_get(soft_remote_process_t *process, const soft_mr_entry_t *entry,
-                                uint64_t at, uint64_t length, soft_import_t **import_p,
+                                int device, uint64_t at, uint64_t length, soft_import_t **import_p,
                                 uint64_t *addr_p);
 /* Once more, of one that is held. */
 void soft_import_hold(soft_import_t *import);
@@ -102,8 +106,8 @@ extern unsigned soft_imports_untidy;
 /* ---- gpu_copy.c: moving ---------------------------------------------------------------------- */
 
 /* Is an own region's memory still the allocation that it was registered for? ANGARA_ERR_BOUNDS: it
- * was freed. */
-angara_status_t soft_gpu_check(const soft_mr_entry_t *entry);
+ * was freed. *device_p: the GPU that it is of. */
+angara_status_t soft_gpu_check(const soft_mr_entry_t *entry, int *device_p);
 /*
  * Start to copy, later than `after` (or NULL) ends: as ang_gpu_copy_start_after().
  * ANGARA_INPROGRESS also if it is done already.

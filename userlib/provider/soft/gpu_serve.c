@@ -88,14 +88,16 @@ static angara_status_t copy(const soft_remote_domain_t *domain, const soft_reque
 {
     const soft_mr_entry_t *entry;
     soft_import_t         *import;
+    ang_gpu_mem_t          mem;
     angara_status_t        status;
     uint64_t               near;
 
     status = soft_mr_check(domain->seg, domain->mr_max, request->near_key, request->near_offset,
                            length, 0, &near, &entry);
     if (status == ANGARA_OK && entry->kind != ANGARA_MEM_HOST) {
-        status = soft_import_get(domain->process, entry, request->near_offset, length, &import,
-                                 &near);
+        ang_gpu_query_found((const void *)(uintptr_t)addr, &mem); /* managed memory has a GPU */
+        status = soft_import_get(domain->process, entry, mem.mem.device, request->near_offset,
+                                 length, &import, &near);
     } else {
         status = ANGARA_ERR_UNSUPPORTED;
     }

@@ -44,7 +44,7 @@ static angara_status_t backend_local(ang_pair_t *pair, uint64_t key, uint64_t of
     ref->hold   = NULL;
     if (__builtin_expect(entry->kind != ANGARA_MEM_HOST, 0)) {
         ref->kind = SOFT_REF_GPU;
-        status    = soft_gpu_check(entry);
+        status    = soft_gpu_check(entry, &ref->device);
     }
     return status;
 }
@@ -74,17 +74,19 @@ static int is_own(const soft_peer_t *peer, unsigned access)
  * have the peer's helper do it.
  */
 static angara_status_t gpu_remote(soft_peer_t *peer, const soft_mr_entry_t *entry, uint64_t offset,
-                                  uint64_t length, unsigned access, ang_ref_t *ref)
+                                  uint64_t length, unsigned access, const ang_ref_t *near,
+                                  ang_ref_t *ref)
 {
+    int            device = near->kind == SOFT_REF_GPU ? near->device : -1;
     soft_import_t *import = NULL;
     uint64_t       addr   = 0;
 
     ref->kind = SOFT_REF_GPU;
     if (is_own(peer, access)) {
-        return soft_gpu_check(entry);
+        return soft_gpu_check(entry, &ref->device);
     }
     if (can_map(entry, access) && !peer->remote.same_process) {
-        soft_import_get(peer->remote.process, entry, offset, length, &import, &addr);
+        soft_import_get(peer->remote.process, entry, device, offset, length, &import, &addr);
         soft_helper_watch(); /* what can't be mapped now is tried again after the next look */
     }
     if (import != NULL) {
@@ -116,7 +118,8 @@ static char *map_shared(soft_peer_t *peer, uint64_t key, const soft_mr_entry_t *
 }
 
 static angara_status_t backend_remote(ang_pair_t *pair, uint64_t key, uint64_t offset,
-                                      uint64_t length, unsigned access, ang_ref_t *ref)
+                                      uint64_t length, unsigned access, const ang_ref_t *near,
+                                      ang_ref_t *ref)
 {
     soft_peer_t           *peer   = soft_pair_peer(pair);
     soft_remote_t         *remote = &peer->remote;
@@ -139,7 +142,7 @@ static angara_status_t backend_remote(ang_pair_t *pair, uint64_t key, uint64_t o
     ref->length = length;
     ref->hold   = NULL;
     if (__builtin_expect(entry->kind != ANGARA_MEM_HOST, 0)) {
-        status = gpu_remote(peer, entry, offset, length, access, ref);
+        status = gpu_remote(peer, entry, offset, length, access, near, ref);
         if (status != ANGARA_OK) {
             goto err;
         }
