@@ -71,17 +71,25 @@ static ucs_status_t uct_angara_gpu_md_mem_dereg(uct_md_h                        
     return UCS_OK;
 }
 
+/* UCX's number of the device; the last one that was asked for is known. */
 static ucs_sys_device_t uct_angara_gpu_sys_device(uint32_t pci)
 {
-    ucs_sys_device_t sys_dev = UCS_SYS_DEVICE_ID_UNKNOWN;
-    ucs_sys_bus_id_t bus_id  = {.domain   = pci >> 16,
-                                .bus      = (pci >> 8) & 0xff,
-                                .slot     = (pci >> 3) & 0x1f,
-                                .function = pci & 7};
+    static uint64_t  last; /* pci, then the number; atomic */
+    uint64_t         known = __atomic_load_n(&last, __ATOMIC_RELAXED);
+    ucs_sys_device_t sys_dev;
+    ucs_sys_bus_id_t bus_id = {.domain   = pci >> 16,
+                               .bus      = (pci >> 8) & 0xff,
+                               .slot     = (pci >> 3) & 0x1f,
+                               .function = pci & 7};
 
-    if ((pci == 0) || (ucs_topo_find_device_by_bus_id(&bus_id, &sys_dev) != UCS_OK)) {
+    if (pci == 0) {
+        return UCS_SYS_DEVICE_ID_UNKNOWN;
+    } else if (known >> 32 == pci) {
+        return (ucs_sys_device_t)known;
+    } else if (ucs_topo_find_device_by_bus_id(&bus_id, &sys_dev) != UCS_OK) {
         return UCS_SYS_DEVICE_ID_UNKNOWN;
     }
+    __atomic_store_n(&last, (uint64_t)pci << 32 | sys_dev, __ATOMIC_RELAXED);
     return sys_dev;
 }
 

@@ -19,6 +19,7 @@
 #define SOON    (1u << 12) /* but the first ones come sooner: some test seldom */
 #define SPINS   10000      /* questions after which the processor is given away between them */
 #define BATCH   4          /* copies that the word may count at once */
+#define ALONE   64         /* tests of a copy that is alone, by asking the driver */
 #define BOUNCES 16         /* copies at once that come to the host that way */
 #define BOUNCE                                                                        \
     ((size_t)8192) /* bytes that come to the host by way of memory that the GPU knows \
@@ -112,9 +113,9 @@ static CUresult lane_mark(lane_t *lane)
  * A mark costs the stream 2 us: it waits until all may see what was written. So a copy gets one
  * when somebody asks for it while none is on its way, and each BATCH-th that was started without.
  */
-static int lane_wants_mark(const lane_t *lane, int is_awaited)
+static int lane_wants_mark(const lane_t *lane)
 {
-    return is_awaited || lane->means != BY_WRITE || lane->issued - lane->marked >= BATCH;
+    return lane->means != BY_WRITE || lane->issued - lane->marked >= BATCH;
 }
 
 /* The best way that works here is found out by trying. */
@@ -313,7 +314,7 @@ static CUresult lane_copy(lane_t *lane, void *dst, const void *src, size_t lengt
                                lane->stream);
     if (result == CUDA_SUCCESS) {
         copy->value = ++lane->issued;
-        if (lane_wants_mark(lane, copy->is_awaited)) {
+        if (lane_wants_mark(lane)) {
             result = lane_mark(lane);
         }
     }
@@ -491,19 +492,40 @@ static int is_quiet(const lane_t *lane)
            __atomic_load_n(&lane->marked, __ATOMIC_RELAXED);
 }
 
-/* In the current context. @return what a stream says that still has something to do. */
-static CUresult lane_ask_mark(lane_t *lane, const ang_gpu_copy_t *copy)
+/*
+ * Behind the lock: has the only copy of the stream ended? To ask is cheaper than a mark, while it
+ * is short.
+ */
+static CUresult lane_ask(lane_t *lane)
 {
-    CUresult result = CUDA_SUCCESS;
+    CUresult result = cuda.stream_query(lane->stream);
+
+    if (result == CUDA_SUCCESS) {
+        __atomic_store_n(&lane->marked, lane->issued, __ATOMIC_RELAXED);
+        __atomic_store_n(lane->word, lane->issued, __ATOMIC_RELEASE);
+    }
+    return result;
+}
+
+/* In the current context: of a copy that the word doesn't count yet. @return what the stream says.
+ */
+static CUresult lane_ask_or_mark(lane_t *lane, const ang_gpu_copy_t *copy)
+{
+    CUresult result = CUDA_ERROR_NOT_READY;
+    uint64_t ended;
 
     if (pthread_mutex_trylock(&lane->lock) != 0) {
         return CUDA_ERROR_NOT_READY; /* a copy is being started: later */
     }
-    if (!is_marked(lane, copy)) {
+    ended = __atomic_load_n(lane->word, __ATOMIC_RELAXED);
+    if (lane->issued == ended + 1 && copy->tests < ALONE) {
+        result = lane_ask(lane);
+    } else if (!is_marked(lane, copy)) {
         result = lane_mark(lane);
+        result = result == CUDA_SUCCESS ? CUDA_ERROR_NOT_READY : result;
     }
     pthread_mutex_unlock(&lane->lock);
-    return result == CUDA_SUCCESS ? CUDA_ERROR_NOT_READY : result;
+    return result;
 }
 
 /*
@@ -522,7 +544,7 @@ static angara_status_t lane_look(lane_t *lane, const ang_gpu_copy_t *copy)
         } else if (is_marked(lane, copy)) {
             result = cuda.stream_query(lane->stream);
         } else {
-            result = lane_ask_mark(lane, copy);
+            result = lane_ask_or_mark(lane, copy);
         }
         cuda_leave(&scope);
     } else if (result == CUDA_ERROR_OUT_OF_MEMORY) {

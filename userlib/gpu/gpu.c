@@ -184,8 +184,12 @@ void ang_gpu_query_found(const void *addr, ang_gpu_mem_t *mem)
 
 void ang_gpu_query(const void *addr, ang_gpu_mem_t *mem)
 {
-    ang_gpu_look();
+    unsigned here = runtimes_found();
+
     ang_gpu_query_found(addr, mem);
+    if (mem->ops == NULL && runtimes_here() != here) {
+        ang_gpu_query_found(addr, mem); /* it may be of a runtime that came since */
+    }
 }
 
 /* [addr, addr + length) within the allocation; of host memory nobody knows. */

@@ -99,7 +99,8 @@ ANGARA_API angara_status_t angara_copy_start(void *dst, const void *src, size_t 
                                              angara_copy_t *copy);
 
 /**
- * Has it ended? Reads a word of host memory, and asks the runtime only now and then.
+ * Has it ended? Asks the runtime at first, while the copy may be a short one that is alone; then it
+ * reads a word of host memory, and asks only now and then.
  *
  * @return ANGARA_OK; ANGARA_INPROGRESS; ANGARA_ERR_SYSTEM if it failed: then nothing is known of
  *         the destination
