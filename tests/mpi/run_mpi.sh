@@ -32,6 +32,7 @@ Usage: run_mpi.sh [-n RANKS] [-H HOSTS] [-v VARIATION] [-e COUNTER]... [-spz] PR
                 nic          the NIC, not the soft fabric
                 cuda, rocm   GPU memory of the stand-in runtimes
                 gpu_staged   it isn't registered: all goes through the host
+                gpu_eager    short messages out of it are eager
                 several may be joined by '+'
   -e COUNTER    this counter of the transport must not be 0
   -s            an OpenSHMEM program: oshrun
@@ -62,6 +63,7 @@ variation_apply()
     noloop) variables+=(ANGARA_SOFT_LOOPBACK=n) ;;
     nocma) variables+=(ANGARA_SOFT_CMA=n) ;;
     nic) variables+=(ANGARA_DEVICE=nic) ;;
+    gpu_eager) variables+=(UCX_ANGARA_GPU_RNDV_THRESH=inf) ;;
     gpu_staged) variables+=(UCX_ANGARA_GPU_ZCOPY=n) ;;
     cuda | rocm)
         variables+=(ANGARA_GPU="$1" ANGARA_TEST_GPU="$1")

@@ -52,6 +52,16 @@
 #error "base/compat.h knows UCX 1.13 only: add the shims of this version there"
 #endif
 
+/**
+ * UCP decides for rendezvous by one threshold for all types of memory. In a UCX tree the transport
+ * isn't linked with libucp.
+ */
+#if defined(UCT_ANGARA_IN_TREE)
+#define UCT_ANGARA_HAS_GPU_RNDV 0
+#else
+#define UCT_ANGARA_HAS_GPU_RNDV 1
+#endif
+
 /*
  * This table moved to libucs under another name in later versions. A weak reference keeps the
  * library loadable there, so that the version check can say what is wrong.

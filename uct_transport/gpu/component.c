@@ -3,7 +3,7 @@
  * Component and memory domain of GPU memory: is there a GPU, what is a pointer. Nothing is
  * registered here; zero copy between processes is the other component's.
  */
-#include "gpu/gpu.h"
+#include "gpu/copier.h"
 
 #include "base/memtype.h"
 
@@ -93,6 +93,17 @@ static ucs_sys_device_t uct_angara_gpu_sys_device(uint32_t pci)
     return sys_dev;
 }
 
+/* What UCX has asked about last. */
+static __thread struct {
+    const void  *address;
+    angara_mem_t mem;
+} uct_angara_gpu_asked;
+
+const angara_mem_t *uct_angara_gpu_last_asked(const void *address)
+{
+    return (uct_angara_gpu_asked.address == address) ? &uct_angara_gpu_asked.mem : NULL;
+}
+
 static ucs_status_t uct_angara_gpu_md_mem_query(uct_md_h tl_md, const void *address, size_t length,
                                                 uct_md_mem_attr_t *attr)
 {
@@ -105,7 +116,9 @@ static ucs_status_t uct_angara_gpu_md_mem_query(uct_md_h tl_md, const void *addr
         return UCS_ERR_INVALID_ADDR;
     }
 
-    type = uct_angara_memtype(mem.kind);
+    uct_angara_gpu_asked.address = address;
+    uct_angara_gpu_asked.mem     = mem;
+    type                         = uct_angara_memtype(mem.kind);
     if (!(md->kinds & UCS_BIT(type))) {
         return UCS_ERR_INVALID_ADDR; /* this domain doesn't care for it */
     }

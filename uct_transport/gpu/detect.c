@@ -8,7 +8,7 @@
  * pointer is asked for. The sign is the first mapping of a character device: a GPU's driver maps
  * its registers before it allocates anything. Other devices cost those programs the short cut.
  */
-#include "gpu/gpu.h"
+#include "gpu/copier.h"
 
 #include <ucm/api/ucm.h>
 #include <ucs/memory/memtype_cache.h>

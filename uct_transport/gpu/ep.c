@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Endpoint of the copy transport: its far end is this process, "remote" is GPU memory. */
-#include "gpu/gpu.h"
+#include "gpu/copier.h"
 
 #include <uct/base/uct_iov.inl>
 

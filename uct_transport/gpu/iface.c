@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Interface of the copy transport: reaches itself alone; copies under way, and their progress. */
-#include "gpu/gpu.h"
+#include "gpu/copier.h"
 
 #include <ucs/config/global_opts.h>
 #include <ucs/sys/uid.h>

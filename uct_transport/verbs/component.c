@@ -4,9 +4,9 @@
  * the UCX that it was built for: UCX has no stable internal interface, so that another version
  * would crash later.
  */
-#include "verbs/iface.h"
+#include "verbs/ep.h"
 
-#include "gpu/gpu.h"
+#include "gpu/copier.h"
 
 #ifndef UCT_ANGARA_IN_TREE
 #include <ucp/api/ucp.h>
@@ -196,6 +196,7 @@ UCS_F_CTOR static void uct_angara_register(void)
         uct_component_register(&uct_angara_component);
         uct_tl_register(&uct_angara_component, &UCT_TL_NAME(angara));
         uct_angara_gpu_register();
+        uct_angara_gpu_rndv_start();
         uct_angara_is_registered = 1;
     }
 }

@@ -109,4 +109,7 @@ ucs_status_t uct_angara_ep_check(uct_ep_h tl_ep, unsigned flags, uct_completion_
 /** Try the pending requests once. @return progress made. */
 unsigned uct_angara_iface_dispatch_pending(uct_angara_iface_t *iface);
 
+/** Messages between two GPUs go by rendezvous, where UCP can be told: gpu_rndv.c. */
+void uct_angara_gpu_rndv_start(void);
+
 #endif

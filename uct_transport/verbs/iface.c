@@ -94,6 +94,15 @@ ucs_config_field_t uct_angara_iface_config_table[] = {
                             uct_angara_iface_config_t, bandwidth, UCS_CONFIG_TYPE_BW),
 
     UCT_ANGARA_CONFIG_FIELD(
+        "GPU_RNDV_THRESH", "1",
+        "Bytes from which a message out of GPU memory goes by rendezvous to a process of this node "
+        "that\n"
+        "uses another GPU: straight from one to the other, once it has been received. inf: from "
+        "the size on\n"
+        "from which other messages do. Without effect where UCX_RNDV_THRESH is set.",
+        uct_angara_iface_config_t, gpu_rndv_thresh, UCS_CONFIG_TYPE_MEMUNITS),
+
+    UCT_ANGARA_CONFIG_FIELD(
         "STATS", "",
         "File for the counters of the process, written when an interface closes; %p is the "
         "process id,\n"
@@ -332,11 +341,12 @@ static UCS_CLASS_INIT_FUNC(uct_angara_iface_t, uct_md_h tl_md, uct_worker_h work
             UCS_STATS_ARG(UCT_ANGARA_NAME));
 
     memset((char *)self + sizeof(self->super), 0, sizeof(*self) - sizeof(self->super));
-    self->config.max_iov     = ucs_max(config->max_iov, 1u);
-    self->config.self_marker = config->self_marker;
-    self->config.dead_peer   = config->dead_peer;
-    self->config.bandwidth   = config->bandwidth;
-    self->is_batching        = !config->self_marker && !UCT_ANGARA_MUTANT(self_marker_put) &&
+    self->config.max_iov         = ucs_max(config->max_iov, 1u);
+    self->config.self_marker     = config->self_marker;
+    self->config.dead_peer       = config->dead_peer;
+    self->config.bandwidth       = config->bandwidth;
+    self->config.gpu_rndv_thresh = config->gpu_rndv_thresh;
+    self->is_batching            = !config->self_marker && !UCT_ANGARA_MUTANT(self_marker_put) &&
                         !UCT_ANGARA_MUTANT(marker_before_data);
 
     self->config.stats = ucs_strdup(config->stats, "angara_stats");

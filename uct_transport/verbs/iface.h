@@ -29,6 +29,7 @@ typedef struct uct_angara_iface_config {
     int                      self_marker;
     int                      dead_peer;
     double                   bandwidth;
+    size_t                   gpu_rndv_thresh;
     char                    *stats;
 } uct_angara_iface_config_t;
 
@@ -54,6 +55,7 @@ typedef struct uct_angara_iface {
         int                    self_marker;
         uct_angara_dead_peer_t dead_peer;
         double                 bandwidth;
+        size_t                 gpu_rndv_thresh;
         char                  *stats;
     } config;
 

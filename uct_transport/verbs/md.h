@@ -7,7 +7,7 @@
 
 #include "base/compat.h"
 
-#include <angara/angara.h>
+#include <angara/angara_mem.h>
 #include <pthread.h>
 
 #define UCT_ANGARA_NAME "angara"
@@ -122,14 +122,18 @@ static UCS_F_ALWAYS_INLINE int uct_angara_mr_is_read_only(angara_mr_h mr)
     return !(angara_mr_access(mr) & ANGARA_ACCESS_LOCAL_WRITE);
 }
 
-/** Is that part of the region the memory of now, with the rights that are needed? */
+/**
+ * Is that part of the region the memory of now, with the rights that are needed? What is shared was
+ * looked at for the request that it is used for, and a GPU's memory is looked at by the library.
+ */
 static UCS_F_ALWAYS_INLINE int uct_angara_mem_is_good(const uct_angara_mem_t *mem,
                                                       const void *address, size_t length,
                                                       int is_written)
 {
     angara_mr_h mr = uct_angara_mem_mr(mem);
 
-    return !angara_mr_part_is_stale(mr, address, length) &&
+    return ((mem->is_shared && (angara_mr_mem_kind(mr) != ANGARA_MEM_HOST)) ||
+            !angara_mr_part_is_stale(mr, address, length)) &&
            !(is_written && uct_angara_mr_is_read_only(mr));
 }
 

@@ -49,7 +49,6 @@ typedef struct ang_ref {
     uint64_t offset; /* in that region */
     uint64_t length; /* of the stretch; 0 where nobody knows */
     void    *hold;   /* the backend's: what release() gives back */
-    int      device; /* the backend's own: which of several places of that kind it is */
 } ang_ref_t;
 
 #define ANG_REF_HOST    0 /* addr is a pointer of this process */
@@ -77,7 +76,7 @@ typedef struct ang_backend {
     angara_status_t (*local)(ang_pair_t *pair, uint64_t key, uint64_t offset, uint64_t length,
                              unsigned access, ang_ref_t *ref);
     /* The same at the pair's far end; holds off deregistration there until release(). `near`: the
-     * other end of the transfer. */
+     * other end, which local() has given just before. */
     angara_status_t (*remote)(ang_pair_t *pair, uint64_t key, uint64_t offset, uint64_t length,
                               unsigned access, const ang_ref_t *near, ang_ref_t *ref);
     void (*release)(ang_pair_t *pair, ang_ref_t *ref);

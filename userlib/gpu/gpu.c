@@ -25,8 +25,9 @@ static const ang_gpu_ops_t *const runtimes[] = {
 /* ---- which are here -------------------------------------------------------------------------- */
 
 uint32_t        ang_gpu_here; /* bit per runtime, only grows; atomic */
-static unsigned used;         /* bit per runtime that has had memory here; atomic */
-static unsigned epoch;        /* ang_fork_epoch then */
+uint64_t        ang_gpu_last;
+static unsigned used;  /* bit per runtime that has had memory here; atomic */
+static unsigned epoch; /* ang_fork_epoch then */
 static unsigned long long
     looked; /* libraries that had been loaded when all were looked for; atomic */
 
@@ -168,6 +169,15 @@ static void note_use(unsigned i)
     }
 }
 
+static void note_gpu(const ang_gpu_mem_t *mem)
+{
+    uint64_t gpu = (uint64_t)mem->mem.kind << 32 | mem->mem.pci;
+
+    if (ang_gpu_is_device(mem) && __atomic_load_n(&ang_gpu_last, __ATOMIC_RELAXED) != gpu) {
+        __atomic_store_n(&ang_gpu_last, gpu, __ATOMIC_RELAXED);
+    }
+}
+
 void ang_gpu_query_found(const void *addr, ang_gpu_mem_t *mem)
 {
     unsigned here = runtimes_found();
@@ -177,6 +187,7 @@ void ang_gpu_query_found(const void *addr, ang_gpu_mem_t *mem)
         if ((here >> i & 1) && runtimes[i]->query(addr, mem)) {
             mem->ops = runtimes[i];
             note_use(i);
+            note_gpu(mem);
             return;
         }
     }

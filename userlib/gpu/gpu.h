@@ -134,6 +134,10 @@ uint32_t ang_gpu_kinds(void);
 /* Not 0 once a runtime is in the process: any address may be a GPU's from then on. Atomic. */
 extern uint32_t ang_gpu_here;
 
+/* The GPU whose memory was asked about last: kind << 32 | pci, as in angara_mem_t. 0: none. Atomic.
+ */
+extern uint64_t ang_gpu_last;
+
 /* As angara_copy_start(), of memory that is known. Ends are checked against their allocations.
  * ANGARA_ERR_NO_RESOURCE: test copies that were started before, then try again. */
 angara_status_t ang_gpu_copy_start(void *dst, const ang_gpu_mem_t *dst_mem, const void *src,

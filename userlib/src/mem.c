@@ -64,6 +64,17 @@ angara_mem_kind_t angara_mr_mem_kind(angara_mr_h mr)
     return (angara_mem_kind_t)mr->kind;
 }
 
+angara_mem_kind_t angara_peer_gpu(angara_peer_h peer, uint32_t *pci)
+{
+    uint64_t gpu = 0;
+
+    if (peer->ops->peer_gpu != NULL && peer->pe->dom->epoch == ang_fork_epoch) {
+        gpu = peer->ops->peer_gpu(peer);
+    }
+    *pci = (uint32_t)gpu;
+    return gpu >> 32 < ANGARA_MEM_LAST ? (angara_mem_kind_t)(gpu >> 32) : ANGARA_MEM_HOST;
+}
+
 angara_status_t angara_copy_start(void *dst, const void *src, size_t length, angara_copy_t *copy)
 {
     angara_status_t status = ang_config_load();

@@ -75,6 +75,15 @@ ANGARA_API angara_status_t angara_mem_runtime(unsigned i, const char **name, con
  */
 ANGARA_API angara_mem_kind_t angara_mr_mem_kind(angara_mr_h mr);
 
+/**
+ * The GPU that the peer's process uses: whose memory it has sent, received or asked about last, as
+ * far as it has told. To choose between ways, not for more.
+ *
+ * @param pci  of the GPU, as in angara_mem_t; 0 if it isn't known
+ * @return the kind of its memory; ANGARA_MEM_HOST: it uses none, or nothing is known
+ */
+ANGARA_API angara_mem_kind_t angara_peer_gpu(angara_peer_h peer, uint32_t *pci);
+
 /** A copy under way. What is in it is the library's. */
 typedef struct {
     uint64_t opaque[8];

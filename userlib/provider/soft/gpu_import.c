@@ -26,9 +26,8 @@ struct soft_import {
     int                  device; /* GPU that it was mapped for; -1: any */
     const ang_gpu_ops_t *ops;    /* NULL: it couldn't be mapped; tried again after the next look */
     ang_gpu_map_t        map;
-    uint64_t             length; /* that is mapped */
-    uint64_t             here;   /* id that the mapping has in this process */
-    unsigned             users;  /* operations under way */
+    ang_gpu_mem_t        mem;   /* what this process's runtime says of it */
+    unsigned             users; /* operations under way */
 };
 
 /* Of one process; its places are those of that process's table. */
@@ -95,29 +94,32 @@ err_free:
 
 /* ---- mappings -------------------------------------------------------------------------------- */
 
-static uint64_t id_here(const soft_import_t *import)
+/* What is behind it is this process's, whatever the other one's table says. */
+static void look_here(const soft_import_t *import, ang_gpu_mem_t *mem)
 {
-    ang_gpu_mem_t mem;
-
-    ang_gpu_query_found(import->map.base, &mem);
-    return ang_gpu_is_device(&mem) ? mem.mem.id : UINT64_MAX;
+    ang_gpu_query_found(import->map.base, mem);
 }
 
-/* Bytes, as the runtime says: what is behind them is this process's, whatever the table says. */
+/* Bytes from its beginning. */
 static uint64_t length_here(const soft_import_t *import)
 {
-    const char   *begin = import->map.base;
-    ang_gpu_mem_t mem;
+    const ang_gpu_mem_t *mem = &import->mem;
 
-    ang_gpu_query_found(begin, &mem);
-    return mem.mem.base != NULL ? mem.mem.length - (uint64_t)(begin - (const char *)mem.mem.base) :
-                                  0;
+    return ang_gpu_is_device(mem) ? mem->mem.length - (uint64_t)((const char *)import->map.base -
+                                                                 (const char *)mem->mem.base) :
+                                    0;
 }
 
 /* With the context that it was made in, a mapping ends by itself. */
 static int has_ended(const soft_import_t *import)
 {
-    return import->ops != NULL && id_here(import) != import->here;
+    ang_gpu_mem_t now;
+
+    if (import->ops == NULL) {
+        return 0;
+    }
+    look_here(import, &now);
+    return !ang_gpu_is_device(&now) || now.mem.id != import->mem.mem.id;
 }
 
 /* Take one that nobody uses off its place. */
@@ -150,8 +152,7 @@ static soft_import_t *import_new(soft_imports_t *imports, uint32_t place, uint64
     if (num_dropped < SOFT_SHARES && share_read(imports->table, place, id, &share) == ANGARA_OK) {
         import->ops = ang_gpu_map(share.kind, device, &share.handle, share.length, &import->map);
         if (import->ops != NULL) {
-            import->length = length_here(import);
-            import->here   = id_here(import);
+            look_here(import, &import->mem);
         }
     }
     import->next           = imports->places[place];
@@ -222,8 +223,8 @@ angara_status_t soft_import_get(soft_remote_process_t *process, const soft_mr_en
         goto unlock;
     }
     import = import_find(imports, share, id, device);
-    if (import != NULL && import->ops != NULL && ang_in_bounds(offset, at, import->length) &&
-        ang_in_bounds(offset + at, length, import->length)) {
+    if (import != NULL && import->ops != NULL && ang_in_bounds(offset, at, length_here(import)) &&
+        ang_in_bounds(offset + at, length, length_here(import))) {
         import->users++;
         *import_p = import;
         *addr_p   = (uintptr_t)import->map.base + offset + at;
@@ -239,6 +240,11 @@ void soft_import_hold(soft_import_t *import)
     pthread_mutex_lock(&lock);
     import->users++;
     pthread_mutex_unlock(&lock);
+}
+
+const ang_gpu_mem_t *soft_import_mem(const soft_import_t *import)
+{
+    return &import->mem;
 }
 
 void soft_import_put(soft_import_t *import)

@@ -25,7 +25,6 @@
 #ifndef SOFT_GPU_MEM_H
 #define SOFT_GPU_MEM_H
 
-#include "gpu/gpu.h"
 #include "soft.h"
 
 #define SOFT_SHARES   1024 /* allocations that a process shares at once */
@@ -91,7 +90,9 @@ angara_status_t soft_import_get(soft_remote_process_t *process, const soft_mr_en
                                 uint64_t *addr_p);
 /* Once more, of one that is held. */
 void soft_import_hold(soft_import_t *import);
-void soft_import_put(soft_import_t *import);
+/* What is mapped, of one that is held. */
+const ang_gpu_mem_t *soft_import_mem(const soft_import_t *import);
+void                 soft_import_put(soft_import_t *import);
 /* What is withdrawn is to be unmapped. @return how many allocations are mapped besides. */
 unsigned soft_imports_look(void);
 /* No pair with that process is left. */
@@ -106,14 +107,21 @@ extern unsigned soft_imports_untidy;
 /* ---- gpu_copy.c: moving ---------------------------------------------------------------------- */
 
 /* Is an own region's memory still the allocation that it was registered for? ANGARA_ERR_BOUNDS: it
- * was freed. *device_p: the GPU that it is of. */
-angara_status_t soft_gpu_check(const soft_mr_entry_t *entry, int *device_p);
+ * was freed. *mem: what is there now. */
+angara_status_t soft_gpu_check(const soft_mr_entry_t *entry, ang_gpu_mem_t *mem);
+
+/* One end of a copy. */
+typedef struct {
+    uint64_t             addr;
+    const ang_gpu_mem_t *mem; /* what it is; NULL: to be asked for */
+} soft_gpu_end_t;
+
 /*
  * Start to copy, later than `after` (or NULL) ends: as ang_gpu_copy_start_after().
  * ANGARA_INPROGRESS also if it is done already.
  */
-angara_status_t soft_gpu_start(uint64_t dst, uint64_t src, uint64_t length,
-                               const ang_gpu_copy_t *after, ang_gpu_copy_t *copy);
+angara_status_t soft_gpu_start(const soft_gpu_end_t *dst, const soft_gpu_end_t *src,
+                               uint64_t length, const ang_gpu_copy_t *after, ang_gpu_copy_t *copy);
 /* Copy and wait. An end is GPU memory, own or mapped, the other may be host memory. */
 angara_status_t soft_gpu_copy(uint64_t dst, uint64_t src, uint64_t length);
 

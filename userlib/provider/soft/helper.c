@@ -52,8 +52,8 @@ static struct {
 static angara_status_t gpu_copy(const soft_mr_entry_t *entry, uint64_t dst, uint64_t src,
                                 size_t length)
 {
-    int             device;
-    angara_status_t status = soft_gpu_check(entry, &device);
+    ang_gpu_mem_t   mem;
+    angara_status_t status = soft_gpu_check(entry, &mem);
 
     return status == ANGARA_OK && length != 0 ? soft_gpu_copy(dst, src, length) : status;
 }

@@ -28,7 +28,8 @@ static soft_pe_t *pair_pe(ang_pair_t *pair)
 static angara_status_t backend_local(ang_pair_t *pair, uint64_t key, uint64_t offset,
                                      uint64_t length, unsigned access, ang_ref_t *ref)
 {
-    soft_domain_t         *dom = pair_pe(pair)->dom;
+    soft_near_t           *near = &pair_pe(pair)->near;
+    soft_domain_t         *dom  = pair_pe(pair)->dom;
     const soft_mr_entry_t *entry;
     angara_status_t        status;
 
@@ -43,8 +44,9 @@ static angara_status_t backend_local(ang_pair_t *pair, uint64_t key, uint64_t of
     ref->length = length;
     ref->hold   = NULL;
     if (__builtin_expect(entry->kind != ANGARA_MEM_HOST, 0)) {
-        ref->kind = SOFT_REF_GPU;
-        status    = soft_gpu_check(entry, &ref->device);
+        ref->kind  = SOFT_REF_GPU;
+        status     = soft_gpu_check(entry, &near->mem);
+        near->addr = entry->id != 0 ? ref->addr : 0; /* several allocations: one of them */
     }
     return status;
 }
@@ -77,13 +79,15 @@ static angara_status_t gpu_remote(soft_peer_t *peer, const soft_mr_entry_t *entr
                                   uint64_t length, unsigned access, const ang_ref_t *near,
                                   ang_ref_t *ref)
 {
-    int            device = near->kind == SOFT_REF_GPU ? near->device : -1;
-    soft_import_t *import = NULL;
-    uint64_t       addr   = 0;
+    const ang_gpu_mem_t *here   = &soft_pe(peer->base.pe)->near.mem;
+    int                  device = near->kind == SOFT_REF_GPU ? here->mem.device : -1;
+    ang_gpu_mem_t        mem;
+    soft_import_t       *import = NULL;
+    uint64_t             addr   = 0;
 
     ref->kind = SOFT_REF_GPU;
     if (is_own(peer, access)) {
-        return soft_gpu_check(entry, &ref->device);
+        return soft_gpu_check(entry, &mem);
     }
     if (can_map(entry, access) && !peer->remote.same_process) {
         soft_import_get(peer->remote.process, entry, device, offset, length, &import, &addr);
@@ -377,8 +381,9 @@ static angara_status_t backend_launch(ang_pair_t *pair, unsigned op, const ang_r
     soft_remote_t  *remote = &soft_pair_peer(pair)->remote;
     const flight_t *before = (const flight_t *)(const void *)after;
     flight_t       *flight = (flight_t *)(void *)room;
-    uint64_t        dst    = op == ANG_OP_PUT ? far->addr : local->addr;
-    uint64_t        src    = op == ANG_OP_PUT ? local->addr : far->addr;
+    soft_near_t    *near   = &pair_pe(pair)->near;
+    soft_gpu_end_t  here   = {local->addr, NULL};
+    soft_gpu_end_t  there  = {far->addr, NULL};
     angara_status_t status;
 
     if (far->kind == SOFT_REF_CMA || far->kind == SOFT_REF_AGENT) {
@@ -389,7 +394,14 @@ static angara_status_t backend_launch(ang_pair_t *pair, unsigned op, const ang_r
         /* Where none could be claimed ever, the copy is made within the call. */
         return remote->domain->flights[0] == NULL ? ANGARA_ERR_UNSUPPORTED : status;
     }
-    status = soft_gpu_start(dst, src, length, before != NULL ? &before->copy : NULL, &flight->copy);
+    if (local->kind == SOFT_REF_GPU && near->addr == local->addr) {
+        here.mem = &near->mem;
+    }
+    if (far->hold != NULL) {
+        there.mem = soft_import_mem(far->hold);
+    }
+    status = soft_gpu_start(op == ANG_OP_PUT ? &there : &here, op == ANG_OP_PUT ? &here : &there,
+                            length, before != NULL ? &before->copy : NULL, &flight->copy);
     if (status != ANGARA_INPROGRESS) {
         __atomic_store_n(&flight->hazard->key, 0, __ATOMIC_RELEASE);
         return status;

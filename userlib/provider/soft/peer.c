@@ -303,6 +303,11 @@ void soft_peer_disconnect(angara_peer_h base)
 
 /* ---- errors and death ------------------------------------------------------------------------ */
 
+uint64_t soft_peer_gpu(angara_peer_h base)
+{
+    return __atomic_load_n(&soft_peer(base)->remote.seg->gpu, __ATOMIC_RELAXED);
+}
+
 angara_status_t soft_peer_status(angara_peer_h base)
 {
     soft_peer_t *peer = soft_peer(base);

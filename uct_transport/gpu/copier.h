@@ -76,6 +76,12 @@ void uct_angara_gpu_check(angara_status_t status, uint64_t remote, size_t length
 void uct_angara_gpu_detect_start(uct_angara_gpu_md_t *md);
 void uct_angara_gpu_detect_stop(uct_angara_gpu_md_t *md);
 
+/**
+ * What the GPU memory at @a address was when UCX last asked, if it was about this address that the
+ * thread asked last: it may have been freed since. NULL: nothing is known.
+ */
+const angara_mem_t *uct_angara_gpu_last_asked(const void *address);
+
 unsigned     uct_angara_gpu_iface_progress(uct_iface_h tl_iface);
 ucs_status_t uct_angara_gpu_iface_flush(uct_iface_h tl_iface, unsigned flags,
                                         uct_completion_t *comp);
