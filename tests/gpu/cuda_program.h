@@ -77,6 +77,8 @@ enum {
     X(mem_alloc, cuMemAlloc_v2, (CUdeviceptr * ptr, size_t size))                                  \
     X(mem_free, cuMemFree_v2, (CUdeviceptr ptr))                                                   \
     X(mem_alloc_managed, cuMemAllocManaged, (CUdeviceptr * ptr, size_t size, unsigned flags))      \
+    X(host_get_device_pointer, cuMemHostGetDevicePointer_v2,                                       \
+      (CUdeviceptr * ptr, void *addr, unsigned flags))                                             \
     X(mem_host_alloc, cuMemHostAlloc, (void **ptr, size_t size, unsigned flags))                   \
     X(mem_alloc_host, cuMemAllocHost_v2, (void **ptr, size_t size))                                \
     X(mem_free_host, cuMemFreeHost, (void *ptr))                                                   \
@@ -117,8 +119,11 @@ enum {
     X(memset_d8, cuMemsetD8_v2, (CUdeviceptr dst, unsigned char value, size_t n))             \
     X(memset_d8_async, cuMemsetD8Async,                                                       \
       (CUdeviceptr dst, unsigned char value, size_t n, CUstream stream))                      \
+    X(stream_synchronize, cuStreamSynchronize, (CUstream stream))                             \
     X(stream_wait_event, cuStreamWaitEvent, (CUstream stream, CUevent event, unsigned flags)) \
-    X(event_record, cuEventRecord, (CUevent event, CUstream stream))                          \
+    X(stream_write_value, cuStreamWriteValue64_v2,                                            \
+      (CUstream stream, CUdeviceptr ptr, uint64_t value, unsigned flags))                     \
+    X(launch_host_func, cuLaunchHostFunc, (CUstream stream, CUhostFn function, void *data))   \
     X(event_synchronize, cuEventSynchronize, (CUevent event))
 
 #define CUDA_PROGRAM_KERNEL_CALLS(X)                                                             \

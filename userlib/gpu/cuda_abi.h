@@ -98,8 +98,6 @@ enum {
     X(device_get_attribute, cuDeviceGetAttribute, (int *value, int attribute, CUdevice device))   \
     X(host_register, cuMemHostRegister_v2, (void *addr, size_t length, unsigned flags))           \
     X(host_unregister, cuMemHostUnregister, (void *addr))                                         \
-    X(host_get_device_pointer, cuMemHostGetDevicePointer_v2,                                      \
-      (CUdeviceptr * ptr, void *addr, unsigned flags))                                            \
     X(memcpy_async, cuMemcpyAsync, (CUdeviceptr dst, CUdeviceptr src, size_t n, CUstream stream)) \
     X(pointer_get_attributes, cuPointerGetAttributes,                                             \
       (unsigned count, int *attributes, void **values, CUdeviceptr ptr))                          \
@@ -110,10 +108,10 @@ enum {
     X(event_create, cuEventCreate, (CUevent * event, unsigned flags))                             \
     X(event_destroy, cuEventDestroy_v2, (CUevent event))                                          \
     X(event_query, cuEventQuery, (CUevent event))                                                 \
+    X(event_record, cuEventRecord, (CUevent event, CUstream stream))                              \
     X(stream_create, cuStreamCreate, (CUstream * stream, unsigned flags))                         \
     X(stream_destroy, cuStreamDestroy_v2, (CUstream stream))                                      \
-    X(stream_query, cuStreamQuery, (CUstream stream))                                             \
-    X(stream_synchronize, cuStreamSynchronize, (CUstream stream))
+    X(stream_query, cuStreamQuery, (CUstream stream))
 
 /* X(name, symbol, arguments, what it costs that it lacks) */
 #define CUDA_CALLS_WANTED(X)                                                                       \
@@ -133,11 +131,6 @@ enum {
       "kernels of non-blocking streams aren't seen: unmapping may wait for them")                  \
     X(stream_is_capturing, cuStreamIsCapturing, (CUstream stream, int *status),                    \
       "kernels of non-blocking streams aren't seen: unmapping may wait for them")                  \
-    X(stream_write_value, cuStreamWriteValue64_v2,                                                 \
-      (CUstream stream, CUdeviceptr ptr, uint64_t value, unsigned flags),                          \
-      "a host function tells that a copy has ended, which is slower")                              \
-    X(launch_host_func, cuLaunchHostFunc, (CUstream stream, CUhostFn function, void *data),        \
-      "no host function tells that a copy has ended")                                              \
     X(pointer_set_attribute, cuPointerSetAttribute,                                                \
       (const void *value, int attribute, CUdeviceptr ptr),                                         \
       "calls of the program that block may return before what they write has arrived")             \

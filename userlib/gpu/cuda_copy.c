@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Copies by CUDA's copy engines. Each context has a stream of ours for each direction, and for each
- * stream a word of host memory in which the GPU counts the copies that have ended.
+ * Copies by CUDA's copy engines. Each context has a stream of ours for each direction. The copies
+ * of a stream end in order; which have ended is found out by asking the driver. Events in between
+ * tell of the first ones: unlike a word that the GPU writes, they don't hold up the copies
+ * (measured on a pair of H100: 5.9 us for each of many copies of 1 MiB with and without, 9.3 with a
+ * word).
  */
 #define _GNU_SOURCE
 #include "cuda.h"
@@ -12,15 +15,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
-#define LINE    64
-#define LOOK    (1u << 16) /* tests of a copy between two questions to the driver, */
-#define SOON    (1u << 12) /* but the first ones come sooner: some test seldom */
-#define SPINS   10000      /* questions after which the processor is given away between them */
-#define BATCH   4          /* copies that the word may count at once */
-#define ALONE   64         /* tests of a copy that is alone, by asking the driver */
-#define BOUNCES 16         /* copies at once that come to the host that way */
+#define MARKS      16                  /* events of a lane that are under way */
+#define MARK_NUM   4                   /* a copy gets one if so many have none, */
+#define MARK_BYTES ((uint64_t)4 << 20) /* or so much */
+#define SHORT      64                  /* tests of a copy, each of which asks the driver; */
+#define SELDOM     8                   /* then one of so many */
+#define SPINS      10000               /* questions after which the processor is given away */
+#define BOUNCES    16                  /* copies at once that come to the host that way */
 #define BOUNCE                                                                        \
     ((size_t)8192) /* bytes that come to the host by way of memory that the GPU knows \
                     */
@@ -28,24 +30,24 @@
 /* Copies to the host that are waited for have a stream of their own: nobody else is waited for. */
 typedef enum { LANE_TO_DEVICE, LANE_TO_HOST, LANE_WITHIN, LANE_READ, LANES_NUM } direction_t;
 
-/* How the end of a copy gets into the word. */
-typedef enum {
-    BY_WRITE, /* the stream writes it */
-    BY_CALL,  /* a thread of the driver's counts it up */
-    BY_WAIT   /* we wait for each copy */
-} means_t;
-
 typedef struct record record_t;
 
 typedef struct {
+    CUevent  event;
+    uint64_t number; /* of the copy that it is behind */
+} mark_t;
+
+/* Copies are numbered from 1. */
+typedef struct {
     record_t       *record;
-    pthread_mutex_t lock; /* order of copies and words in the stream */
+    pthread_mutex_t lock; /* order of copies and events in the stream; of what is below */
     CUstream        stream;
-    uint64_t       *word;
-    CUdeviceptr     word_ptr; /* as the GPU knows it */
-    uint64_t        issued;   /* copies, behind the lock */
-    uint64_t        marked; /* copies up to which the word will count; atomic, changes behind it */
-    means_t         means;
+    uint64_t        issued;
+    uint64_t        ended;          /* all up to this one have; atomic */
+    uint64_t        marked;         /* the last one that has an event behind it */
+    uint64_t        unmarked_bytes; /* of those after it */
+    mark_t          marks[MARKS];   /* a ring: */
+    unsigned        first, count;   /* those under way */
 } lane_t;
 
 /* Bytes on their way to host memory. */
@@ -62,10 +64,10 @@ struct record {
     int                device;
     int                has_ended; /* atomic */
     unsigned           copies;    /* that refer to it; atomic */
-    char              *page;      /* of words, a line each; then BOUNCE bytes of lane_read()'s */
+    char              *page;      /* BOUNCE bytes of lane_read()'s, then those of `bounces` */
     int                is_registered;
     uint32_t           bounces_used;     /* bits; atomic */
-    bounce_t           bounces[BOUNCES]; /* BOUNCE bytes each, behind the others */
+    bounce_t           bounces[BOUNCES]; /* BOUNCE bytes each */
     lane_t             lanes[LANES_NUM];
 };
 
@@ -74,95 +76,70 @@ static record_t       *records; /* behind the lock */
 
 /* ---- lanes ----------------------------------------------------------------------------------- */
 
-static void word_count(void *word)
+/*
+ * Behind the lock, in the current context: have an event tell of the last copy. Without one, it is
+ * known when the stream has nothing to do any more.
+ */
+static void lane_mark(lane_t *lane)
 {
-    __atomic_add_fetch((uint64_t *)word, 1, __ATOMIC_RELEASE);
+    mark_t *mark = &lane->marks[(lane->first + lane->count) % MARKS];
+
+    if (lane->count == MARKS ||
+        (mark->event == NULL &&
+         cuda.event_create(&mark->event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)) {
+        return;
+    }
+    if (cuda.event_record(mark->event, lane->stream) == CUDA_SUCCESS) {
+        mark->number         = lane->issued;
+        lane->marked         = lane->issued;
+        lane->unmarked_bytes = 0;
+        lane->count++;
+    }
 }
 
-/* Have the stream say that what is in it so far has ended. Behind the lock. */
-static CUresult lane_mark(lane_t *lane)
+/*
+ * Behind the lock, in the current context: ask the driver how far the stream has come. @return
+ * CUDA_ERROR_NOT_READY unless that is news.
+ */
+static CUresult lane_ask(lane_t *lane)
 {
-    CUresult result;
+    const mark_t *mark   = &lane->marks[lane->first];
+    uint64_t      number = lane->count > 0 ? mark->number : lane->issued;
+    CUresult      result;
 
-    switch (lane->means) {
-    case BY_WRITE:
-        result = cuda.stream_write_value(lane->stream, lane->word_ptr, lane->issued, 0);
-        break;
-    case BY_CALL:
-        result = cuda.launch_host_func(lane->stream, word_count, lane->word);
-        break;
-    default:
-        result = cuda.stream_synchronize(lane->stream);
-        if (result == CUDA_SUCCESS) {
-            word_count(lane->word);
-        }
-    }
+    result = lane->count > 0 ? cuda.event_query(mark->event) : cuda.stream_query(lane->stream);
     if (result == CUDA_SUCCESS) {
-        __atomic_store_n(&lane->marked, lane->issued, __ATOMIC_RELAXED);
-    } else {
-        /* It may be under way, and nobody would tell. */
-        cuda.stream_synchronize(lane->stream);
-        if (lane->means != BY_WRITE) {
-            --lane->issued; /* the word counts marks, of which each copy has one */
+        if (lane->count > 0) {
+            lane->first = (lane->first + 1) % MARKS;
+            lane->count--;
         }
+        __atomic_store_n(&lane->ended, number, __ATOMIC_RELEASE);
     }
     return result;
 }
 
-/*
- * A mark costs the stream 2 us: it waits until all may see what was written. So a copy gets one
- * when somebody asks for it while none is on its way, and each BATCH-th that was started without.
- */
-static int lane_wants_mark(const lane_t *lane)
-{
-    return lane->means != BY_WRITE || lane->issued - lane->marked >= BATCH;
-}
-
-/* The best way that works here is found out by trying. */
-static void lane_choose(lane_t *lane)
-{
-    lane->means = BY_WRITE;
-    if (lane->word_ptr != 0 && cuda.stream_write_value != NULL &&
-        cuda.stream_write_value(lane->stream, lane->word_ptr, 0, 0) == CUDA_SUCCESS) {
-        return;
-    }
-    lane->means = cuda.launch_host_func != NULL ? BY_CALL : BY_WAIT;
-}
-
 static CUresult lane_init(record_t *record, unsigned number)
 {
-    lane_t  *lane = &record->lanes[number];
-    CUresult result;
+    lane_t  *lane   = &record->lanes[number];
+    CUresult result = cuda.stream_create(&lane->stream, CU_STREAM_NON_BLOCKING);
 
     lane->record = record;
-    lane->word   = (uint64_t *)(void *)(record->page + (size_t)number * LINE);
-    if (record->is_registered &&
-        cuda.host_get_device_pointer(&lane->word_ptr, lane->word, 0) != CUDA_SUCCESS) {
-        lane->word_ptr = 0;
-    }
-    result = cuda.stream_create(&lane->stream, CU_STREAM_NON_BLOCKING);
     if (result == CUDA_SUCCESS) {
         pthread_mutex_init(&lane->lock, NULL);
-        lane_choose(lane);
     }
     return result;
 }
 
 /* ---- records --------------------------------------------------------------------------------- */
 
-static size_t words_size(void)
-{
-    return (size_t)sysconf(_SC_PAGESIZE);
-}
-
 static size_t page_size(void)
 {
-    return words_size() + (1 + BOUNCES) * BOUNCE;
+    return (1 + BOUNCES) * BOUNCE;
 }
 
 static char *bounce_bytes(const record_t *record, const bounce_t *bounce)
 {
-    return record->page + words_size() + (size_t)(1 + bounce - record->bounces) * BOUNCE;
+    return record->page + (size_t)(1 + bounce - record->bounces) * BOUNCE;
 }
 
 /* NULL: all are in use. */
@@ -215,9 +192,8 @@ static record_t *record_make(const cuda_scope_t *scope)
     record->ctx           = scope->ctx;
     record->id            = scope->id;
     record->device        = scope->device;
-    record->is_registered = cuda.host_register(record->page, size,
-                                               CU_MEMHOSTREGISTER_PORTABLE |
-                                                   CU_MEMHOSTREGISTER_DEVICEMAP) == CUDA_SUCCESS;
+    record->is_registered = cuda.host_register(record->page, size, CU_MEMHOSTREGISTER_PORTABLE) ==
+                            CUDA_SUCCESS;
     for (i = 0; i < LANES_NUM && result == CUDA_SUCCESS; ++i) {
         result = lane_init(record, i);
     }
@@ -225,17 +201,11 @@ static record_t *record_make(const cuda_scope_t *scope)
         return record;
     }
     ang_error("GPU %d: no stream for copies: %s", record->device, cuda_name(result));
-    result = CUDA_SUCCESS;
     for (i = 0; i < LANES_NUM && record->lanes[i].stream != NULL; ++i) {
-        /* The first word may still be written. */
-        result = result == CUDA_SUCCESS ? cuda.stream_synchronize(record->lanes[i].stream) : result;
         cuda.stream_destroy(record->lanes[i].stream);
     }
-    if (record->is_registered && result == CUDA_SUCCESS) {
-        result = cuda.host_unregister(record->page);
-    }
-    if (result == CUDA_SUCCESS) {
-        record_free(record); /* else the GPU may still reach its page: it stays */
+    if (!record->is_registered || cuda.host_unregister(record->page) == CUDA_SUCCESS) {
+        record_free(record); /* else the driver may still use its page: it stays */
     }
     return NULL;
 }
@@ -314,23 +284,21 @@ static CUresult lane_copy(lane_t *lane, void *dst, const void *src, size_t lengt
                                lane->stream);
     if (result == CUDA_SUCCESS) {
         copy->value = ++lane->issued;
-        if (lane_wants_mark(lane)) {
-            result = lane_mark(lane);
+        lane->unmarked_bytes += length;
+        if (lane->issued - lane->marked >= MARK_NUM || lane->unmarked_bytes >= MARK_BYTES) {
+            lane_mark(lane);
         }
     }
     pthread_mutex_unlock(&lane->lock);
     return result;
 }
 
-/*
- * Copy to the host, and wait: the driver has done so anyway with memory that it doesn't know, and a
- * word besides would take a third of the time.
- */
+/* Copy to the host, and wait. */
 static CUresult lane_read(lane_t *lane, void *dst, const void *src, size_t length)
 {
     record_t *record = lane->record;
-    char *bounce = length <= BOUNCE && record->is_registered ? record->page + words_size() : NULL;
-    CUresult result;
+    char     *bounce = length <= BOUNCE && record->is_registered ? record->page : NULL;
+    CUresult  result;
 
     pthread_mutex_lock(&lane->lock); /* to the end, so that it is the only one in the stream */
     result = cuda.memcpy_async((CUdeviceptr)(uintptr_t)(bounce != NULL ? bounce : dst),
@@ -407,7 +375,7 @@ static CUresult start_here(const cuda_scope_t *scope, direction_t lane_number, v
             result = start_aside(lane, lane_number, dst, src, length, copy);
         }
         if (result == CUDA_SUCCESS) {
-            copy->word = lane->word;
+            copy->word = &lane->ended;
             copy->lane = lane;
             return CUDA_SUCCESS;
         }
@@ -480,87 +448,46 @@ static int has_landed(const ang_gpu_copy_t *copy)
     return (int64_t)(__atomic_load_n(copy->word, __ATOMIC_ACQUIRE) - copy->value) >= 0;
 }
 
-static int is_marked(const lane_t *lane, const ang_gpu_copy_t *copy)
+/* Behind the lane's lock, in the current context. @return what the driver says, if the copy hasn't
+ * ended. */
+static CUresult lane_ask_of(lane_t *lane, const ang_gpu_copy_t *copy)
 {
-    return (int64_t)(__atomic_load_n(&lane->marked, __ATOMIC_RELAXED) - copy->value) >= 0;
-}
+    CUresult result = CUDA_SUCCESS;
 
-/* Nobody has asked for a mark that is still on its way. */
-static int is_quiet(const lane_t *lane)
-{
-    return __atomic_load_n(lane->word, __ATOMIC_ACQUIRE) ==
-           __atomic_load_n(&lane->marked, __ATOMIC_RELAXED);
-}
-
-/*
- * Behind the lock: has the only copy of the stream ended? To ask is cheaper than a mark, while it
- * is short.
- */
-static CUresult lane_ask(lane_t *lane)
-{
-    CUresult result = cuda.stream_query(lane->stream);
-
-    if (result == CUDA_SUCCESS) {
-        __atomic_store_n(&lane->marked, lane->issued, __ATOMIC_RELAXED);
-        __atomic_store_n(lane->word, lane->issued, __ATOMIC_RELEASE);
-    }
-    return result;
-}
-
-/* In the current context: of a copy that the word doesn't count yet. @return what the stream says.
- */
-static CUresult lane_ask_or_mark(lane_t *lane, const ang_gpu_copy_t *copy)
-{
-    CUresult result = CUDA_ERROR_NOT_READY;
-    uint64_t ended;
-
-    if (pthread_mutex_trylock(&lane->lock) != 0) {
-        return CUDA_ERROR_NOT_READY; /* a copy is being started: later */
-    }
-    ended = __atomic_load_n(lane->word, __ATOMIC_RELAXED);
-    if (lane->issued == ended + 1 && copy->tests < ALONE) {
+    while (!has_landed(copy) && result == CUDA_SUCCESS) {
         result = lane_ask(lane);
-    } else if (!is_marked(lane, copy)) {
-        result = lane_mark(lane);
-        result = result == CUDA_SUCCESS ? CUDA_ERROR_NOT_READY : result;
     }
-    pthread_mutex_unlock(&lane->lock);
     return result;
 }
 
-/*
- * Go to the driver: for a mark if there is none yet; else it may know more, since after an error of
- * the GPU, or the context's end, no word is written any more.
- */
+/* Go to the driver. After an error of the GPU, or the context's end, it says so to all who ask. */
 static angara_status_t lane_look(lane_t *lane, const ang_gpu_copy_t *copy)
 {
     record_t    *record = lane->record;
     cuda_scope_t scope;
-    CUresult     result = cuda_enter(record->ctx, record->device, &scope);
+    CUresult     result;
 
+    if (pthread_mutex_trylock(&lane->lock) != 0) {
+        return ANGARA_INPROGRESS; /* a copy is being started: later */
+    }
+    result = cuda_enter(record->ctx, record->device, &scope);
     if (result == CUDA_SUCCESS) {
-        if (scope.id != record->id) {
-            result = CUDA_ERROR_CONTEXT_IS_DESTROYED;
-        } else if (is_marked(lane, copy)) {
-            result = cuda.stream_query(lane->stream);
-        } else {
-            result = lane_ask_or_mark(lane, copy);
-        }
+        result = scope.id == record->id ? lane_ask_of(lane, copy) : CUDA_ERROR_CONTEXT_IS_DESTROYED;
         cuda_leave(&scope);
     } else if (result == CUDA_ERROR_OUT_OF_MEMORY) {
-        return ANGARA_INPROGRESS; /* it can't be asked just now; an error of the GPU stays */
+        result = CUDA_ERROR_NOT_READY; /* it can't be asked just now; an error of the GPU stays */
+    }
+    pthread_mutex_unlock(&lane->lock);
+    if (has_landed(copy)) {
+        return ANGARA_OK;
     }
     if (result == CUDA_ERROR_NOT_READY) {
         return ANGARA_INPROGRESS;
     }
-    if (has_landed(copy)) {
-        return ANGARA_OK;
-    }
     if (cuda_has_ended(result)) {
         __atomic_store_n(&record->has_ended, 1, __ATOMIC_RELEASE);
     }
-    ang_error("GPU %d: a copy failed: %s", record->device,
-              result == CUDA_SUCCESS ? "its end wasn't told" : cuda_name(result));
+    ang_error("GPU %d: a copy failed: %s", record->device, cuda_name(result));
     return ANGARA_ERR_SYSTEM;
 }
 
@@ -572,10 +499,8 @@ angara_status_t cuda_copy_test(ang_gpu_copy_t *copy)
     if (!has_landed(copy)) {
         unsigned tests = ++copy->tests;
 
-        status = tests % LOOK == 0 || (tests >= SOON && tests < LOOK && !(tests & (tests - 1))) ||
-                         (!is_marked(lane, copy) && is_quiet(lane)) ?
-                     lane_look(lane, copy) :
-                     ANGARA_INPROGRESS;
+        status = copy->is_awaited || tests <= SHORT || tests % SELDOM == 0 ? lane_look(lane, copy) :
+                                                                             ANGARA_INPROGRESS;
     }
     if (status != ANGARA_INPROGRESS) {
         if (copy->bounce != NULL) {

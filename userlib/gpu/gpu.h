@@ -8,10 +8,10 @@
  * Invariants
  *   - What was the thread's current context is it again when a call returns.
  *   - An allocation's id is never given to another of the process, though its address may be.
- *   - A copy that was started is tested until it has ended; it holds no lock meanwhile. Copies of
- *     one direction on one GPU end in the order in which they were started; others in any.
- *   - That a copy has ended is read in host memory that is ours: it stays readable whatever the
- *     program does to its contexts. A copy whose context ended ends with an error.
+ *   - A copy that was started is tested until it has ended; it holds no lock meanwhile. It ends
+ *     later than another only if it was started so (ang_gpu_copy_start_after()).
+ *   - What a test reads is ours: it stays readable whatever the program does to its contexts. A
+ * copy whose context ended ends with an error.
  *   - In a child of a process that has had GPU memory no runtime is called any more: all is host
  *     memory there.
  */

@@ -23,6 +23,7 @@ typedef struct event {
     uint64_t      reached;
     context_t    *context; /* all of it was recorded, if not NULL: so much... */
     uint64_t      until;   /* ...of its work */
+    int           error;   /* that the stream came to it with */
 } event_t;
 
 /* What waits for an event. */
@@ -499,7 +500,8 @@ CUresult cuEventDestroy_v2(CUevent handle)
         if (event == NULL) {
             result = CUDA_ERROR_INVALID_HANDLE;
         } else {
-            *link = event->next;
+            *link  = event->next;
+            result = event->error;
             put_event(event);
         }
     }
@@ -530,6 +532,7 @@ static void end_record(void *arg, int error)
 
     core_lock();
     wait->event->reached = wait->until > wait->event->reached ? wait->until : wait->event->reached;
+    wait->event->error   = error;
     core_changed();
     core_unlock();
     end_wait(arg, error);
@@ -606,7 +609,7 @@ CUresult cuEventQuery(CUevent handle)
         event_t *event = *find_event(handle);
 
         result = event == NULL           ? CUDA_ERROR_INVALID_HANDLE :
-                 event_is_reached(event) ? CUDA_SUCCESS :
+                 event_is_reached(event) ? event->error :
                                            CUDA_ERROR_NOT_READY;
     }
     return cuda_leave(result);
@@ -628,6 +631,7 @@ CUresult cuEventSynchronize(CUevent handle)
             while (event->reached < until) {
                 core_wait(0);
             }
+            result = event->error;
             put_event(event);
         }
     }

@@ -108,8 +108,7 @@ ANGARA_API angara_status_t angara_copy_start(void *dst, const void *src, size_t 
                                              angara_copy_t *copy);
 
 /**
- * Has it ended? Asks the runtime at first, while the copy may be a short one that is alone; then it
- * reads a word of host memory, and asks only now and then.
+ * Has it ended? The runtime is asked by each call at first, then by one of some.
  *
  * @return ANGARA_OK; ANGARA_INPROGRESS; ANGARA_ERR_SYSTEM if it failed: then nothing is known of
  *         the destination
