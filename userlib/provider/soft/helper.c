@@ -23,6 +23,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +31,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-pthread_mutex_t soft_helper_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t soft_helper_lock = PTHREAD_MUTEX_INITIALIZER;
+static unsigned        waiting; /* for it; atomic */
 
 static struct {
     pthread_mutex_t life; /* taken before soft_helper_lock: start, stop, pipe */
@@ -45,6 +47,29 @@ static struct {
     int             watching; /* GPU memory is shared or mapped: look after it; atomic */
     soft_pe_t      *pes;
 } helper = {.life = PTHREAD_MUTEX_INITIALIZER, .pipe = {-1, -1}};
+
+/* ---- the lock ------------------------------------------------------------------------------- */
+
+static void helper_enter(void)
+{
+    __atomic_add_fetch(&waiting, 1, __ATOMIC_RELAXED);
+    pthread_mutex_lock(&soft_helper_lock);
+    __atomic_sub_fetch(&waiting, 1, __ATOMIC_RELAXED);
+}
+
+static void helper_leave(void)
+{
+    pthread_mutex_unlock(&soft_helper_lock);
+}
+
+/* The helper's thread, which requests may never let sleep: others come first. */
+static void helper_enter_last(void)
+{
+    while (__atomic_load_n(&waiting, __ATOMIC_RELAXED) != 0) {
+        sched_yield();
+    }
+    pthread_mutex_lock(&soft_helper_lock);
+}
 
 /* ---- serving --------------------------------------------------------------------------------- */
 
@@ -282,7 +307,7 @@ unsigned soft_helper_poll(soft_pe_t *pe)
         return 0;
     }
     count = serve(pe);
-    pthread_mutex_unlock(&soft_helper_lock);
+    helper_leave();
     return count;
 }
 
@@ -292,7 +317,7 @@ pid_t soft_helper_local_user(const soft_domain_t *dom, uint64_t key, uint64_t *m
     ang_pair_t *pair;
 
     *mark_p = 0;
-    pthread_mutex_lock(&soft_helper_lock);
+    helper_enter();
     for (soft_pe_t *pe = helper.pes; pe != NULL; pe = pe->next) {
         if (pe->dom != dom || !ang_engine_guest_enter(&pe->engine)) {
             continue;
@@ -307,7 +332,7 @@ pid_t soft_helper_local_user(const soft_domain_t *dom, uint64_t key, uint64_t *m
         }
         ang_engine_guest_leave(&pe->engine);
     }
-    pthread_mutex_unlock(&soft_helper_lock);
+    helper_leave();
     return pid;
 }
 
@@ -315,7 +340,7 @@ void soft_helper_local_cancel(const soft_domain_t *dom, uint64_t key)
 {
     ang_pair_t *pair;
 
-    pthread_mutex_lock(&soft_helper_lock);
+    helper_enter();
     for (soft_pe_t *pe = helper.pes; pe != NULL; pe = pe->next) {
         if (pe->dom == dom && ang_engine_guest_enter(&pe->engine)) {
             for (pair = NULL; (pair = ang_engine_local_user(&pe->engine, pair, key)) != NULL;) {
@@ -324,19 +349,19 @@ void soft_helper_local_cancel(const soft_domain_t *dom, uint64_t key)
             ang_engine_guest_leave(&pe->engine);
         }
     }
-    pthread_mutex_unlock(&soft_helper_lock);
+    helper_leave();
 }
 
 void soft_helper_quiesce(const soft_domain_t *dom)
 {
-    pthread_mutex_lock(&soft_helper_lock);
+    helper_enter();
     for (soft_pe_t *pe = helper.pes; pe != NULL; pe = pe->next) {
         if (pe->dom == dom) { /* in chaos mode a thread works on what is queued */
             ang_engine_lock(&pe->engine);
             ang_engine_unlock(&pe->engine);
         }
     }
-    pthread_mutex_unlock(&soft_helper_lock);
+    helper_leave();
 }
 
 static void close_pipe(void)
@@ -391,7 +416,7 @@ unsigned soft_helper_land(void)
 {
     unsigned flying = 0;
 
-    pthread_mutex_lock(&soft_helper_lock);
+    helper_enter();
     for (soft_pe_t *pe = helper.pes; pe != NULL; pe = pe->next) {
         if (pe->engine.chaos == NULL && ang_engine_guest_enter(&pe->engine)) {
             if (ang_engine_guest_land(&pe->engine, &flying) != 0) {
@@ -400,7 +425,7 @@ unsigned soft_helper_land(void)
             ang_engine_guest_leave(&pe->engine);
         }
     }
-    pthread_mutex_unlock(&soft_helper_lock);
+    helper_leave();
     return flying;
 }
 
@@ -408,9 +433,9 @@ static unsigned serve_look(int all)
 {
     unsigned count;
 
-    pthread_mutex_lock(&soft_helper_lock);
+    helper_enter();
     count = soft_gpu_serve_look(all);
-    pthread_mutex_unlock(&soft_helper_lock);
+    helper_leave();
     return count;
 }
 
@@ -465,27 +490,26 @@ static void *helper_thread(void *arg)
     uint64_t next_look_ns = 0;
 
     (void)arg;
-    pthread_mutex_lock(&soft_helper_lock);
+    helper_enter_last();
     while (!helper.stop) {
         if (serve_all() != 0) {
-            /* Let deregistration and the owner's progress in; requests may never end. */
-            pthread_mutex_unlock(&soft_helper_lock);
+            helper_leave();
             look_in_time(&next_look_ns);
-            pthread_mutex_lock(&soft_helper_lock);
+            helper_enter_last();
             continue;
         }
         set_asleep(1);
         __atomic_thread_fence(__ATOMIC_SEQ_CST);
         if (serve_all() == 0) { /* nothing came between the look and the flag */
-            pthread_mutex_unlock(&soft_helper_lock);
+            helper_leave();
             helper_sleep();
             look_in_time(&next_look_ns);
-            pthread_mutex_lock(&soft_helper_lock);
+            helper_enter_last();
         }
         set_asleep(0);
     }
     set_asleep(1);
-    pthread_mutex_unlock(&soft_helper_lock);
+    helper_leave();
     return NULL;
 }
 
@@ -584,9 +608,9 @@ void soft_helper_wake(void)
 static void helper_stop(void)
 {
     if (helper.running) {
-        pthread_mutex_lock(&soft_helper_lock);
+        helper_enter();
         helper.stop = 1;
-        pthread_mutex_unlock(&soft_helper_lock);
+        helper_leave();
         if (write(helper.pipe[1], "", 1) < 0) {
             ang_debug("helper pipe is full"); /* then it wakes anyway */
         }
@@ -629,10 +653,10 @@ uint64_t soft_helper_wake_inode(void)
 
 void soft_helper_add_pe(soft_pe_t *pe)
 {
-    pthread_mutex_lock(&soft_helper_lock);
+    helper_enter();
     pe->next   = helper.pes;
     helper.pes = pe;
-    pthread_mutex_unlock(&soft_helper_lock);
+    helper_leave();
     if (helper.wanted) {
         soft_helper_start();
     }
@@ -643,7 +667,7 @@ void soft_helper_remove_pe(soft_pe_t *pe)
     soft_pe_t **link;
 
     pthread_mutex_lock(&helper.life);
-    pthread_mutex_lock(&soft_helper_lock);
+    helper_enter();
     for (link = &helper.pes; *link != NULL; link = &(*link)->next) {
         if (*link == pe) {
             serve(pe); /* nobody is left waiting for what came before the end */
@@ -651,7 +675,7 @@ void soft_helper_remove_pe(soft_pe_t *pe)
             break;
         }
     }
-    pthread_mutex_unlock(&soft_helper_lock);
+    helper_leave();
     if (pe->uses_helper && --helper.users == 0) {
         helper_stop();
     }
@@ -664,18 +688,19 @@ void soft_helper_remove_pe(soft_pe_t *pe)
 static void before_fork(void)
 {
     pthread_mutex_lock(&helper.life);
-    pthread_mutex_lock(&soft_helper_lock);
+    helper_enter();
 }
 
 static void after_fork(void)
 {
-    pthread_mutex_unlock(&soft_helper_lock);
+    helper_leave();
     pthread_mutex_unlock(&helper.life);
 }
 
 static void in_child(void)
 {
     pthread_mutex_init(&soft_helper_lock, NULL);
+    waiting = 0;
     pthread_mutex_init(&helper.life, NULL);
     helper.running = 0;
     helper.stop    = 0;

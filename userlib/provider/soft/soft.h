@@ -524,7 +524,6 @@ int soft_agent_withdraw(soft_peer_t *peer);
 void soft_agent_abandon(soft_peer_t *peer);
 
 /* helper.c: the thread that carries them out */
-extern pthread_mutex_t soft_helper_lock;
 /* Create what peers need to wake the helper; no thread yet. */
 angara_status_t soft_helper_prepare(soft_pe_t *pe);
 void            soft_helper_add_pe(soft_pe_t *pe);
