@@ -229,7 +229,8 @@ static void test_each_call(void **state)
 }
 
 /* @param call  that gives the error, too, from then on; NULL: none */
-#define MANY 10 /* copies: there are events between them */
+#define LARGE (16ul << 20)
+#define MANY  10 /* copies: there are events between them */
 
 static void copies_start(CUdeviceptr ptr, angara_copy_t *copies)
 {
@@ -299,6 +300,33 @@ static void test_no_events(void **state)
         }
         standin.fail_call(calls[n], 0, 0);
     }
+    device_cuda.free((void *)(uintptr_t)ptr, DEVICE_PLAIN);
+}
+
+/* An event tells of a copy only if another one follows before it has ended. */
+static void test_events(void **state)
+{
+    CUdeviceptr   ptr    = (CUdeviceptr)(uintptr_t)device_cuda.alloc(0, LARGE, DEVICE_PLAIN);
+    unsigned long before = standin.calls("cuEventRecord");
+    angara_copy_t copies[2];
+
+    (void)state;
+    for (unsigned i = 0; i < MANY; ++i) {
+        assert_int_equal(angara_copy_start((void *)(uintptr_t)ptr, (void *)(uintptr_t)(ptr + 64),
+                                           64, &copies[0]),
+                         ANGARA_INPROGRESS);
+        assert_int_equal(wait_for(&copies[0]), ANGARA_OK);
+    }
+    assert_int_equal(standin.calls("cuEventRecord"), before);
+    for (unsigned i = 0; i < 2; ++i) {
+        assert_int_equal(angara_copy_start((void *)(uintptr_t)ptr,
+                                           (void *)(uintptr_t)(ptr + LARGE / 2), LARGE / 2,
+                                           &copies[i]),
+                         ANGARA_INPROGRESS);
+    }
+    assert_int_equal(standin.calls("cuEventRecord"), before + 1);
+    assert_int_equal(wait_for(&copies[1]), ANGARA_OK);
+    assert_int_equal(wait_for(&copies[0]), ANGARA_OK);
     device_cuda.free((void *)(uintptr_t)ptr, DEVICE_PLAIN);
 }
 
@@ -383,6 +411,7 @@ int main(void)
         cmocka_unit_test_setup(test_each_call, setup),
         cmocka_unit_test_setup(test_copy_fails, setup),
         cmocka_unit_test_setup(test_no_events, setup),
+        cmocka_unit_test_setup(test_events, setup),
         cmocka_unit_test_setup(test_quiet, setup),
         cmocka_unit_test_setup(test_capture, setup),
         cmocka_unit_test_setup(test_driver_ends, setup),

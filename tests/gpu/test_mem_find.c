@@ -213,6 +213,52 @@ static int run_child_meanwhile(void)
     return loading_end(thread) && question_answer(&host) == ANGARA_MEM_HOST && was_right;
 }
 
+static int asking; /* threads may ask on; atomic */
+
+static void *ask_on(void *unused)
+{
+    char byte = 0;
+
+    (void)unused;
+    while (__atomic_load_n(&asking, __ATOMIC_RELAXED)) {
+        query(&byte);
+    }
+    return NULL;
+}
+
+#define CHILDREN 300
+#define ASKERS   2
+
+/* Children of a fork() can load a library, though threads were asking what a pointer is. */
+static int run_children_load(void)
+{
+    pthread_t threads[ASKERS];
+    int       result = 0;
+    pid_t     pid;
+
+    asking = 1;
+    for (unsigned i = 0; i < ASKERS; ++i) {
+        if (pthread_create(&threads[i], NULL, ask_on, NULL) != 0) {
+            abort();
+        }
+    }
+    for (unsigned i = 0; i < CHILDREN && result == 0; ++i) {
+        pid = fork();
+        if (pid == 0) {
+            alarm(LIMIT / 2);
+            _exit(dlopen(gpu->library, RTLD_LAZY) == NULL);
+        }
+        if (waitpid(pid, &result, 0) != pid) {
+            abort();
+        }
+    }
+    __atomic_store_n(&asking, 0, __ATOMIC_RELAXED);
+    for (unsigned i = 0; i < ASKERS; ++i) {
+        pthread_join(threads[i], NULL);
+    }
+    return result == 0;
+}
+
 static void run(int (*test)(void))
 {
     pid_t pid = fork();
@@ -238,13 +284,14 @@ TEST(constructor)
 TEST(no_runtime)
 TEST(child)
 TEST(child_meanwhile)
+TEST(children_load)
 
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_loading),         cmocka_unit_test(test_constructor),
         cmocka_unit_test(test_no_runtime),      cmocka_unit_test(test_child),
-        cmocka_unit_test(test_child_meanwhile),
+        cmocka_unit_test(test_child_meanwhile), cmocka_unit_test(test_children_load),
     };
 
     gpu = argc == 3 ? device_runtime(argv[1]) : NULL;

@@ -35,7 +35,6 @@ uct_angara_early_msg_t *uct_angara_early_new(uct_angara_early_t      *early,
         msg = malloc(sizeof(*msg) + size);
     }
     if (msg == NULL) {
-        early->refused = length;
         return NULL;
     }
 
@@ -78,6 +77,7 @@ int uct_angara_early_add(uct_angara_early_t *early, uct_angara_early_pool_t *poo
     uct_angara_early_msg_t *msg = uct_angara_early_new(early, pool, id, kind, length, 0);
 
     if (msg == NULL) {
+        early->refused = length;
         return 0;
     }
 

@@ -55,7 +55,7 @@ typedef struct uct_angara_early {
     uct_angara_early_msg_t *tail;
     unsigned                count;
     size_t                  bytes;   /**< of their payload */
-    size_t                  refused; /**< length of the last message that found no room */
+    size_t                  refused; /**< length of the last one that couldn't be added */
 } uct_angara_early_t;
 
 static inline int uct_angara_early_is_empty(const uct_angara_early_t *early)

@@ -342,7 +342,7 @@ static CUresult start_aside(lane_t *lane, direction_t lane_number, void *dst, co
     CUresult  result;
 
     if (lane_number == LANE_TO_HOST && length <= BOUNCE && record->is_registered &&
-        copy->after == NULL) {
+        copy->after == NULL && !ang_gpu_cuda.is_pinned(dst, length)) {
         bounce = bounce_get(record, dst, length);
     }
     result = lane_copy(lane, bounce != NULL ? bounce_bytes(record, bounce) : dst, src, length,
