@@ -363,6 +363,51 @@ static void test_again(void)
     }
 }
 
+/*
+ * A kernel fills each rank's GPU until its message has come, whose buffer nobody has seen before:
+ * nothing on the way waits for kernels. Only copies within one GPU do, as CUDA has no other way.
+ */
+static void test_kernel(void)
+{
+    static const size_t   sizes[]     = {8, 1000, 9000, 300000};
+    static const unsigned places[][2] = {
+        {HEAP, DEVICE_PLAIN}, {DEVICE_PLAIN, HEAP}, {DEVICE_PLAIN, DEVICE_PLAIN}};
+    int      is_first = mt.rank % 2 == 0, peer = mt_pair_peer();
+    unsigned cases = (gpu->open() > 1 ? 3u : 2u) * MT_COUNT(sizes);
+    buffer_t buffers[MT_COUNT(places) * MT_COUNT(sizes)];
+
+    if (peer == MPI_PROC_NULL) {
+        return;
+    }
+    for (unsigned i = 0; i < cases; ++i) {
+        unsigned k = i / MT_COUNT(sizes), n = i % MT_COUNT(sizes);
+
+        buffer_open(&buffers[i], places[k][!is_first], sizes[n]);
+        if (is_first) {
+            buffer_fill(&buffers[i], mt_key(mt.rank, peer, (int)i, 5));
+        } else {
+            buffer_clear(&buffers[i]);
+        }
+    }
+    gpu->kernel_start(device);
+    for (unsigned i = 0; i < cases; ++i) {
+        if (is_first) {
+            MPI_Send(buffers[i].data, (int)buffers[i].size, MPI_BYTE, peer, TAG, MPI_COMM_WORLD);
+        } else {
+            MPI_Recv(buffers[i].data, (int)buffers[i].size, MPI_BYTE, peer, TAG, MPI_COMM_WORLD,
+                     MPI_STATUS_IGNORE);
+        }
+    }
+    gpu->kernel_end();
+    for (unsigned i = 0; i < cases; ++i) {
+        if (!is_first) {
+            buffer_check(&buffers[i], buffers[i].size, mt_key(peer, mt.rank, (int)i, 5),
+                         "while a kernel runs");
+        }
+        buffer_close(&buffers[i]);
+    }
+}
+
 /* Broadcast moves data and nothing else: GPU buffers will do. */
 static void test_bcast(void)
 {
@@ -467,5 +512,10 @@ int main(int argc, char **argv)
     mt_run("to oneself", 1, test_self);
     mt_run("addresses that come again", 2, test_again);
     mt_run("broadcasts", 2, test_bcast);
+    if (gpu->kernel_start != NULL) {
+        mt_run("a kernel that waits for its message", 2, test_kernel);
+    } else {
+        mt_skip("a kernel that waits for its message", "there are no kernels of this runtime here");
+    }
     return mt_finish();
 }
