@@ -2,7 +2,7 @@
 /*
  * The requester's side of service operations: what an initiator may not do itself (a get without
  * loopback, an atomic on private memory, any access that ptrace rules forbid) becomes a request in
- * a slot of the peer's segment (service.h); the peer's helper thread (helper.c) carries it out and
+ * a slot of the peer's segment (service.h); the peer's helper thread (serve.c) carries it out and
  * answers there. Data travels through the slot's staging memory.
  *
  * Invariants

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Requests to a target's process, in slots of the target's own segment: what initiators may not do
- * themselves (agent.c, their side) its helper thread or its progress carries out (helper.c).
+ * themselves (agent.c, their side) its helper thread or its progress carries out (serve.c).
  * Requesters map that segment anyway, so answering needs nothing of the requester's.
  *
  * Invariants

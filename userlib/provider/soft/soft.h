@@ -523,7 +523,11 @@ int soft_agent_withdraw(soft_peer_t *peer);
 /* The pair ends, with or without its request. */
 void soft_agent_abandon(soft_peer_t *peer);
 
-/* helper.c: the thread that carries them out */
+/* serve.c: the other side. Serve what has been posted by now, one request of each slot; with the
+ * helper's lock held. @return how many */
+unsigned soft_serve(soft_pe_t *pe);
+
+/* helper.c: the thread that does so */
 /* Create what peers need to wake the helper; no thread yet. */
 angara_status_t soft_helper_prepare(soft_pe_t *pe);
 void            soft_helper_add_pe(soft_pe_t *pe);
