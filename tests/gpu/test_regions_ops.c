@@ -350,12 +350,34 @@ static void run_direct(conf_t *t)
     conf_close(t);
 }
 
-typedef enum { REPLACED, READ_ONLY, TRUNCATED } change_t;
+#define GUARD_INSTALL 102 /* madvise(), since Linux 6.13 */
+
+typedef enum { REPLACED, READ_ONLY, GUARDED, TRUNCATED } change_t;
 
 typedef struct {
     change_t change; /* of the last page */
     int      is_put;
+    int      is_file; /* the memory is a file's */
 } changed_t;
+
+static void page_change(const changed_t *c, char *page, size_t size, int file)
+{
+    switch (c->change) {
+    case REPLACED:
+        CHECK(mmap(page, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) !=
+              MAP_FAILED);
+        break;
+    case READ_ONLY:
+        CHECK(mprotect(page, size, PROT_READ) == 0);
+        break;
+    case GUARDED: /* or, before, of no rights */
+        CHECK(madvise(page, size, GUARD_INSTALL) == 0 || mprotect(page, size, PROT_NONE) == 0);
+        break;
+    default:
+        CHECK(ftruncate(file, (off_t)(MB - size)) == 0);
+        break;
+    }
+}
 
 /* Rank 1's GPU has copied from and to its host memory, when the program takes a page of it away. */
 static void run_direct_changed(conf_t *t)
@@ -375,7 +397,9 @@ static void run_direct_changed(conf_t *t)
     } else {
         file = memfd_create("host", 0);
         CHECK(file >= 0 && ftruncate(file, MB) == 0);
-        host = mmap(NULL, MB, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+        host = mmap(NULL, MB, PROT_READ | PROT_WRITE,
+                    c->is_file ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS, c->is_file ? file : -1,
+                    0);
         CHECK(host != MAP_FAILED);
         data_fill(host, MB, 7);
         CHECK_OK(angara_mr_register(t->dom, host, MB, ANGARA_ACCESS_ALL, &mr));
@@ -390,13 +414,8 @@ static void run_direct_changed(conf_t *t)
         CHECK(getenv("ANGARA_CHAOS") != NULL || services(t) == before + 2);
     }
     conf_barrier(t);
-    if (t->rank == 1 && c->change == REPLACED) {
-        CHECK(mmap(host + MB - page, page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1,
-                   0) != MAP_FAILED);
-    } else if (t->rank == 1 && c->change == READ_ONLY) {
-        CHECK(mprotect(host + MB - page, page, PROT_READ) == 0);
-    } else if (t->rank == 1) {
-        CHECK(ftruncate(file, (off_t)(MB - page)) == 0);
+    if (t->rank == 1) {
+        page_change(c, host + MB - page, page, file);
     }
     conf_barrier(t);
     if (t->rank == 0) {
@@ -470,8 +489,9 @@ static void test_direct(void **state)
 
 static void test_direct_changed(void **state)
 {
-    static const changed_t cases[] = {
-        {REPLACED, 0}, {REPLACED, 1}, {READ_ONLY, 1}, {TRUNCATED, 0}, {TRUNCATED, 1}};
+    static const changed_t cases[] = {{REPLACED, 0, 0},  {REPLACED, 1, 1}, {READ_ONLY, 1, 0},
+                                      {READ_ONLY, 1, 1}, {GUARDED, 0, 0},  {GUARDED, 1, 0},
+                                      {TRUNCATED, 0, 1}, {TRUNCATED, 1, 1}};
 
     (void)state;
     for (unsigned i = 0; i < sizeof(cases) / sizeof(cases[0]); ++i) {
