@@ -265,6 +265,18 @@ int ang_gpu_copy_is_async(const void *dst, const ang_gpu_mem_t *dst_mem, const v
                                   src_mem->ops->is_pinned(dst, length);
 }
 
+int ang_gpu_is_pinned(const void *addr, size_t length)
+{
+    unsigned here = runtimes_found();
+
+    for (unsigned i = 0; here >> i != 0; ++i) {
+        if ((here >> i & 1) && runtimes[i]->is_pinned(addr, length)) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
 angara_status_t ang_gpu_copy_test(ang_gpu_copy_t *copy)
 {
     if (copy->ops != NULL) {

@@ -173,6 +173,10 @@ const char *ang_gpu_lacks(unsigned i, const char **name_p);
 int ang_gpu_copy_is_async(const void *dst, const ang_gpu_mem_t *dst_mem, const void *src,
                           const ang_gpu_mem_t *src_mem, size_t length);
 
+/* Host memory: does a runtime that has been found know all of it, so that its GPUs reach it without
+ * the CPU? */
+int ang_gpu_is_pinned(const void *addr, size_t length);
+
 /* Is it of a kind that the CPU can't read and write? */
 static inline int ang_gpu_is_device(const ang_gpu_mem_t *mem)
 {
