@@ -48,7 +48,7 @@ $(FAULTS_BIN)/other-%/libangara.so.0: $(LIBANGARA_OBJS) userlib/libangara.map te
 	$(SAY) LIB "$@"
 	@rm -rf $(@D) && mkdir -p $(@D)/src && cp -r userlib $(@D)/src/
 	@sed -i $(FAULTS_EDIT) $(FAULTS_EDIT_$*) $(@D)/src/userlib/include/angara/angara.h \
-		$(@D)/src/userlib/provider/soft/soft.h
+		$(@D)/src/userlib/provider/soft/shared.h
 	$(Q)$(CC) $(subst -Iuserlib/include,,$(CFLAGS_COMMON)) -w $(CPPFLAGS) $(CFLAGS) -shared \
 		-I$(@D)/src/userlib/include -I$(@D)/src/userlib -Ikmod/include/uapi -Wl,-soname,libangara.so.0 \
 		-Wl,--version-script=userlib/libangara.map -o $@ \
