@@ -15,7 +15,7 @@ $(UCT_ANGARA_OBJS): | build/ucx/VERSION
 $(B)/lib/libuct_angara.so: $(UCT_ANGARA_OBJS) $(B)/lib/libangara.so
 	$(SAY) LD $@
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS_COMMON) $(LDFLAGS_COMMON) $(CFLAGS) -shared -Wl,-soname,libuct_angara.so \
+	$(Q)$(CC) $(CFLAGS_COMMON) $(LDFLAGS_COMMON) $(CFLAGS) -shared -Wl,-soname,libuct_angara.so -Wl,-z,nodelete \
 		-Wl,-rpath,'$$ORIGIN' -o $@ $(UCT_ANGARA_OBJS) -L$(B)/lib -langara \
 		$(UCT_ANGARA_LIBS) -ldl -lpthread $(LDFLAGS)
 

@@ -450,72 +450,6 @@ static void spawn_under_traffic(conf_t *t)
     conf_close(t);
 }
 
-/*
- * Requests that never end don't hold up a fork(). Each rank tells, in a word of rank 0's window,
- * how much of rank 0's memory it has read, which rank 0's helper does where it must.
- */
-#define BUSY_FORKS 10u
-#define BUSY_READS 500u /* within a fork(), on average */
-
-static uint64_t busy_reads(const conf_t *t)
-{
-    uint64_t sum = 0;
-
-    for (unsigned rank = 1; rank < t->nranks; ++rank) {
-        sum += __atomic_load_n((uint64_t *)(void *)t->window + rank, __ATOMIC_RELAXED);
-    }
-    return sum;
-}
-
-static void busy_target(conf_t *t)
-{
-    const uint64_t stop  = 1;
-    uint64_t       count = 0, before;
-    pid_t          child;
-
-    for (unsigned i = 0; i < BUSY_FORKS; ++i) {
-        before = busy_reads(t);
-        CONF_WAIT(t, busy_reads(t) > before);
-        before = busy_reads(t);
-        child  = fork();
-        if (child == 0) {
-            _exit(0);
-        }
-        count += busy_reads(t) - before;
-        CHECK(child > 0 && waitpid(child, NULL, 0) == child);
-    }
-    for (unsigned rank = 1; rank < t->nranks; ++rank) {
-        POST_OK(t, angara_put(t->peer[rank], 0, &stop, sizeof(stop)));
-    }
-    if (count > BUSY_FORKS * BUSY_READS) {
-        rank_fail(__FILE__, __LINE__, "%lu reads ended within %u calls of fork()",
-                  (unsigned long)count, BUSY_FORKS);
-    }
-}
-
-static void busy_forks(conf_t *t)
-{
-    volatile uint64_t *stop;
-    uint64_t           count = 0;
-    regions_t          r;
-
-    conf_open(t);
-    stop = (volatile uint64_t *)(void *)t->window;
-    regions_init(t, &r, 0);
-    conf_barrier(t);
-    if (t->rank == 0) {
-        busy_target(t);
-    }
-    while (t->rank != 0 && *stop == 0) {
-        POST_OK(t, angara_offload_get(t->peer[0], r.buf.mr, r.buf.addr, r.keys[0], 0, SIZE));
-        conf_marker(t, 0);
-        ++count;
-        POST_OK(t, angara_put(t->peer[0], 8ul * t->rank, &count, sizeof(count)));
-    }
-    regions_cleanup(t, &r);
-    conf_close(t);
-}
-
 /* Descriptors and mappings: 50 lives of everything end with as many as before. */
 static unsigned count_descriptors(void)
 {
@@ -616,12 +550,6 @@ static void test_spawn_under_traffic(void **state)
     conf_run(2, spawn_under_traffic, NULL);
 }
 
-static void test_busy_forks(void **state)
-{
-    (void)state;
-    conf_run(4, busy_forks, NULL);
-}
-
 static void test_lives(void **state)
 {
     (void)state;
@@ -635,7 +563,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_child_opens_shared),  cmocka_unit_test(test_child_descriptors),
         cmocka_unit_test(test_peer_execs_private),  cmocka_unit_test(test_peer_execs_shared),
         cmocka_unit_test(test_spawn_under_traffic), cmocka_unit_test(test_lives),
-        cmocka_unit_test(test_busy_forks),
     };
 
     if ((argc == 3) && (strcmp(argv[1], "--descriptors") == 0)) {

@@ -16,13 +16,15 @@
 
 #define TAG   11
 #define GUARD 64
+#define SHORT 2000 /* bytes that are sent eagerly, if to oneself */
 
 /* Where a buffer lies; the last one is the heap. */
 #define HEAP   DEVICE_ORIGINS
 #define PLACES (DEVICE_ORIGINS + 1)
 
 static const device_runtime_t *gpu;
-static unsigned                device; /* of this rank */
+static unsigned                num_gpus;
+static unsigned                device; /* of this rank, but for test_gpus() */
 
 /* A buffer with guards around it. */
 typedef struct {
@@ -338,6 +340,52 @@ static void test_self(void)
     }
 }
 
+/* Several GPUs of a rank: from one to another, to itself or another rank. */
+static void exchange_between(unsigned from, unsigned to, int peer, size_t size)
+{
+    unsigned    own = device;
+    buffer_t    out, in;
+    MPI_Request request;
+
+    device = from;
+    buffer_open(&out, DEVICE_PLAIN, size);
+    device = to;
+    buffer_open(&in, DEVICE_PLAIN, size);
+    device = own;
+    for (int turn = 0; turn < 2; ++turn) { /* the first message of some memory is eager */
+        buffer_fill(&out, mt_key(mt.rank, peer, turn, size));
+        buffer_clear(&in);
+        if (peer == mt.rank && size < SHORT) { /* which has always been sent without a receiver */
+            MPI_Send(out.data, (int)size, MPI_BYTE, peer, TAG, MPI_COMM_WORLD);
+            MPI_Recv(in.data, (int)size, MPI_BYTE, peer, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        } else {
+            MPI_Irecv(in.data, (int)size, MPI_BYTE, peer, TAG, MPI_COMM_WORLD, &request);
+            MPI_Send(out.data, (int)size, MPI_BYTE, peer, TAG, MPI_COMM_WORLD);
+            MPI_Wait(&request, MPI_STATUS_IGNORE);
+        }
+        buffer_check(&in, size, mt_key(peer, mt.rank, turn, size), "between several GPUs");
+    }
+    buffer_close(&out);
+    buffer_close(&in);
+}
+
+static void test_gpus(void)
+{
+    static const size_t sizes[] = {8, 1000, 300000};
+
+    for (unsigned i = 0; i < num_gpus * num_gpus * MT_COUNT(sizes); ++i) {
+        size_t   size = sizes[i % MT_COUNT(sizes)];
+        unsigned gpus = i / MT_COUNT(sizes);
+
+        if (size <= mt.max_size) {
+            exchange_between(gpus % num_gpus, gpus / num_gpus, mt.rank, size);
+        }
+        if (size <= mt.max_size && mt_pair_peer() != MPI_PROC_NULL) {
+            exchange_between(gpus % num_gpus, gpus / num_gpus, mt_pair_peer(), size);
+        }
+    }
+}
+
 /* A buffer is freed, and host or GPU memory has its address in the next round. */
 static void test_again(void)
 {
@@ -373,7 +421,7 @@ static void test_kernel(void)
     static const unsigned places[][2] = {
         {HEAP, DEVICE_PLAIN}, {DEVICE_PLAIN, HEAP}, {DEVICE_PLAIN, DEVICE_PLAIN}};
     int      is_first = mt.rank % 2 == 0, peer = mt_pair_peer();
-    unsigned cases = (gpu->open() > 1 ? 3u : 2u) * MT_COUNT(sizes);
+    unsigned cases = (num_gpus > 1 ? 3u : 2u) * MT_COUNT(sizes);
     buffer_t buffers[MT_COUNT(places) * MT_COUNT(sizes)];
 
     if (peer == MPI_PROC_NULL) {
@@ -472,7 +520,6 @@ int main(int argc, char **argv)
 {
     const char *name    = getenv("ANGARA_TEST_GPU");
     int         is_late = getenv("ANGARA_TEST_GPU_LATE") != NULL;
-    unsigned    gpus;
     pthread_t   thread;
     void       *result;
 
@@ -492,16 +539,16 @@ int main(int argc, char **argv)
     /* Or after it, and by another thread. */
     pthread_create(&thread, NULL, late_thread, NULL);
     pthread_join(thread, &result);
-    gpus = (unsigned)(uintptr_t)result;
-    if (gpus == 0 && getenv("ANGARA_TEST_MUST") != NULL) {
+    num_gpus = (unsigned)(uintptr_t)result;
+    if (num_gpus == 0 && getenv("ANGARA_TEST_MUST") != NULL) {
         fprintf(stderr, "ANGARA_TEST_MUST is set, but there is no GPU of %s\n", gpu->name);
         MPI_Abort(MPI_COMM_WORLD, 1);
     }
-    if (gpus == 0) {
+    if (num_gpus == 0) {
         mt_skip("all", "there is no GPU of this runtime");
         return mt_finish();
     }
-    device = (unsigned)mt.rank % gpus;
+    device = (unsigned)mt.rank % num_gpus;
     if (getenv("ANGARA_TEST_GPU_BEYOND") != NULL) {
         exchange_beyond(getenv("ANGARA_TEST_GPU_BEYOND"), mt.max_size);
         return mt_finish();
@@ -510,6 +557,7 @@ int main(int argc, char **argv)
     mt_run("ways to send and receive", 2, test_ways);
     mt_run("many at once", 2, test_window);
     mt_run("to oneself", 1, test_self);
+    mt_run("several GPUs in a rank", 1, test_gpus);
     mt_run("addresses that come again", 2, test_again);
     mt_run("broadcasts", 2, test_bcast);
     if (gpu->kernel_start != NULL) {

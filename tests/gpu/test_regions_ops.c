@@ -11,6 +11,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 /* ---- inline puts, batches, atomics ----------------------------------------------------------- */
@@ -477,6 +478,77 @@ static void run_direct_held(conf_t *t)
     _exit(0); /* what is left of the pair isn't what is tested */
 }
 
+#define BUSY_FORKS 20u
+#define BUSY_LATE  3u /* pieces of requests during a fork(), on average */
+
+/*
+ * Rank 0's GPU, which takes its time, has always a request to serve, and its helper's lock is held
+ * meanwhile: calls of fork(), which wait for that lock, get their turn.
+ */
+static void run_busy_forks(conf_t *t)
+{
+    region_t    region = {0};
+    uint64_t    keys[RANK_MAX], key = 0, stop = 1;
+    angara_mr_h mr   = NULL;
+    char       *host = malloc(LONG_SIZE);
+    const char *copy;
+
+    volatile uint64_t *stopped;
+
+    if (t->rank == 0) {
+        setenv("STANDIN_DELAY_US", "2000", 1);
+    }
+    gpu_start();
+    if (!is_standin || getenv("ANGARA_CHAOS") != NULL) {
+        rank_skip("copies don't take their time");
+    }
+    copy = gpu == &device_cuda ? "cuMemcpyAsync" : "hsa_amd_memory_async_copy";
+    conf_open(t);
+    stopped = (volatile uint64_t *)(void *)t->window;
+    if (t->rank == 0) {
+        CHECK_OK(angara_mr_register(t->dom, host, LONG_SIZE, ANGARA_ACCESS_ALL, &mr));
+        key = angara_mr_key(mr);
+    } else {
+        CHECK(region_open(t, &region, DEVICE_PLAIN, 0, LONG_SIZE, ANGARA_ACCESS_ALL));
+    }
+    conf_exchange(t, &key, keys, sizeof(key));
+    if (t->rank == 0) {
+        unsigned long before, count = 0;
+
+        for (unsigned i = 0; i < BUSY_FORKS; ++i) {
+            pid_t child;
+
+            for (before = standin.calls(copy); standin.calls(copy) < before + 3; sleep_ms(1)) {
+            }
+            before = standin.calls(copy);
+            child  = fork();
+            if (child == 0) {
+                _exit(0);
+            }
+            count += standin.calls(copy) - before;
+            CHECK(child > 0 && waitpid(child, NULL, 0) == child);
+        }
+        for (unsigned rank = 1; rank < t->nranks; ++rank) {
+            POST_OK(t, angara_put(t->peer[rank], 0, &stop, sizeof(stop)));
+        }
+        if (count > BUSY_FORKS * BUSY_LATE) {
+            rank_fail(__FILE__, __LINE__, "%lu copies began within %u calls of fork()", count,
+                      BUSY_FORKS);
+        }
+    }
+    while (t->rank != 0 && *stopped == 0) {
+        CHECK_OK(put_get(t, 0, 0, &region, 0, keys[0], 0, LONG_SIZE));
+    }
+    conf_barrier(t);
+    if (t->rank == 0) {
+        CHECK_OK(angara_mr_deregister(mr));
+    } else {
+        region_close(&region);
+    }
+    free(host);
+    conf_close(t);
+}
+
 static void test_direct(void **state)
 {
     static const direct_t ways[] = {SERVED, STOPPED, NO_GPU, GONE, HOLE};
@@ -505,11 +577,20 @@ static void test_direct_held(void **state)
     conf_run(2, run_direct_held, NULL);
 }
 
+static void test_busy_forks(void **state)
+{
+    (void)state;
+    conf_run(4, run_busy_forks, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_inline),  TEST(test_batches), TEST(test_atomics),        TEST(test_own),
-        TEST(test_refused), TEST(test_direct),  TEST(test_direct_changed), TEST(test_direct_held),
+        TEST(test_inline),         TEST(test_batches),
+        TEST(test_atomics),        TEST(test_own),
+        TEST(test_refused),        TEST(test_direct),
+        TEST(test_direct_changed), TEST(test_direct_held),
+        TEST(test_busy_forks),
     };
     int result = regions_begin();
 

@@ -446,6 +446,106 @@ static void end_amid(const device_runtime_t *gpu)
     free(bytes);
 }
 
+/* ---- mapped memory that was freed ------------------------------------------------------------ */
+
+/* A region of a receiver's, and the key to it. */
+typedef struct {
+    char      *addr;
+    ucp_mem_h  memh;
+    ucp_rkey_h rkey;
+} mapped_t;
+
+static void map_for(ucp_ep_h user, char *addr, size_t size, mapped_t *mapped)
+{
+    ucp_mem_map_params_t params = {.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS |
+                                                 UCP_MEM_MAP_PARAM_FIELD_LENGTH,
+                                   .address = addr,
+                                   .length  = size};
+    void                *key;
+    size_t               length;
+
+    mapped->addr = addr;
+    MUST(ucp_mem_map(context, &params, &mapped->memh));
+    MUST(ucp_rkey_pack(context, mapped->memh, &key, &length));
+    MUST(ucp_ep_rkey_unpack(user, key, &mapped->rkey));
+    ucp_rkey_buffer_release(key);
+}
+
+/* @return UCS_OK once the bytes are there; or the error that the connection has ended with */
+static ucs_status_t put_and_wait(ucp_worker_h from, ucp_worker_h to, ucp_ep_h user,
+                                 const mapped_t *mapped, const void *bytes, size_t size)
+{
+    ucp_request_param_t param  = {0};
+    ucs_status_t        status = UCS_OK;
+    void               *ends[2];
+
+    ends[0] = ucp_put_nbx(user, bytes, size, (uintptr_t)mapped->addr, mapped->rkey, &param);
+    ends[1] = ucp_ep_flush_nbx(user, &param);
+    while (under_way(ends, 2) > 0) {
+        ucp_worker_progress(from);
+        ucp_worker_progress(to);
+    }
+    for (unsigned i = 0; i < 2; ++i) {
+        ucs_status_t end = UCS_PTR_IS_PTR(ends[i]) ? ucp_request_check_status(ends[i]) :
+                                                     UCS_PTR_RAW_STATUS(ends[i]);
+
+        status = end != UCS_OK ? end : status;
+        let_go_of(ends[i]);
+    }
+    return status;
+}
+
+/* The memory of a handle is freed, and other memory gets its address: the handle doesn't reach it.
+ */
+static void put_to_freed(const device_runtime_t *gpu, size_t size)
+{
+    ucp_worker_h sender = other_worker(), receiver = other_worker();
+    ucp_ep_h     user  = connected(sender, receiver);
+    char        *bytes = malloc(size), *back = malloc(size), *zeros = calloc(1, size);
+    char        *addr = gpu->alloc(0, size, DEVICE_PLAIN), *again;
+    void        *others[64];
+    unsigned     num = 0;
+    mapped_t     old, new;
+
+    memset(bytes, 7, size);
+    map_for(user, addr, size, &old);
+    check(put_and_wait(sender, receiver, user, &old, bytes, size) == UCS_OK, "bytes are put", size);
+    gpu->read(back, addr, size);
+    check(memcmp(bytes, back, size) == 0, "bytes have come", size);
+
+    gpu->free(addr, DEVICE_PLAIN);
+    while ((again = gpu->alloc(0, size, DEVICE_PLAIN)) != addr && num < 64) {
+        others[num++] = again;
+    }
+    check(again == addr, "bytes of other memory at the same address", size);
+    gpu->write(addr, zeros, size);
+    check(put_and_wait(sender, receiver, user, &old, bytes, size) != UCS_OK,
+          "bytes for memory that was freed are refused", size);
+    gpu->read(back, addr, size);
+    check(memcmp(zeros, back, size) == 0, "bytes of the new memory are as they were", size);
+
+    ucp_rkey_destroy(old.rkey);
+    MUST(ucp_mem_unmap(context, old.memh));
+    check(close_by_force(sender, user), "bytes were refused: the connection closes", size);
+    user = connected(sender, receiver);
+    map_for(user, addr, size, &new);
+    check(put_and_wait(sender, receiver, user, &new, bytes, size) == UCS_OK,
+          "bytes are put by a new handle", size);
+    gpu->read(back, addr, size);
+    check(memcmp(bytes, back, size) == 0, "bytes have come by the new handle", size);
+    ucp_rkey_destroy(new.rkey);
+    MUST(ucp_mem_unmap(context, new.memh));
+    while (num > 0) {
+        gpu->free(others[--num], DEVICE_PLAIN);
+    }
+    gpu->free(addr, DEVICE_PLAIN);
+    ucp_worker_destroy(sender);
+    ucp_worker_destroy(receiver);
+    free(bytes);
+    free(back);
+    free(zeros);
+}
+
 int main(void)
 {
     const char             *name = getenv("ANGARA_TEST_GPU");
@@ -475,6 +575,8 @@ int main(void)
     send_several(gpu, 16);
     send_several(gpu, 1000);
     end_amid(gpu);
+    put_to_freed(gpu, 8);
+    put_to_freed(gpu, 300000);
     printf("1..%u\n", num_tests);
     fflush(stdout);
     return num_failed != 0;

@@ -54,9 +54,10 @@
 
 /**
  * UCP decides for rendezvous by one threshold for all types of memory. In a UCX tree the transport
- * isn't linked with libucp.
+ * isn't linked with libucp; other C libraries than glibc tell otherwise where a library's tables
+ * are.
  */
-#if defined(UCT_ANGARA_IN_TREE)
+#if defined(UCT_ANGARA_IN_TREE) || !defined(__GLIBC__)
 #define UCT_ANGARA_HAS_GPU_RNDV 0
 #else
 #define UCT_ANGARA_HAS_GPU_RNDV 1

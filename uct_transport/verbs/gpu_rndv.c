@@ -11,7 +11,8 @@
  * memory eagerly, either.
  *
  * Later generations have thresholds by type of memory. All that is of UCP's in here is of the very
- * version that the transport was built for; whether that one runs has been checked before.
+ * version that the transport was built for; whether that one runs has been checked before. The
+ * library stays loaded once the entry is changed (-z nodelete).
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -80,29 +81,38 @@ static int uct_angara_rndv_is_free(const ucp_context_t *context)
             (context->config.ext.rndv_mode == UCP_RNDV_MODE_PUT_ZCOPY));
 }
 
+/* Has memory of that allocation been sent before? Its first message is eager: mapping the memory
+ * takes as long as a hundred eager messages. Some are forgotten. */
+static int uct_angara_rndv_is_known(uct_angara_iface_t *iface, uint64_t id)
+{
+    uint64_t *known    = &iface->gpu_sent[id % UCT_ANGARA_GPU_SENT];
+    int       is_known = *known == id;
+
+    *known = id;
+    return is_known;
+}
+
 /*
  * Is it worth while? The message's memory can be mapped by other processes, and the receiver uses
- * another GPU of that kind. Within one GPU a copy waits for a multiprocessor, an eager message
- * doesn't; and who uses no GPU has its helper copy through the host.
+ * GPUs of that kind, but not this one. Within one GPU a copy waits for a multiprocessor, an eager
+ * message doesn't; and who uses no GPU has its helper copy through the host.
  */
-static int uct_angara_rndv_is_better(const uct_angara_ep_t *ep, const void *buffer)
+static int uct_angara_rndv_is_better(const uct_angara_ep_t *ep, uct_angara_iface_t *iface,
+                                     const void *buffer)
 {
     const uct_angara_peer_t *peer = ep->user.peer;
     const angara_mem_t      *mem  = uct_angara_gpu_last_asked(buffer);
-    angara_mem_kind_t        kind;
-    uint32_t                 pci;
 
-    if ((peer->ch.ap == NULL) || (mem == NULL) || !mem->shares) {
-        return 0;
-    }
-    kind = angara_peer_gpu(peer->ch.ap, &pci);
-    return (mem->kind == kind) && (mem->pci != pci);
+    return (peer->ch.ap != NULL) && (mem != NULL) && mem->shares && (mem->id != 0) &&
+           (angara_peer_gpu(peer->ch.ap, mem->kind, mem->pci) == ANGARA_GPU_OTHERS) &&
+           uct_angara_rndv_is_known(iface, mem->id);
 }
 
 static int uct_angara_rndv_wanted(const ucp_request_t *req, size_t length)
 {
-    ucp_ep_h         ucp_ep = req->send.ep;
-    uct_angara_ep_t *ep;
+    ucp_ep_h            ucp_ep = req->send.ep;
+    uct_angara_iface_t *iface;
+    uct_angara_ep_t    *ep;
 
     /* the caller makes a synchronous one known as such, which rendezvous does by itself */
     if (!(req->flags & UCP_REQUEST_FLAG_SEND_TAG) || (req->flags & UCP_REQUEST_FLAG_SYNC) ||
@@ -111,10 +121,12 @@ static int uct_angara_rndv_wanted(const ucp_request_t *req, size_t length)
         return 0;
     }
     ep = uct_angara_rndv_ep(ucp_ep);
-    return (ep != NULL) &&
-           (length >=
-            ucs_derived_of(ep->super.super.iface, uct_angara_iface_t)->config.gpu_rndv_thresh) &&
-           uct_angara_rndv_is_better(ep, req->send.buffer);
+    if (ep == NULL) {
+        return 0;
+    }
+    iface = ucs_derived_of(ep->super.super.iface, uct_angara_iface_t);
+    return (length >= iface->config.gpu_rndv_thresh) &&
+           uct_angara_rndv_is_better(ep, iface, req->send.buffer);
 }
 
 static ucs_status_t uct_angara_choose(ucp_request_t *req, ssize_t max_short, size_t zcopy_thresh,

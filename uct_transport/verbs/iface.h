@@ -10,6 +10,7 @@
 #include "verbs/md.h"
 
 #define UCT_ANGARA_SILENT_POLLS 32                /**< empty polls before a slow turn */
+#define UCT_ANGARA_GPU_SENT     64                /**< allocations that are known */
 #define UCT_ANGARA_EARLY_SIZE   ((size_t)1 << 20) /**< memory of early messages */
 
 /** What to do about a dead peer that nobody handles. */
@@ -58,6 +59,8 @@ typedef struct uct_angara_iface {
         size_t                 gpu_rndv_thresh;
         char                  *stats;
     } config;
+
+    uint64_t gpu_sent[UCT_ANGARA_GPU_SENT]; /**< ids of GPU memory, see gpu_rndv.c */
 
     char  *aligned;    /**< copy of what must be aligned; NULL: rings will do */
     size_t align_mask; /**< alignment of active messages, less one */

@@ -191,13 +191,10 @@ static ucs_status_t uct_angara_md_mem_alloc(uct_md_h tl_md, size_t *length_p, vo
         return uct_angara_status(status);
     }
 
-    mem->address = address;
-    mem->length  = length;
-    mem->flags   = flags;
-    mem->older   = NULL;
-    *length_p    = length;
-    *address_p   = address;
-    *memh_p      = mem;
+    *mem = (uct_angara_mem_t){.mr = mem->mr, .address = address, .length = length, .flags = flags};
+    *length_p  = length;
+    *address_p = address;
+    *memh_p    = mem;
     return UCS_OK;
 }
 

@@ -324,7 +324,7 @@ static int cuda_query(const void *addr, ang_gpu_mem_t *mem)
     return 1;
 }
 
-/* Known to the driver from the first byte to the last. */
+/* At both ends, which is what the driver looks at: if it isn't in between, copies are refused. */
 static int cuda_is_pinned(const void *addr, size_t length)
 {
     pointer_t first, last;
@@ -332,6 +332,18 @@ static int cuda_is_pinned(const void *addr, size_t length)
     return pointer_ask(addr, &first) == CUDA_SUCCESS &&
            pointer_ask((const char *)addr + length - 1, &last) == CUDA_SUCCESS &&
            first.type == CU_MEMORYTYPE_HOST && last.type == CU_MEMORYTYPE_HOST;
+}
+
+static int cuda_is_registered(const void *addr, size_t length)
+{
+    pointer_t pointer;
+    uint64_t  offset;
+
+    if (pointer_ask(addr, &pointer) != CUDA_SUCCESS || pointer.type != CU_MEMORYTYPE_HOST) {
+        return 0;
+    }
+    offset = (uintptr_t)addr - pointer.base;
+    return pointer.base != 0 && offset <= pointer.length && length <= pointer.length - offset;
 }
 
 /* ---- sharing --------------------------------------------------------------------------------- */
@@ -460,18 +472,19 @@ static angara_status_t cuda_dmabuf(const ang_gpu_mem_t *mem, const void *addr, s
 }
 
 const ang_gpu_ops_t ang_gpu_cuda = {
-    .name       = "cuda",
-    .nodes      = {"/dev/nvidiactl", "/dev/nvmap", "/dev/dxg"}, /* cards, Tegra, WSL */
-    .kind       = ANGARA_MEM_CUDA,
-    .managed    = ANGARA_MEM_CUDA_MANAGED,
-    .library    = &library,
-    .query      = cuda_query,
-    .copy_start = cuda_copy_start,
-    .copy_test  = cuda_copy_test,
-    .is_pinned  = cuda_is_pinned,
-    .share      = cuda_share,
-    .map        = cuda_map,
-    .unmap      = cuda_unmap,
-    .is_idle    = cuda_is_idle,
-    .dmabuf     = cuda_dmabuf,
+    .name          = "cuda",
+    .nodes         = {"/dev/nvidiactl", "/dev/nvmap", "/dev/dxg"}, /* cards, Tegra, WSL */
+    .kind          = ANGARA_MEM_CUDA,
+    .managed       = ANGARA_MEM_CUDA_MANAGED,
+    .library       = &library,
+    .query         = cuda_query,
+    .copy_start    = cuda_copy_start,
+    .copy_test     = cuda_copy_test,
+    .is_pinned     = cuda_is_pinned,
+    .is_registered = cuda_is_registered,
+    .share         = cuda_share,
+    .map           = cuda_map,
+    .unmap         = cuda_unmap,
+    .is_idle       = cuda_is_idle,
+    .dmabuf        = cuda_dmabuf,
 };

@@ -3,8 +3,8 @@
  * What cuda.c (the driver, contexts, pointers, sharing) and cuda_copy.c (copies) share.
  *
  * A context of the program's in which we have copied has a record here. It isn't kept alive by us:
- * when it is seen to have ended, the record goes once no copy refers to it any more. The words that
- * tell the end of copies are our own memory, registered with the context, hence readable after it.
+ * when it is seen to have ended, the record goes once no copy refers to it any more. Which copies
+ * have ended is kept in the record, hence readable after the context.
  */
 #ifndef ANG_CUDA_H
 #define ANG_CUDA_H

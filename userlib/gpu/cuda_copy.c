@@ -9,6 +9,7 @@
 #define _GNU_SOURCE
 #include "cuda.h"
 
+#include "src/clock.h"
 #include "src/log.h"
 
 #include <sched.h>
@@ -17,18 +18,28 @@
 #include <sys/mman.h>
 
 #define MARKS      16                  /* events of a lane that are under way */
-#define MARK_NUM   4                   /* a copy gets one if so many have none, */
-#define MARK_BYTES ((uint64_t)4 << 20) /* or so much */
+#define MARK_NUM   4                   /* copies wait for each other's end if they are so few, */
+#define MARK_BYTES ((uint64_t)4 << 20) /* and so short together */
 #define SHORT      64                  /* tests of a copy, each of which asks the driver; */
-#define SELDOM     8                   /* then one of so many */
+#define SELDOM_NS  4000                /* then one so long after another does */
 #define SPINS      10000               /* questions after which the processor is given away */
 #define BOUNCES    16                  /* copies at once that come to the host that way */
 #define BOUNCE                                                                        \
     ((size_t)8192) /* bytes that come to the host by way of memory that the GPU knows \
                     */
 
-/* Copies to the host that are waited for have a stream of their own: nobody else is waited for. */
-typedef enum { LANE_TO_DEVICE, LANE_TO_HOST, LANE_WITHIN, LANE_READ, LANES_NUM } direction_t;
+/*
+ * Copies within one GPU have a stream of their own: they wait for a multiprocessor, others don't.
+ * So have copies to the host that are waited for: nobody else is waited for.
+ */
+typedef enum {
+    LANE_TO_DEVICE,
+    LANE_TO_HOST,
+    LANE_BETWEEN,
+    LANE_WITHIN,
+    LANE_READ,
+    LANES_NUM
+} direction_t;
 
 typedef struct record record_t;
 
@@ -44,6 +55,7 @@ typedef struct {
     CUstream        stream;
     uint64_t        issued;
     uint64_t        ended;          /* all up to this one have; atomic */
+    uint64_t        asked_ns;       /* when the driver was asked for a long copy; atomic */
     uint64_t        marked;         /* the last one that has an event behind it */
     uint64_t        unmarked_bytes; /* of those after it */
     mark_t          marks[MARKS];   /* a ring: */
@@ -98,15 +110,15 @@ static void lane_mark(lane_t *lane)
 }
 
 /*
- * Behind the lock, before another copy: are there copies under way whose end nothing tells? (To ask
- * an event that has come costs 1.3 us: not each copy gets one, and the last one needs none.)
+ * Behind the lock, before another copy of `length`: does the end of what is under way have to be
+ * told before that one's? (To ask an event that has come costs 1.3 us: few short ones share one.)
  */
-static int lane_wants_mark(const lane_t *lane)
+static int lane_wants_mark(const lane_t *lane, uint64_t length)
 {
     uint64_t told = lane->ended > lane->marked ? lane->ended : lane->marked;
 
     return lane->issued - told >= MARK_NUM ||
-           (lane->issued > told && lane->unmarked_bytes >= MARK_BYTES);
+           (lane->issued > told && lane->unmarked_bytes + length > MARK_BYTES);
 }
 
 /*
@@ -284,7 +296,10 @@ static direction_t direction(const ang_gpu_mem_t *dst_mem, const ang_gpu_mem_t *
     if (dst_mem->ops == NULL) {
         return LANE_TO_HOST;
     }
-    return src_mem->ops == NULL ? LANE_TO_DEVICE : LANE_WITHIN;
+    if (src_mem->ops == NULL) {
+        return LANE_TO_DEVICE;
+    }
+    return dst_mem->mem.pci == src_mem->mem.pci ? LANE_WITHIN : LANE_BETWEEN;
 }
 
 /* Put the copy into the lane's stream. */
@@ -294,7 +309,7 @@ static CUresult lane_copy(lane_t *lane, void *dst, const void *src, size_t lengt
     CUresult result;
 
     pthread_mutex_lock(&lane->lock);
-    if (lane_wants_mark(lane)) {
+    if (lane_wants_mark(lane, length)) {
         lane_mark(lane);
     }
     result = cuda.memcpy_async((CUdeviceptr)(uintptr_t)dst, (CUdeviceptr)(uintptr_t)src, length,
@@ -428,7 +443,7 @@ static angara_status_t start_in(const ang_gpu_mem_t *mem, direction_t lane_numbe
     default:
         break;
     }
-    if (lane_number == LANE_WITHIN &&
+    if ((lane_number == LANE_BETWEEN || lane_number == LANE_WITHIN) &&
         (result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_PEER_ACCESS_UNSUPPORTED)) {
         ang_debug("GPU %d: one end of a copy is out of its reach: %s", mem->mem.device,
                   cuda_name(result));
@@ -445,7 +460,7 @@ angara_status_t cuda_copy_start(void *dst, const ang_gpu_mem_t *dst_mem, const v
     direction_t     lane_number = direction(dst_mem, src_mem);
     angara_status_t status;
 
-    if (lane_number != LANE_WITHIN) {
+    if (lane_number == LANE_TO_DEVICE || lane_number == LANE_TO_HOST) {
         return start_in(src_mem->ops != NULL ? src_mem : dst_mem, lane_number, dst, src, length,
                         copy);
     }
@@ -505,16 +520,29 @@ static angara_status_t lane_look(lane_t *lane, const ang_gpu_copy_t *copy)
     return ANGARA_ERR_SYSTEM;
 }
 
+/* Is the driver to be asked by this test? By each of those that come seldom, in any case. */
+static int is_time(lane_t *lane, ang_gpu_copy_t *copy)
+{
+    uint64_t now;
+
+    if (copy->is_awaited || ++copy->tests <= SHORT) {
+        return 1;
+    }
+    now = ang_clock_ns(CLOCK_MONOTONIC);
+    if (now - __atomic_load_n(&lane->asked_ns, __ATOMIC_RELAXED) < SELDOM_NS) {
+        return 0;
+    }
+    __atomic_store_n(&lane->asked_ns, now, __ATOMIC_RELAXED);
+    return 1;
+}
+
 angara_status_t cuda_copy_test(ang_gpu_copy_t *copy)
 {
     lane_t         *lane   = copy->lane;
     angara_status_t status = ANGARA_OK;
 
     if (!has_landed(copy)) {
-        unsigned tests = ++copy->tests;
-
-        status = copy->is_awaited || tests <= SHORT || tests % SELDOM == 0 ? lane_look(lane, copy) :
-                                                                             ANGARA_INPROGRESS;
+        status = is_time(lane, copy) ? lane_look(lane, copy) : ANGARA_INPROGRESS;
     }
     if (status != ANGARA_INPROGRESS) {
         if (copy->bounce != NULL) {

@@ -25,7 +25,7 @@ static const ang_gpu_ops_t *const runtimes[] = {
 /* ---- which are here -------------------------------------------------------------------------- */
 
 uint32_t        ang_gpu_here; /* bit per runtime, only grows; atomic */
-uint64_t        ang_gpu_last;
+uint64_t        ang_gpu_set;
 static unsigned used;  /* bit per runtime that has had memory here; atomic */
 static unsigned epoch; /* ang_fork_epoch then */
 static unsigned long long
@@ -53,9 +53,15 @@ static void listing_unlock(void)
     pthread_mutex_unlock(&listing);
 }
 
+static void listing_unlock_in_child(void)
+{
+    listing_unlock();
+    ang_gpu_set = 0;
+}
+
 __attribute__((constructor(101))) static void listing_init(void)
 {
-    pthread_atfork(listing_lock, listing_unlock, listing_unlock);
+    pthread_atfork(listing_lock, listing_unlock, listing_unlock_in_child);
 }
 
 static int library_see(struct dl_phdr_info *info, size_t size, void *libraries_p)
@@ -169,15 +175,6 @@ static void note_use(unsigned i)
     }
 }
 
-static void note_gpu(const ang_gpu_mem_t *mem)
-{
-    uint64_t gpu = (uint64_t)mem->mem.kind << 32 | mem->mem.pci;
-
-    if (ang_gpu_is_device(mem) && __atomic_load_n(&ang_gpu_last, __ATOMIC_RELAXED) != gpu) {
-        __atomic_store_n(&ang_gpu_last, gpu, __ATOMIC_RELAXED);
-    }
-}
-
 void ang_gpu_query_found(const void *addr, ang_gpu_mem_t *mem)
 {
     unsigned here = runtimes_found();
@@ -187,9 +184,18 @@ void ang_gpu_query_found(const void *addr, ang_gpu_mem_t *mem)
         if ((here >> i & 1) && runtimes[i]->query(addr, mem)) {
             mem->ops = runtimes[i];
             note_use(i);
-            note_gpu(mem);
             return;
         }
+    }
+}
+
+/* The program uses that GPU. */
+static void note_gpu(const ang_gpu_mem_t *mem)
+{
+    uint64_t bit = ang_gpu_bit((angara_mem_kind_t)mem->mem.kind, mem->mem.pci);
+
+    if (ang_gpu_is_device(mem) && !(__atomic_load_n(&ang_gpu_set, __ATOMIC_RELAXED) & bit)) {
+        __atomic_or_fetch(&ang_gpu_set, bit, __ATOMIC_RELAXED);
     }
 }
 
@@ -201,6 +207,7 @@ void ang_gpu_query(const void *addr, ang_gpu_mem_t *mem)
     if (mem->ops == NULL && runtimes_here() != here) {
         ang_gpu_query_found(addr, mem); /* it may be of a runtime that came since */
     }
+    note_gpu(mem);
 }
 
 /* [addr, addr + length) within the allocation; of host memory nobody knows. */
@@ -265,12 +272,13 @@ int ang_gpu_copy_is_async(const void *dst, const ang_gpu_mem_t *dst_mem, const v
                                   src_mem->ops->is_pinned(dst, length);
 }
 
-int ang_gpu_is_pinned(const void *addr, size_t length)
+int ang_gpu_is_registered(const void *addr, size_t length)
 {
     unsigned here = runtimes_found();
 
     for (unsigned i = 0; here >> i != 0; ++i) {
-        if ((here >> i & 1) && runtimes[i]->is_pinned(addr, length)) {
+        if ((here >> i & 1) && runtimes[i]->is_registered != NULL &&
+            runtimes[i]->is_registered(addr, length)) {
             return 1;
         }
     }

@@ -94,6 +94,11 @@ struct ang_gpu_ops {
      * the copy is?
      */
     int (*is_pinned)(const void *addr, size_t length);
+    /*
+     * Host memory: do copies leave all of it to the GPU, which has it by a registration, so that
+     * the CPU touches none of it? NULL: never for sure.
+     */
+    int (*is_registered)(const void *addr, size_t length);
 
     /* For other processes: the allocation behind *mem. ANGARA_ERR_UNSUPPORTED: has no handle. */
     angara_status_t (*share)(const ang_gpu_mem_t *mem, ang_gpu_handle_t *handle);
@@ -134,9 +139,22 @@ uint32_t ang_gpu_kinds(void);
 /* Not 0 once a runtime is in the process: any address may be a GPU's from then on. Atomic. */
 extern uint32_t ang_gpu_here;
 
-/* The GPU whose memory was asked about last: kind << 32 | pci, as in angara_mem_t. 0: none. Atomic.
+/*
+ * The GPUs whose memory the program has asked about: a bit for some of NVIDIA's in the low half, of
+ * AMD's in the high one. Only grows, but in children of fork(). Atomic.
  */
-extern uint64_t ang_gpu_last;
+extern uint64_t ang_gpu_set;
+
+static inline uint64_t ang_gpu_bits_of(angara_mem_kind_t kind)
+{
+    return (uint64_t)UINT32_MAX << (kind >= ANGARA_MEM_ROCM ? 32 : 0);
+}
+
+/* That of a GPU, and by chance of others (Fibonacci hashing: Knuth, TAOCP 3, 6.4). */
+static inline uint64_t ang_gpu_bit(angara_mem_kind_t kind, uint32_t pci)
+{
+    return ang_gpu_bits_of(kind) & UINT64_C(0x100000001) << (pci * 2654435769u >> 27);
+}
 
 /* As angara_copy_start(), of memory that is known. Ends are checked against their allocations.
  * ANGARA_ERR_NO_RESOURCE: test copies that were started before, then try again. */
@@ -173,9 +191,8 @@ const char *ang_gpu_lacks(unsigned i, const char **name_p);
 int ang_gpu_copy_is_async(const void *dst, const ang_gpu_mem_t *dst_mem, const void *src,
                           const ang_gpu_mem_t *src_mem, size_t length);
 
-/* Host memory: does a runtime that has been found know all of it, so that its GPUs reach it without
- * the CPU? */
-int ang_gpu_is_pinned(const void *addr, size_t length);
+/* Host memory: is that so of a runtime that has been found? See is_registered(). */
+int ang_gpu_is_registered(const void *addr, size_t length);
 
 /* Is it of a kind that the CPU can't read and write? */
 static inline int ang_gpu_is_device(const ang_gpu_mem_t *mem)

@@ -70,8 +70,8 @@ typedef struct ang_provider_ops {
     void (*peer_disconnect)(angara_peer_h peer);
     angara_status_t (*peer_status)(angara_peer_h peer);
     angara_status_t (*peer_reset)(angara_peer_h peer);
-    /* As angara_peer_gpu(): kind << 32 | pci. NULL where no GPU memory can be registered. */
-    uint64_t (*peer_gpu)(angara_peer_h peer);
+    /* As ang_gpu_set, of the peer's process. NULL where no GPU memory can be registered. */
+    uint64_t (*peer_gpus)(angara_peer_h peer);
 
     angara_status_t (*put)(angara_peer_h peer, uint64_t offset, const void *src, size_t length);
     angara_status_t (*put_flag)(angara_peer_h peer, uint64_t offset, const void *src, size_t length,

@@ -64,15 +64,18 @@ angara_mem_kind_t angara_mr_mem_kind(angara_mr_h mr)
     return (angara_mem_kind_t)mr->kind;
 }
 
-angara_mem_kind_t angara_peer_gpu(angara_peer_h peer, uint32_t *pci)
+angara_gpu_use_t angara_peer_gpu(angara_peer_h peer, angara_mem_kind_t kind, uint32_t pci)
 {
-    uint64_t gpu = 0;
+    uint64_t set = 0;
 
-    if (peer->ops->peer_gpu != NULL && peer->pe->dom->epoch == ang_fork_epoch) {
-        gpu = peer->ops->peer_gpu(peer);
+    if (kind > ANGARA_MEM_HOST && kind < ANGARA_MEM_LAST && peer->ops->peer_gpus != NULL &&
+        peer->pe->dom->epoch == ang_fork_epoch) {
+        set = peer->ops->peer_gpus(peer) & ang_gpu_bits_of(kind);
     }
-    *pci = (uint32_t)gpu;
-    return gpu >> 32 < ANGARA_MEM_LAST ? (angara_mem_kind_t)(gpu >> 32) : ANGARA_MEM_HOST;
+    if (set == 0) {
+        return ANGARA_GPU_UNUSED;
+    }
+    return set & ang_gpu_bit(kind, pci) ? ANGARA_GPU_SAME : ANGARA_GPU_OTHERS;
 }
 
 angara_status_t angara_copy_start(void *dst, const void *src, size_t length, angara_copy_t *copy)

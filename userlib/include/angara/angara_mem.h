@@ -75,14 +75,23 @@ ANGARA_API angara_status_t angara_mem_runtime(unsigned i, const char **name, con
  */
 ANGARA_API angara_mem_kind_t angara_mr_mem_kind(angara_mr_h mr);
 
+/** Whether another process uses GPUs. */
+typedef enum {
+    ANGARA_GPU_UNUSED = 0, /**< none of that kind, as far as is known */
+    ANGARA_GPU_OTHERS,     /**< of that kind, but not that one */
+    ANGARA_GPU_SAME        /**< that one too, perhaps */
+} angara_gpu_use_t;
+
 /**
- * The GPU that the peer's process uses: whose memory it has sent, received or asked about last, as
- * far as it has told. To choose between ways, not for more.
+ * Does the peer's process use GPU memory: has it sent, received or asked about some, as far as it
+ * has told? To choose between ways, not for more.
  *
- * @param pci  of the GPU, as in angara_mem_t; 0 if it isn't known
- * @return the kind of its memory; ANGARA_MEM_HOST: it uses none, or nothing is known
+ * @param kind  of the GPU's memory
+ * @param pci   of the GPU, as in angara_mem_t
+ * @return ANGARA_GPU_UNUSED also for PEs of the own process, and where the provider doesn't know
  */
-ANGARA_API angara_mem_kind_t angara_peer_gpu(angara_peer_h peer, uint32_t *pci);
+ANGARA_API angara_gpu_use_t angara_peer_gpu(angara_peer_h peer, angara_mem_kind_t kind,
+                                            uint32_t pci);
 
 /** A copy under way. What is in it is the library's. */
 typedef struct {

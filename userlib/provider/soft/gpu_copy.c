@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Moving bytes of regions of GPU memory: see gpu_mem.h. Each pointer is asked for anew, since the
- * program may have freed its memory, and allocated other there. */
+/* Moving bytes of regions of GPU memory: see gpu_mem.h. Pointers are asked for anew by each
+ * operation, since the program may have freed its memory, and allocated other there. */
 #include "gpu_mem.h"
 
 #include "src/config.h"

@@ -153,6 +153,7 @@ static soft_import_t *import_new(soft_imports_t *imports, uint32_t place, uint64
         import->ops = ang_gpu_map(share.kind, device, &share.handle, share.length, &import->map);
         if (import->ops != NULL) {
             look_here(import, &import->mem);
+            import->mem.mem.pci = share.pci; /* the driver says which GPU has mapped it */
         }
     }
     import->next           = imports->places[place];

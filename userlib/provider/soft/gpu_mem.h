@@ -39,7 +39,7 @@ typedef struct {
     uint64_t         id;     /* of the allocation in its process; 0: nothing is shared here */
     uint64_t         length; /* bytes of the allocation */
     uint32_t         kind;   /* angara_mem_kind_t */
-    uint32_t         pad0;
+    uint32_t         pci;    /* of the GPU that it is of, as in angara_mem_t */
     ang_gpu_handle_t handle;
     uint64_t         pad1[5];
 } soft_share_t;

@@ -115,8 +115,8 @@ angara_status_t soft_gpu_serve(const soft_request_t *request, pid_t requester, u
     soft_remote_domain_t *domain;
     angara_status_t       status;
 
-    /* what isn't pinned the driver copies with the CPU */
-    if (!ang_gpu_is_pinned((const void *)(uintptr_t)addr, length) &&
+    /* others the driver copies with the CPU */
+    if (!ang_gpu_is_registered((const void *)(uintptr_t)addr, length) &&
         soft_guard_range(addr, length, request->op == ANG_OP_PUT) != ANGARA_OK) {
         return ANGARA_ERR_UNSUPPORTED;
     }

@@ -87,6 +87,7 @@ static uint32_t share_new(const ang_gpu_mem_t *mem)
     share         = &shares.table->shares[place];
     share->length = mem->mem.length;
     share->kind   = mem->mem.kind;
+    share->pci    = mem->mem.pci;
     share->handle = handle;
     __atomic_store_n(&share->id, mem->mem.id, __ATOMIC_RELEASE);
     shares.places[place].base    = mem->mem.base;

@@ -88,7 +88,10 @@ typedef struct {
 #define PAGES_SCAN    _IOWR('f', 16, scan_t)
 #define PAGES_PRESENT ((uint64_t)8)
 
-/* Are all mappings from there on the process's own memory, with the rights? */
+/*
+ * Are all mappings from there on the process's own memory, with the rights? Pages of a file may be
+ * there, and be gone before the copy, by a call of another process (ftruncate).
+ */
 static int mappings_allow(int fd, uint64_t addr, uint64_t end, int is_write)
 {
     uint64_t  needed  = MAPPING_READABLE | (is_write ? MAPPING_WRITABLE : 0);

@@ -29,6 +29,9 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#define YIELDS \
+    1000 /* to those who wait for the lock; one with a lower real-time priority never comes */
+
 static pthread_mutex_t soft_helper_lock = PTHREAD_MUTEX_INITIALIZER;
 static unsigned        waiting; /* for it; atomic */
 
@@ -60,10 +63,15 @@ static void helper_leave(void)
     pthread_mutex_unlock(&soft_helper_lock);
 }
 
-/* The helper's thread, which requests may never let sleep: others come first. */
+static int is_waited_for(void)
+{
+    return __atomic_load_n(&waiting, __ATOMIC_RELAXED) != 0;
+}
+
+/* The helper's thread, which requests may never let sleep: others come first, unless they can't. */
 static void helper_enter_last(void)
 {
-    while (__atomic_load_n(&waiting, __ATOMIC_RELAXED) != 0) {
+    for (unsigned i = 0; i < YIELDS && is_waited_for(); ++i) {
         sched_yield();
     }
     pthread_mutex_lock(&soft_helper_lock);
@@ -77,7 +85,7 @@ unsigned soft_helper_poll(soft_pe_t *pe)
     unsigned count;
 
     soft_helper_start(); /* so that the next request needs no progress of the owner's */
-    if (pthread_mutex_trylock(&soft_helper_lock) != 0) {
+    if (is_waited_for() || pthread_mutex_trylock(&soft_helper_lock) != 0) {
         return 0;
     }
     count = soft_serve(pe);

@@ -295,11 +295,11 @@ static unsigned check_peers_sometimes(soft_pe_t *pe)
 unsigned soft_pe_progress(angara_pe_h base)
 {
     soft_pe_t *pe    = soft_pe(base);
-    uint64_t   gpu   = __atomic_load_n(&ang_gpu_last, __ATOMIC_RELAXED);
+    uint64_t   gpus  = __atomic_load_n(&ang_gpu_set, __ATOMIC_RELAXED);
     unsigned   count = soft_engine_progress(pe);
 
-    if (__builtin_expect(pe->seg->gpu != gpu, 0)) {
-        __atomic_store_n(&pe->seg->gpu, gpu, __ATOMIC_RELAXED);
+    if (__builtin_expect(pe->seg->gpus != gpus, 0)) {
+        __atomic_store_n(&pe->seg->gpus, gpus, __ATOMIC_RELAXED);
     }
     soft_helper_wake_if_kicked();
     if (__builtin_expect(__atomic_load_n(&pe->service->work, __ATOMIC_RELAXED), 0)) {
@@ -375,7 +375,7 @@ const ang_provider_ops_t ang_soft_provider = {
     .peer_disconnect  = soft_peer_disconnect,
     .peer_status      = soft_peer_status,
     .peer_reset       = soft_peer_reset,
-    .peer_gpu         = soft_peer_gpu,
+    .peer_gpus        = soft_peer_gpus,
     .put              = soft_put,
     .put_flag         = soft_put_flag,
     .post             = soft_post,

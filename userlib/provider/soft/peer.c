@@ -303,9 +303,11 @@ void soft_peer_disconnect(angara_peer_h base)
 
 /* ---- errors and death ------------------------------------------------------------------------ */
 
-uint64_t soft_peer_gpu(angara_peer_h base)
+uint64_t soft_peer_gpus(angara_peer_h base)
 {
-    return __atomic_load_n(&soft_peer(base)->remote.seg->gpu, __ATOMIC_RELAXED);
+    const soft_remote_t *remote = &soft_peer(base)->remote;
+
+    return remote->same_process ? 0 : __atomic_load_n(&remote->seg->gpus, __ATOMIC_RELAXED);
 }
 
 angara_status_t soft_peer_status(angara_peer_h base)

@@ -116,7 +116,7 @@ typedef struct {
     uint64_t domain_id;
     uint64_t wake_inode; /* of those pipes: their numbers may be used again */
     uint64_t helper_inode;
-    uint64_t gpu; /* whose memory the process uses: ang_gpu_last; atomic */
+    uint64_t gpus; /* that the process uses: ang_gpu_set; atomic */
     uint32_t pad1[4];
     char     version[16]; /* of the owner's library, for messages */
 
