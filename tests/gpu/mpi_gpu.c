@@ -16,7 +16,7 @@
 
 #define TAG   11
 #define GUARD 64
-#define SHORT 2000 /* bytes that are sent eagerly, if to oneself */
+#define SHORT 2000 /* bytes that are eager by default, if to oneself */
 
 /* Where a buffer lies; the last one is the heap. */
 #define HEAP   DEVICE_ORIGINS
@@ -355,7 +355,8 @@ static void exchange_between(unsigned from, unsigned to, int peer, size_t size)
     for (int turn = 0; turn < 2; ++turn) { /* the first message of some memory is eager */
         buffer_fill(&out, mt_key(mt.rank, peer, turn, size));
         buffer_clear(&in);
-        if (peer == mt.rank && size < SHORT) { /* which has always been sent without a receiver */
+        if (peer == mt.rank && size < SHORT && getenv("UCX_RNDV_THRESH") == NULL) {
+            /* what is eager is sent without a receiver */
             MPI_Send(out.data, (int)size, MPI_BYTE, peer, TAG, MPI_COMM_WORLD);
             MPI_Recv(in.data, (int)size, MPI_BYTE, peer, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
         } else {

@@ -401,6 +401,7 @@ static void two_when_told(ut_t *t)
             lf_send(t, t->ep[0], 500);
             lf_send(t, first, 600);
             uct_ep_destroy(first);
+            UT_WAIT(t, lf.received == before + 1); /* its own */
         }
         CHECK_EQ(t->main.errors, 0);
         ut_barrier(t);

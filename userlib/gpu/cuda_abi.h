@@ -114,28 +114,28 @@ enum {
     X(stream_query, cuStreamQuery, (CUstream stream))
 
 /* X(name, symbol, arguments, what it costs that it lacks) */
-#define CUDA_CALLS_WANTED(X)                                                                           \
-    X(ctx_get_id, cuCtxGetId, (CUcontext ctx, unsigned long long *id),                                 \
-      "a context is taken for an earlier one that was at its address, and copies under way then fail") \
-    X(exchange_capture_mode, cuThreadExchangeStreamCaptureMode, (int *mode),                           \
-      "copies end a graph's capture that the program makes meanwhile")                                 \
-    X(get_error_name, cuGetErrorName, (CUresult error, const char **name),                             \
-      "messages give numbers of errors, not names")                                                    \
-    X(ipc_get, cuIpcGetMemHandle, (CUipcMemHandle * handle, CUdeviceptr ptr),                          \
-      "other processes can't map our GPU memory")                                                      \
-    X(ipc_open, cuIpcOpenMemHandle_v2, (CUdeviceptr * ptr, CUipcMemHandle handle, unsigned flags),     \
-      "other processes' GPU memory can't be mapped")                                                   \
-    X(ipc_close, cuIpcCloseMemHandle, (CUdeviceptr ptr),                                               \
-      "other processes' GPU memory can't be mapped")                                                   \
-    X(ctx_record_event, cuCtxRecordEvent, (CUcontext ctx, CUevent event),                              \
-      "kernels of non-blocking streams aren't seen: unmapping may wait for them")                      \
-    X(stream_is_capturing, cuStreamIsCapturing, (CUstream stream, int *status),                        \
-      "kernels of non-blocking streams aren't seen: unmapping may wait for them")                      \
-    X(pointer_set_attribute, cuPointerSetAttribute,                                                    \
-      (const void *value, int attribute, CUdeviceptr ptr),                                             \
-      "calls of the program that block may return before what they write has arrived")                 \
-    X(get_range_handle, cuMemGetHandleForAddressRange,                                                 \
-      (void *handle, CUdeviceptr ptr, size_t length, int type, unsigned long long flags),              \
+#define CUDA_CALLS_WANTED(X)                                                                       \
+    X(ctx_get_id, cuCtxGetId, (CUcontext ctx, unsigned long long *id),                             \
+      "a context is taken for an earlier one at its address, and that one's copies fail")          \
+    X(exchange_capture_mode, cuThreadExchangeStreamCaptureMode, (int *mode),                       \
+      "copies end a graph's capture that the program makes meanwhile")                             \
+    X(get_error_name, cuGetErrorName, (CUresult error, const char **name),                         \
+      "messages give numbers of errors, not names")                                                \
+    X(ipc_get, cuIpcGetMemHandle, (CUipcMemHandle * handle, CUdeviceptr ptr),                      \
+      "other processes can't map our GPU memory")                                                  \
+    X(ipc_open, cuIpcOpenMemHandle_v2, (CUdeviceptr * ptr, CUipcMemHandle handle, unsigned flags), \
+      "other processes' GPU memory can't be mapped")                                               \
+    X(ipc_close, cuIpcCloseMemHandle, (CUdeviceptr ptr),                                           \
+      "other processes' GPU memory can't be mapped")                                               \
+    X(ctx_record_event, cuCtxRecordEvent, (CUcontext ctx, CUevent event),                          \
+      "kernels of non-blocking streams aren't seen: unmapping may wait for them")                  \
+    X(stream_is_capturing, cuStreamIsCapturing, (CUstream stream, int *status),                    \
+      "kernels of non-blocking streams aren't seen: unmapping may wait for them")                  \
+    X(pointer_set_attribute, cuPointerSetAttribute,                                                \
+      (const void *value, int attribute, CUdeviceptr ptr),                                         \
+      "calls of the program that block may return before what they write has arrived")             \
+    X(get_range_handle, cuMemGetHandleForAddressRange,                                             \
+      (void *handle, CUdeviceptr ptr, size_t length, int type, unsigned long long flags),          \
       "no dma-buf of GPU memory: a NIC can't reach it")
 
 #define CUDA_CALLS(X)    \
