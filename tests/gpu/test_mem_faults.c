@@ -342,14 +342,15 @@ static void start_and_leave(CUdeviceptr dst, CUdeviceptr src, size_t length, ang
 }
 
 /* Start another one, which is held up: the end of the first one is seen. */
-static void start_held(CUdeviceptr dst, CUdeviceptr src, angara_copy_t *first)
+static void start_held(CUdeviceptr dst, CUdeviceptr src, size_t length, angara_copy_t *first)
 {
     double        end = deadline_in(10);
     angara_copy_t second;
 
     standin.hold(1);
-    assert_int_equal(angara_copy_start((void *)(uintptr_t)dst, (void *)(uintptr_t)src, 64, &second),
-                     ANGARA_INPROGRESS);
+    assert_int_equal(
+        angara_copy_start((void *)(uintptr_t)dst, (void *)(uintptr_t)src, length, &second),
+        ANGARA_INPROGRESS);
     while (angara_copy_test(first) == ANGARA_INPROGRESS) {
         assert_true(now_seconds() < end);
     }
@@ -357,7 +358,7 @@ static void start_held(CUdeviceptr dst, CUdeviceptr src, angara_copy_t *first)
     assert_int_equal(wait_for(&second), ANGARA_OK);
 }
 
-/* Long copies, and those between GPUs, don't seem to wait for what comes behind them. */
+/* A copy doesn't seem to wait for a long one that comes behind it, nor for one within one GPU. */
 static void test_held_behind(void **state)
 {
     CUdeviceptr   here  = (CUdeviceptr)(uintptr_t)device_cuda.alloc(0, LARGE, DEVICE_PLAIN);
@@ -366,9 +367,11 @@ static void test_held_behind(void **state)
 
     (void)state;
     start_and_leave(there, here, LARGE / 2, &first);
-    start_held(there, here, &first);
+    start_held(there, here, 64, &first);
     start_and_leave(there, here, 64, &first);
-    start_held(here, here + 64, &first);
+    start_held(there, here, LARGE / 2, &first);
+    start_and_leave(there, here, 64, &first);
+    start_held(here, here + 64, 64, &first);
     device_cuda.free((void *)(uintptr_t)here, DEVICE_PLAIN);
     device_cuda.free((void *)(uintptr_t)there, DEVICE_PLAIN);
 }

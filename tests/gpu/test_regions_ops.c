@@ -435,6 +435,44 @@ static void run_direct_changed(conf_t *t)
 }
 
 /*
+ * Rank 1's host memory is known to its GPU, and a page of it has become read-only: the GPU writes
+ * it all the same, and nobody else touches it.
+ */
+static void run_direct_known(conf_t *t)
+{
+    const uintptr_t page   = (uintptr_t)sysconf(_SC_PAGESIZE);
+    const size_t    length = 8 * MB + page; /* its end is a piece by itself */
+    region_t        region;
+    uint64_t        keys[2];
+    char           *last;
+
+    gpu_start();
+    if (gpu != &device_cuda) {
+        rank_skip("what else the runtime does with such memory isn't known");
+    }
+    conf_open(t);
+    CHECK(region_open(t, &region, t->rank == 0 ? DEVICE_PLAIN : DEVICE_PINNED, 0, length,
+                      ANGARA_ACCESS_ALL));
+    last = (char *)((uintptr_t)(region.addr + length - page) & ~(page - 1));
+    if (t->rank == 0) {
+        region_fill(&region, 0, length, 8);
+    } else {
+        CHECK(mprotect(last, page, PROT_READ) == 0);
+    }
+    conf_exchange(t, &region.key, keys, sizeof(region.key));
+    if (t->rank == 0) {
+        CHECK_OK(put_get(t, 1, 1, &region, 0, keys[1], 0, length));
+    }
+    conf_barrier(t);
+    if (t->rank == 1) {
+        region_check(&region, 0, length, 8);
+        CHECK(mprotect(last, page, PROT_READ | PROT_WRITE) == 0);
+    }
+    region_close(&region);
+    conf_close(t);
+}
+
+/*
  * Rank 1's GPU is at a get of rank 0's, and takes its time: rank 0 isn't told that its memory has
  * been given back before that has ended.
  */
@@ -571,6 +609,12 @@ static void test_direct_changed(void **state)
     }
 }
 
+static void test_direct_known(void **state)
+{
+    (void)state;
+    conf_run(2, run_direct_known, NULL);
+}
+
 static void test_direct_held(void **state)
 {
     (void)state;
@@ -590,7 +634,7 @@ int main(void)
         TEST(test_atomics),        TEST(test_own),
         TEST(test_refused),        TEST(test_direct),
         TEST(test_direct_changed), TEST(test_direct_held),
-        TEST(test_busy_forks),
+        TEST(test_direct_known),   TEST(test_busy_forks),
     };
     int result = regions_begin();
 

@@ -6,7 +6,6 @@
  */
 #include "verbs/md.h"
 
-#include "base/memtype.h"
 #include "base/status.h"
 
 /* Rights of the region. Atomics on it cost a helper thread: only where they are asked for. */
@@ -15,6 +14,23 @@ static unsigned uct_angara_mem_access(unsigned flags)
     return ((flags & UCT_MD_MEM_ACCESS_ALL) == UCT_MD_MEM_ACCESS_RMA) ?
                ANGARA_ACCESS_ALL & ~ANGARA_ACCESS_REMOTE_ATOMIC :
                ANGARA_ACCESS_ALL;
+}
+
+/*
+ * UCX's caches of registrations widen ranges to their alignment: without what that adds behind the
+ * end of an allocation of GPU memory, which is known to the byte.
+ */
+static size_t uct_angara_mr_clip(const char *address, size_t length)
+{
+    angara_mem_t mem;
+    size_t       rest;
+
+    if ((((uintptr_t)address + length) % UCS_RCACHE_MIN_ALIGNMENT != 0) ||
+        (angara_mem_query(address, &mem) != ANGARA_OK) || (mem.kind == ANGARA_MEM_HOST)) {
+        return length;
+    }
+    rest = (char *)mem.base + mem.length - address;
+    return ((rest < length) && (length - rest < UCS_RCACHE_MIN_ALIGNMENT)) ? rest : length;
 }
 
 /*
@@ -27,6 +43,7 @@ static angara_status_t uct_angara_mr_register(uct_angara_md_t *md, void *address
 {
     angara_status_t status;
 
+    length = uct_angara_mr_clip(address, length);
     status = angara_mr_register(md->dom, address, length, uct_angara_mem_access(flags), mr_p);
     if (status == ANGARA_ERR_INVALID) {
         status = angara_mr_register(md->dom, address, length, ANGARA_ACCESS_REMOTE_READ, mr_p);
@@ -34,30 +51,11 @@ static angara_status_t uct_angara_mr_register(uct_angara_md_t *md, void *address
     return status;
 }
 
-/*
- * UCX's caches of registrations widen ranges to their alignment: without what that adds behind the
- * end of an allocation of GPU memory, which is known to the byte.
- */
-static size_t uct_angara_mem_clip(const char *address, size_t length)
-{
-    angara_mem_t mem;
-    size_t       rest;
-
-    if ((((uintptr_t)address + length) % UCS_RCACHE_MIN_ALIGNMENT != 0) ||
-        (uct_angara_memtypes_device() == 0) || (angara_mem_query(address, &mem) != ANGARA_OK) ||
-        (mem.kind == ANGARA_MEM_HOST)) {
-        return length;
-    }
-    rest = (char *)mem.base + mem.length - address;
-    return ((rest < length) && (length - rest < UCS_RCACHE_MIN_ALIGNMENT)) ? rest : length;
-}
-
 ucs_status_t uct_angara_mem_register(uct_angara_md_t *md, void *address, size_t length,
                                      unsigned flags, uct_angara_mem_t *mem)
 {
     angara_status_t status;
 
-    length = uct_angara_mem_clip(address, length);
     status = uct_angara_mr_register(md, address, length, flags, &mem->mr);
     if (status != ANGARA_OK) {
         uct_md_log_mem_reg_error(flags, "angara: registering %p..%p failed: %s", address,

@@ -55,7 +55,7 @@ typedef struct {
     CUstream        stream;
     uint64_t        issued;
     uint64_t        ended;          /* all up to this one have; atomic */
-    uint64_t        asked_ns;       /* when the driver was asked for a long copy; atomic */
+    uint64_t        asked_ns;       /* when the driver was asked; atomic */
     uint64_t        marked;         /* the last one that has an event behind it */
     uint64_t        unmarked_bytes; /* of those after it */
     mark_t          marks[MARKS];   /* a ring: */
@@ -322,13 +322,16 @@ static CUresult lane_copy(lane_t *lane, void *dst, const void *src, size_t lengt
     return result;
 }
 
-/* Copy to the host, and wait. */
+/* Copy to the host, and wait. What is registered only the GPU touches: see is_registered(). */
 static CUresult lane_read(lane_t *lane, void *dst, const void *src, size_t length)
 {
     record_t *record = lane->record;
-    char     *bounce = length <= BOUNCE && record->is_registered ? record->page : NULL;
+    char     *bounce = NULL;
     CUresult  result;
 
+    if (length <= BOUNCE && record->is_registered && !ang_gpu_cuda.is_registered(dst, length)) {
+        bounce = record->page;
+    }
     pthread_mutex_lock(&lane->lock); /* to the end, so that it is the only one in the stream */
     result = cuda.memcpy_async((CUdeviceptr)(uintptr_t)(bounce != NULL ? bounce : dst),
                                (CUdeviceptr)(uintptr_t)src, length, lane->stream);
@@ -499,6 +502,7 @@ static angara_status_t lane_look(lane_t *lane, const ang_gpu_copy_t *copy)
     if (pthread_mutex_trylock(&lane->lock) != 0) {
         return ANGARA_INPROGRESS; /* a copy is being started: later */
     }
+    __atomic_store_n(&lane->asked_ns, ang_clock_ns(CLOCK_MONOTONIC), __ATOMIC_RELAXED);
     result = cuda_enter(record->ctx, record->device, &scope);
     if (result == CUDA_SUCCESS) {
         result = scope.id == record->id ? lane_ask_of(lane, copy) : CUDA_ERROR_CONTEXT_IS_DESTROYED;
@@ -520,20 +524,12 @@ static angara_status_t lane_look(lane_t *lane, const ang_gpu_copy_t *copy)
     return ANGARA_ERR_SYSTEM;
 }
 
-/* Is the driver to be asked by this test? By each of those that come seldom, in any case. */
-static int is_time(lane_t *lane, ang_gpu_copy_t *copy)
+/* Is the driver to be asked by this test? Not if that has been done a moment ago. */
+static int is_time(const lane_t *lane, ang_gpu_copy_t *copy)
 {
-    uint64_t now;
-
-    if (copy->is_awaited || ++copy->tests <= SHORT) {
-        return 1;
-    }
-    now = ang_clock_ns(CLOCK_MONOTONIC);
-    if (now - __atomic_load_n(&lane->asked_ns, __ATOMIC_RELAXED) < SELDOM_NS) {
-        return 0;
-    }
-    __atomic_store_n(&lane->asked_ns, now, __ATOMIC_RELAXED);
-    return 1;
+    return copy->is_awaited || ++copy->tests <= SHORT ||
+           ang_clock_ns(CLOCK_MONOTONIC) - __atomic_load_n(&lane->asked_ns, __ATOMIC_RELAXED) >=
+               SELDOM_NS;
 }
 
 angara_status_t cuda_copy_test(ang_gpu_copy_t *copy)

@@ -5,11 +5,13 @@
  */
 #include "core.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #define POLL_US    100 /* between looks at what work waits for */
 #define JITTER_US  200 /* delays at random are up to this, if no delay was asked for */
@@ -74,8 +76,25 @@ static void check_ends(const op_t *op)
     check_memory(op, op->src_mem, "from");
 }
 
+/* As a GPU writes host memory that it knows, whatever rights the program's pages have by now. */
+static int write_known(const op_t *op, size_t from, size_t to)
+{
+    int fd   = open("/proc/self/mem", O_WRONLY | O_CLOEXEC);
+    int done = fd >= 0 && pwrite(fd, op->src + from, to - from,
+                                 (off_t)(uintptr_t)(op->dst + from)) == (ssize_t)(to - from);
+
+    if (fd >= 0) {
+        close(fd);
+    }
+    return done;
+}
+
 static void copy_piece(const op_t *op, size_t from, size_t to)
 {
+    if (op->src != NULL && op->dst_mem != NULL && op->dst_mem->kind >= MEMORY_PINNED &&
+        write_known(op, from, to)) {
+        return;
+    }
     if (op->src != NULL) {
         memmove(op->dst + from, op->src + from, to - from);
     } else if (op->length == sizeof(op->value)) {

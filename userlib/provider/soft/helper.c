@@ -29,8 +29,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#define YIELDS \
-    1000 /* to those who wait for the lock; one with a lower real-time priority never comes */
+/* To those who wait for the lock; one with a lower real-time priority never comes. */
+#define YIELDS 1000
 
 static pthread_mutex_t soft_helper_lock = PTHREAD_MUTEX_INITIALIZER;
 static unsigned        waiting; /* for it; atomic */
@@ -82,10 +82,14 @@ static void helper_enter_last(void)
 
 unsigned soft_helper_poll(soft_pe_t *pe)
 {
-    unsigned count;
+    static unsigned yields; /* atomic */
+    unsigned        count;
 
     soft_helper_start(); /* so that the next request needs no progress of the owner's */
-    if (is_waited_for() || pthread_mutex_trylock(&soft_helper_lock) != 0) {
+    if (is_waited_for() && __atomic_add_fetch(&yields, 1, __ATOMIC_RELAXED) % YIELDS != 0) {
+        return 0;
+    }
+    if (pthread_mutex_trylock(&soft_helper_lock) != 0) {
         return 0;
     }
     count = soft_serve(pe);
