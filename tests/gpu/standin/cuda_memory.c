@@ -132,6 +132,7 @@ CUresult cuMemFreeHost(void *ptr)
 CUresult cuMemAllocAsync(CUdeviceptr *ptr, size_t size, CUstream stream)
 {
     CUresult   result = cuda_enter(__func__, NEEDS_CONTEXT);
+    void      *addr   = NULL;
     context_t *context;
     queue_t   *queue;
 
@@ -139,8 +140,6 @@ CUresult cuMemAllocAsync(CUdeviceptr *ptr, size_t size, CUstream stream)
         result = cuda_stream_find(stream, &context, &queue);
     }
     if (result == CUDA_SUCCESS) {
-        void *addr;
-
         result = allocate(MEMORY_POOL, size, &addr);
         if (result == CUDA_SUCCESS) {
             *ptr = (CUdeviceptr)addr;

@@ -353,11 +353,11 @@ hsa_status_t hsa_amd_memory_async_copy(void *dst, hsa_agent_t dst_agent, const v
 hsa_status_t hsa_amd_memory_async_copy_on_engine(void *dst, hsa_agent_t dst_agent, const void *src,
                                                  hsa_agent_t src_agent, size_t size,
                                                  uint32_t num_deps, const hsa_signal_t *deps,
-                                                 hsa_signal_t signal, unsigned engine,
-                                                 bool force_engine)
+                                                 hsa_signal_t             signal,
+                                                 hsa_amd_sdma_engine_id_t engine, bool force_engine)
 {
     (void)force_engine;
-    if (engine == 0 || (engine & (engine - 1)) != 0 || engine >= 1u << ENGINES) {
+    if (engine == 0 || (engine & (engine - 1)) != 0 || (unsigned)engine >= 1u << ENGINES) {
         return HSA_STATUS_ERROR_INVALID_ARGUMENT;
     }
     return copy_async(__func__, dst, dst_agent, src, src_agent, size, num_deps, deps, signal);

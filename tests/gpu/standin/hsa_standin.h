@@ -15,6 +15,10 @@
 #include <hsa/hsa.h>
 #include <hsa/hsa_ext_amd.h>
 
+#if HSA_AMD_INTERFACE_VERSION_MINOR < 2
+typedef unsigned hsa_amd_sdma_engine_id_t;
+#endif
+
 /* Of newer headers. */
 hsa_status_t hsa_amd_portable_export_dmabuf(const void *ptr, size_t size, int *fd,
                                             uint64_t *offset);
@@ -22,8 +26,9 @@ hsa_status_t hsa_amd_portable_close_dmabuf(int fd);
 hsa_status_t hsa_amd_memory_async_copy_on_engine(void *dst, hsa_agent_t dst_agent, const void *src,
                                                  hsa_agent_t src_agent, size_t size,
                                                  uint32_t num_deps, const hsa_signal_t *deps,
-                                                 hsa_signal_t signal, unsigned engine,
-                                                 bool force_engine);
+                                                 hsa_signal_t             signal,
+                                                 hsa_amd_sdma_engine_id_t engine,
+                                                 bool                     force_engine);
 #pragma GCC visibility pop
 
 #define HSA_NO_POOL ((hsa_status_t)HSA_STATUS_ERROR_INVALID_MEMORY_POOL)
