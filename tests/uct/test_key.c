@@ -324,7 +324,7 @@ static void cache(ut_t *t)
     unsigned          rounds = ut_rounds(50), i;
     void             *p      = NULL;
 
-    setenv("UCX_ANGARA_RCACHE", "y", 1);
+    ut_cache_on();
     ut_open(t);
     memset(packed, 0, sizeof(packed));
     for (i = 0; i < rounds; ++i) {

@@ -6,6 +6,8 @@
  */
 #include "ut.h"
 
+#include "base/compat.h"
+
 #include <ucs/sys/stubs.h>
 
 #include <dirent.h>
@@ -123,7 +125,7 @@ static void iface_limits(ut_t *t)
 static void md_attributes(ut_t *t)
 {
     const uint64_t tested = UCT_MD_FLAG_ALLOC | UCT_MD_FLAG_REG | UCT_MD_FLAG_NEED_MEMH |
-                            UCT_MD_FLAG_NEED_RKEY | UCT_MD_FLAG_INVALIDATE;
+                            UCT_MD_FLAG_NEED_RKEY | UCT_ANGARA_MD_FLAG_INVALIDATE;
     const uct_md_attr_t *attr = &t->md_attr;
 
     ut_md_open(t);
@@ -155,7 +157,6 @@ static void registration(ut_t *t)
 
     ut_md_open(t);
     CHECK_ERR(uct_md_mem_reg(t->md, memory, 0, UCT_MD_MEM_ACCESS_ALL, &memh));
-    CHECK_ERR(uct_md_mem_reg(t->md, NULL, 8, UCT_MD_MEM_ACCESS_ALL, &memh));
     CHECK_ERR(uct_md_mem_reg(t->md, memory, SIZE_MAX,
                              UCT_MD_MEM_ACCESS_ALL | UCT_MD_MEM_FLAG_HIDE_ERRORS, &memh));
     for (i = 0; i < COUNT; ++i) {
@@ -268,6 +269,7 @@ static ucs_status_t md_try_iface(ut_t *t, const char *name, const char *value)
     uct_iface_config_t *config;
     ucs_status_t        status;
     uct_iface_h         iface;
+    char                whole[64];
 
     memset(&params, 0, sizeof(params));
     params.field_mask           = UCT_IFACE_PARAM_FIELD_OPEN_MODE | UCT_IFACE_PARAM_FIELD_DEVICE;
@@ -276,6 +278,10 @@ static ucs_status_t md_try_iface(ut_t *t, const char *name, const char *value)
     params.mode.device.dev_name = t->dev_name;
     CHECK_OK(uct_md_iface_config_read(t->md, t->tl_name, NULL, NULL, &config));
     status = uct_config_modify(config, name, value);
+    if (status != UCS_OK) { /* newer ones want the whole name */
+        snprintf(whole, sizeof(whole), "ANGARA_%s", name);
+        status = uct_config_modify(config, whole, value);
+    }
     if (status == UCS_OK) {
         status = uct_iface_open(t->md, t->worker, &params, config, &iface);
         if (status == UCS_OK) {

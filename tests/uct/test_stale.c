@@ -182,7 +182,11 @@ static uint64_t stale_key(uct_mem_h memh)
 /* Set up both ranks; rank 0 serves. @return 1 on the other one. */
 static int stale_open(ut_t *t, const char *rcache)
 {
-    setenv("UCX_ANGARA_RCACHE", rcache, 1);
+    if (strcmp(rcache, "y") == 0) {
+        ut_cache_on();
+    } else {
+        setenv("UCX_ANGARA_RCACHE", rcache, 1);
+    }
     ut_open(t);
     if (t->rank == 0) {
         stale_serve(t);
@@ -371,7 +375,7 @@ static void never_still(ut_t *t)
     uct_mem_h                memh;
     char                    *p;
 
-    setenv("UCX_ANGARA_RCACHE", "y", 1);
+    ut_cache_on();
     ut_md_open(t);
     p              = stale_map();
     stale_fake.all = 1;

@@ -120,6 +120,8 @@ void         ut_iface_close(ut_iface_t *iface);
 uct_ep_h     ut_ep_create(const ut_iface_t *iface, const ut_addr_t *addr);
 ucs_status_t ut_ep_try_create(const ut_iface_t *iface, const ut_addr_t *addr, uct_ep_h *ep_p);
 
+/* Before ut_open(): have the domain cache registrations. Skips the rank where UCX does that. */
+void ut_cache_on(void);
 /* All of it: domain, main interface, endpoints to all ranks, barrier. */
 void ut_open(ut_t *t);
 /* Undo ut_open(): flush, barrier, endpoints, barrier with progress, interface, domain. */

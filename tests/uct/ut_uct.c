@@ -5,6 +5,8 @@
  */
 #include "ut.h"
 
+#include "base/compat.h"
+
 #include <ucs/debug/log_def.h>
 
 #include <dlfcn.h>
@@ -189,6 +191,14 @@ void ut_flush(ut_t *t, ut_iface_t *iface)
         }
         ut_relax(t, &timer, __FILE__, __LINE__, "flush of the interface");
     }
+}
+
+void ut_cache_on(void)
+{
+    if (!UCT_ANGARA_HAS_RCACHE) {
+        rank_skip("UCX caches registrations by itself");
+    }
+    setenv("UCX_ANGARA_RCACHE", "y", 1);
 }
 
 void ut_open(ut_t *t)

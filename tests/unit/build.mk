@@ -43,7 +43,7 @@ $(B)/obj/tests/unit/test_life.o $(B)/obj/tests/unit/test_early.o: CFLAGS_EXTRA +
 $(B)/tests/unit/test_life: $(B)/obj/uct_transport/life/states.o
 $(B)/tests/unit/test_early: $(B)/obj/uct_transport/channel/early.o
 
-# Of UCX, channels need the data structures (libucs) and types, nothing else.
+# Of UCX, channels need the data structures (libucs) and types; what hides its versions libuct, too.
 UNIT_CHANNEL_TESTS := test_channel test_channel_poll test_channel_marker test_channel_flush
 
 $(UNIT_CHANNEL_TESTS:%=$(B)/obj/tests/unit/%.o): \
@@ -51,8 +51,8 @@ $(UNIT_CHANNEL_TESTS:%=$(B)/obj/tests/unit/%.o): \
 $(UNIT_CHANNEL_TESTS:%=$(B)/obj/tests/unit/%.o): | build/ucx/VERSION
 $(UNIT_CHANNEL_TESTS:%=$(B)/tests/unit/%): \
 	$(patsubst %.c,$(B)/obj/%.o,$(wildcard uct_transport/channel/*.c)) \
-	$(B)/obj/uct_transport/base/status.o
-$(UNIT_CHANNEL_TESTS:%=$(B)/tests/unit/%): UNIT_LIBS := -lucs
+	$(B)/obj/uct_transport/base/compat.o $(B)/obj/uct_transport/base/status.o
+$(UNIT_CHANNEL_TESTS:%=$(B)/tests/unit/%): UNIT_LIBS := -luct -lucs
 
 # Of the kernel modules, what needs so little of a kernel that it can be tested without one.
 $(B)/obj/tests/unit/test_pagelist.o $(B)/obj/kmod/nic/emu/pagelist.o \

@@ -177,8 +177,8 @@ ucs_status_t uct_angara_port_open(uct_angara_port_t *port, angara_domain_h dom,
         goto err_free;
     }
 
-    status = ucs_mpool_init(&port->ops, 0, sizeof(uct_angara_op_t), 0, UCS_SYS_CACHE_LINE_SIZE, 64,
-                            UINT_MAX, &uct_angara_op_mpool_ops, "angara_ops");
+    status = uct_angara_mpool_init(&port->ops, sizeof(uct_angara_op_t), 64,
+                                   &uct_angara_op_mpool_ops, "angara_ops");
     if (status != UCS_OK) {
         goto err_free;
     }

@@ -36,29 +36,26 @@ static void uct_angara_gpu_md_close(uct_md_h tl_md)
     ucs_free(md);
 }
 
-static ucs_status_t uct_angara_gpu_md_query(UCT_ANGARA_MD_QUERY_ARGS)
+static ucs_status_t uct_angara_gpu_md_query(uct_md_h tl_md, uct_angara_md_attr_t *attr)
 {
-    uct_angara_gpu_md_t *md = ucs_derived_of(tl_md, uct_angara_gpu_md_t);
+    uct_angara_gpu_md_t *md   = ucs_derived_of(tl_md, uct_angara_gpu_md_t);
+    uct_angara_md_caps_t caps = {.flags            = UCT_MD_FLAG_REG,
+                                 .reg_mem_types    = UCS_BIT(UCS_MEMORY_TYPE_HOST) | md->kinds,
+                                 .access_mem_types = md->kinds,
+                                 .detect_mem_types = md->kinds,
+                                 .reg_cost         = ucs_linear_func_make(0, 0)};
 
-    attr->cap.flags            = UCT_MD_FLAG_REG;
-    attr->cap.reg_mem_types    = UCS_BIT(UCS_MEMORY_TYPE_HOST) | md->kinds;
-    attr->cap.alloc_mem_types  = 0;
-    attr->cap.access_mem_types = md->kinds;
-    attr->cap.detect_mem_types = md->kinds;
-    attr->cap.max_alloc        = 0;
-    attr->cap.max_reg          = ULONG_MAX;
-    attr->rkey_packed_size     = 0;
-    attr->reg_cost             = ucs_linear_func_make(0, 0);
-    memset(&attr->local_cpus, 0xff, sizeof(attr->local_cpus));
+    uct_angara_md_attr_fill(attr, &caps);
     return UCS_OK;
 }
 
 /* A copy needs no registration of its ends. */
-static ucs_status_t uct_angara_gpu_md_mem_reg(UCT_ANGARA_MEM_REG_ARGS)
+static ucs_status_t uct_angara_gpu_md_mem_reg(uct_md_h tl_md, void *address, size_t length,
+                                              uct_angara_mem_reg_arg_t arg, uct_mem_h *memh_p)
 {
     (void)address;
     (void)length;
-    (void)flags;
+    (void)arg;
     *memh_p = tl_md;
     return UCS_OK;
 }
@@ -105,7 +102,7 @@ const angara_mem_t *uct_angara_gpu_last_asked(const void *address)
 }
 
 static ucs_status_t uct_angara_gpu_md_mem_query(uct_md_h tl_md, const void *address, size_t length,
-                                                uct_md_mem_attr_t *attr)
+                                                uct_angara_mem_attr_t *attr)
 {
     uct_angara_gpu_md_t *md = ucs_derived_of(tl_md, uct_angara_gpu_md_t);
     ucs_memory_type_t    type;
@@ -116,6 +113,7 @@ static ucs_status_t uct_angara_gpu_md_mem_query(uct_md_h tl_md, const void *addr
         return UCS_ERR_INVALID_ADDR;
     }
 
+    uct_angara_gpu_hear(&mem);
     uct_angara_gpu_asked.address = address;
     uct_angara_gpu_asked.mem     = mem;
     type                         = uct_angara_memtype(mem.kind);
@@ -142,8 +140,8 @@ static ucs_status_t uct_angara_gpu_md_detect_memory_type(uct_md_h tl_md, const v
                                                          size_t             length,
                                                          ucs_memory_type_t *mem_type_p)
 {
-    uct_md_mem_attr_t attr = {.field_mask = UCT_MD_MEM_ATTR_FIELD_MEM_TYPE};
-    ucs_status_t      status;
+    uct_angara_mem_attr_t attr = {.field_mask = UCT_MD_MEM_ATTR_FIELD_MEM_TYPE};
+    ucs_status_t          status;
 
     status = uct_angara_gpu_md_mem_query(tl_md, address, length, &attr);
     if (status == UCS_OK) {
@@ -153,15 +151,16 @@ static ucs_status_t uct_angara_gpu_md_detect_memory_type(uct_md_h tl_md, const v
 }
 
 static uct_md_ops_t uct_angara_gpu_md_ops = {
-    .close              = uct_angara_gpu_md_close,
-    .query              = uct_angara_gpu_md_query,
-    .mem_alloc          = (uct_md_mem_alloc_func_t)ucs_empty_function_return_unsupported,
-    .mem_free           = (uct_md_mem_free_func_t)ucs_empty_function_return_unsupported,
-    .mem_reg            = uct_angara_gpu_md_mem_reg,
-    .mem_dereg          = uct_angara_gpu_md_mem_dereg,
-    .mem_query          = uct_angara_gpu_md_mem_query,
-    .mkey_pack          = (uct_md_mkey_pack_func_t)ucs_empty_function_return_success,
-    .detect_memory_type = uct_angara_gpu_md_detect_memory_type};
+    .close     = uct_angara_gpu_md_close,
+    .query     = uct_angara_gpu_md_query,
+    .mem_alloc = UCT_ANGARA_UNSUPPORTED(uct_md_mem_alloc_func_t),
+    .mem_free  = UCT_ANGARA_UNSUPPORTED(uct_md_mem_free_func_t),
+    .mem_reg   = uct_angara_gpu_md_mem_reg,
+    .mem_dereg = uct_angara_gpu_md_mem_dereg,
+    .mem_query = uct_angara_gpu_md_mem_query,
+    .mkey_pack = UCT_ANGARA_EMPTY(uct_md_mkey_pack_func_t, ucs_empty_function_return_success),
+    .detect_memory_type = uct_angara_gpu_md_detect_memory_type,
+    UCT_ANGARA_MD_OPS_MORE};
 
 static ucs_status_t uct_angara_gpu_md_open(uct_component_t *component, const char *md_name,
                                            const uct_md_config_t *config, uct_md_h *md_p)
@@ -188,7 +187,6 @@ static ucs_status_t uct_angara_gpu_md_open(uct_component_t *component, const cha
 
 static ucs_status_t uct_angara_gpu_rkey_unpack(UCT_ANGARA_RKEY_UNPACK_ARGS)
 {
-    (void)component;
     (void)rkey_buffer;
     *rkey_p   = 0;
     *handle_p = NULL;
@@ -196,18 +194,19 @@ static ucs_status_t uct_angara_gpu_rkey_unpack(UCT_ANGARA_RKEY_UNPACK_ARGS)
 }
 
 static uct_component_t uct_angara_gpu_component = {
-    .query_md_resources = uct_angara_gpu_query_md_resources,
-    .md_open            = uct_angara_gpu_md_open,
-    .cm_open            = (uct_component_cm_open_func_t)ucs_empty_function_return_unsupported,
-    .rkey_unpack        = uct_angara_gpu_rkey_unpack,
-    .rkey_ptr           = (uct_component_rkey_ptr_func_t)ucs_empty_function_return_unsupported,
-    .rkey_release       = (uct_component_rkey_release_func_t)ucs_empty_function_return_success,
-    .name               = UCT_ANGARA_GPU_NAME,
-    .md_config          = UCT_MD_DEFAULT_CONFIG_INITIALIZER,
-    .cm_config          = UCS_CONFIG_EMPTY_GLOBAL_LIST_ENTRY,
-    .tl_list            = UCT_COMPONENT_TL_LIST_INITIALIZER(&uct_angara_gpu_component),
-    .flags              = 0,
-    .md_vfs_init        = (uct_component_md_vfs_init_func_t)ucs_empty_function};
+    .query_md_resources            = uct_angara_gpu_query_md_resources,
+    .md_open                       = uct_angara_gpu_md_open,
+    .cm_open                       = UCT_ANGARA_UNSUPPORTED(uct_component_cm_open_func_t),
+    .rkey_unpack                   = uct_angara_gpu_rkey_unpack,
+    .rkey_ptr                      = UCT_ANGARA_UNSUPPORTED(uct_component_rkey_ptr_func_t),
+    .rkey_release                  = UCT_ANGARA_EMPTY(uct_component_rkey_release_func_t,
+                                                      ucs_empty_function_return_success),
+    UCT_ANGARA_COMPONENT_MORE.name = UCT_ANGARA_GPU_NAME,
+    .md_config                     = UCT_MD_DEFAULT_CONFIG_INITIALIZER,
+    .cm_config                     = UCS_CONFIG_EMPTY_GLOBAL_LIST_ENTRY,
+    .tl_list                       = UCT_COMPONENT_TL_LIST_INITIALIZER(&uct_angara_gpu_component),
+    .flags                         = 0,
+    .md_vfs_init = UCT_ANGARA_EMPTY(uct_component_md_vfs_init_func_t, ucs_empty_function)};
 
 static ucs_status_t uct_angara_gpu_query_devices(uct_md_h md, uct_tl_device_resource_t **devices_p,
                                                  unsigned *num_devices_p)

@@ -76,11 +76,18 @@ void uct_angara_gpu_check(angara_status_t status, uint64_t remote, size_t length
 void uct_angara_gpu_detect_start(uct_angara_gpu_md_t *md);
 void uct_angara_gpu_detect_stop(uct_angara_gpu_md_t *md);
 
+/** UCX asks about @a mem: if it has never done, it drops what it has kept for those addresses. */
+void uct_angara_gpu_hear(const angara_mem_t *mem);
+
 /**
  * What the GPU memory at @a address was when UCX last asked, if it was about this address that the
  * thread asked last: it may have been freed since. NULL: nothing is known.
  */
 const angara_mem_t *uct_angara_gpu_last_asked(const void *address);
+
+/** Does the endpoint lead to that address? */
+int uct_angara_gpu_ep_leads_to(uct_ep_h tl_ep, const uct_device_addr_t *dev_addr,
+                               const uct_iface_addr_t *iface_addr);
 
 unsigned     uct_angara_gpu_iface_progress(uct_iface_h tl_iface);
 ucs_status_t uct_angara_gpu_iface_flush(uct_iface_h tl_iface, unsigned flags,

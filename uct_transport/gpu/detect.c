@@ -7,10 +7,15 @@
  * that cache here. So it stays empty until the program may have GPU memory; from then on every
  * pointer is asked for. The sign is the first mapping of a character device: a GPU's driver maps
  * its registers before it allocates anything. Other devices cost those programs the short cut.
+ *
+ * What UCX keeps about the memory that has been at an address goes when other memory is seen there.
  */
 #include "gpu/copier.h"
 
+#include "base/memtype.h"
+
 #include <ucm/api/ucm.h>
+#include <ucm/event/event.h>
 #include <ucs/memory/memtype_cache.h>
 #include <ucs/sys/sys.h>
 
@@ -25,8 +30,7 @@
  */
 static void uct_angara_gpu_ask(void)
 {
-    ucs_memtype_cache_update(NULL, UCT_ANGARA_GPU_ADDRESSES, UCS_MEMORY_TYPE_UNKNOWN,
-                             UCS_SYS_DEVICE_ID_UNKNOWN);
+    uct_angara_memtype_cache_ask(UCT_ANGARA_GPU_ADDRESSES);
     ucs_global_opts.enable_memtype_cache = UCS_NO; /* spares its lock */
 }
 
@@ -59,6 +63,28 @@ static int uct_angara_gpu_is_watched(uct_angara_gpu_md_t *md)
 {
     return (ucm_global_opts.mmap_hook_mode == UCM_MMAP_HOOK_BISTRO) &&
            (ucm_set_event_handler(UCM_EVENT_MMAP, 1, uct_angara_gpu_mapped, md) == UCS_OK);
+}
+
+/** Allocations that UCX has heard of; some are forgotten. */
+#define UCT_ANGARA_GPU_HEARD 1024
+
+/* UCX's hooks of the runtimes tell it of memory that is freed, but it has none of them here. */
+void uct_angara_gpu_hear(const angara_mem_t *mem)
+{
+    static uint64_t heard[UCT_ANGARA_GPU_HEARD]; /* ids; atomic */
+    uint64_t       *id    = &heard[mem->id % UCT_ANGARA_GPU_HEARD];
+    ucm_event_t     event = {.mem_type = {.address  = mem->base,
+                                          .size     = mem->length,
+                                          .mem_type = uct_angara_memtype(mem->kind)}};
+
+    if ((mem->id == 0) || (__atomic_load_n(id, __ATOMIC_RELAXED) == mem->id)) {
+        return;
+    }
+
+    __atomic_store_n(id, mem->id, __ATOMIC_RELAXED);
+    ucm_event_enter();
+    ucm_event_dispatch(UCM_EVENT_MEM_TYPE_FREE, &event);
+    ucm_event_leave();
 }
 
 void uct_angara_gpu_detect_start(uct_angara_gpu_md_t *md)

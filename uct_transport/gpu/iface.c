@@ -46,6 +46,13 @@ static int uct_angara_gpu_iface_is_reachable(const uct_iface_h        tl_iface,
            (memcmp(iface_addr, &iface->id, sizeof(iface->id)) == 0);
 }
 
+/* It leads to the interface itself. */
+int uct_angara_gpu_ep_leads_to(uct_ep_h tl_ep, const uct_device_addr_t *dev_addr,
+                               const uct_iface_addr_t *iface_addr)
+{
+    return uct_angara_gpu_iface_is_reachable(tl_ep->iface, dev_addr, iface_addr);
+}
+
 /* ---- attributes ---------------------------------------------------------------------------- */
 
 static ucs_status_t uct_angara_gpu_iface_query(uct_iface_h tl_iface, uct_iface_attr_t *attr)
@@ -190,19 +197,19 @@ ucs_status_t uct_angara_gpu_iface_flush(uct_iface_h tl_iface, unsigned flags,
 static UCS_CLASS_DECLARE_DELETE_FUNC(uct_angara_gpu_iface_t, uct_iface_t);
 
 static uct_iface_ops_t uct_angara_gpu_iface_ops = {
-    .ep_put_short             = uct_angara_gpu_ep_put_short,
-    .ep_get_short             = uct_angara_gpu_ep_get_short,
-    .ep_put_zcopy             = uct_angara_gpu_ep_put_zcopy,
-    .ep_get_zcopy             = uct_angara_gpu_ep_get_zcopy,
-    .ep_pending_add           = (uct_ep_pending_add_func_t)ucs_empty_function_return_busy,
-    .ep_pending_purge         = (uct_ep_pending_purge_func_t)ucs_empty_function,
-    .ep_flush                 = uct_angara_gpu_ep_flush,
-    .ep_fence                 = uct_base_ep_fence,
-    .ep_check                 = (uct_ep_check_func_t)ucs_empty_function_return_unsupported,
-    .ep_create                = UCS_CLASS_NEW_FUNC_NAME(uct_angara_gpu_ep_t),
-    .ep_destroy               = UCS_CLASS_DELETE_FUNC_NAME(uct_angara_gpu_ep_t),
-    .iface_flush              = uct_angara_gpu_iface_flush,
-    .iface_fence              = uct_base_iface_fence,
+    .ep_put_short     = uct_angara_gpu_ep_put_short,
+    .ep_get_short     = uct_angara_gpu_ep_get_short,
+    .ep_put_zcopy     = uct_angara_gpu_ep_put_zcopy,
+    .ep_get_zcopy     = uct_angara_gpu_ep_get_zcopy,
+    .ep_pending_add   = UCT_ANGARA_EMPTY(uct_ep_pending_add_func_t, ucs_empty_function_return_busy),
+    .ep_pending_purge = UCT_ANGARA_EMPTY(uct_ep_pending_purge_func_t, ucs_empty_function),
+    .ep_flush         = uct_angara_gpu_ep_flush,
+    .ep_fence         = uct_base_ep_fence,
+    .ep_check         = UCT_ANGARA_UNSUPPORTED(uct_ep_check_func_t),
+    .ep_create        = UCS_CLASS_NEW_FUNC_NAME(uct_angara_gpu_ep_t),
+    .ep_destroy       = UCS_CLASS_DELETE_FUNC_NAME(uct_angara_gpu_ep_t),
+    .iface_flush      = uct_angara_gpu_iface_flush,
+    .iface_fence      = uct_base_iface_fence,
     .iface_progress_enable    = uct_base_iface_progress_enable,
     .iface_progress_disable   = uct_base_iface_progress_disable,
     .iface_progress           = uct_angara_gpu_iface_progress,
@@ -214,11 +221,10 @@ static uct_iface_ops_t uct_angara_gpu_iface_ops = {
     .iface_get_address        = uct_angara_gpu_iface_get_address,
     .iface_is_reachable       = uct_angara_gpu_iface_is_reachable};
 
-static uct_iface_internal_ops_t uct_angara_gpu_iface_internal_ops = {
-    .iface_estimate_perf = uct_base_iface_estimate_perf,
-    .iface_vfs_refresh   = (uct_iface_vfs_refresh_func_t)ucs_empty_function,
-    .ep_query            = (uct_ep_query_func_t)ucs_empty_function_return_unsupported,
-    .ep_invalidate       = (uct_ep_invalidate_func_t)ucs_empty_function_return_unsupported};
+UCT_ANGARA_IS_CONNECTED(uct_angara_gpu_ep_is_connected, uct_angara_gpu_ep_leads_to)
+
+static uct_iface_internal_ops_t uct_angara_gpu_iface_internal_ops = UCT_ANGARA_INTERNAL_OPS(
+    uct_base_iface_estimate_perf, uct_angara_gpu_ep_is_connected);
 
 static ucs_mpool_ops_t uct_angara_gpu_mpool_ops = {.chunk_alloc   = ucs_mpool_chunk_malloc,
                                                    .chunk_release = ucs_mpool_chunk_free};
@@ -243,8 +249,8 @@ static UCS_CLASS_INIT_FUNC(uct_angara_gpu_iface_t, uct_md_h tl_md, uct_worker_h 
         return UCS_ERR_IO_ERROR;
     }
 
-    status = ucs_mpool_init(&self->mp, 0, sizeof(uct_angara_gpu_op_t), 0, UCS_SYS_CACHE_LINE_SIZE,
-                            64, UINT_MAX, &uct_angara_gpu_mpool_ops, "angara_gpu_ops");
+    status = uct_angara_mpool_init(&self->mp, sizeof(uct_angara_gpu_op_t), 64,
+                                   &uct_angara_gpu_mpool_ops, "angara_gpu_ops");
     if (status != UCS_OK) {
         close(self->event_fd);
         return status;

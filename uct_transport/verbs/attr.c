@@ -5,8 +5,6 @@
  */
 #include "verbs/iface.h"
 
-#include <ucs/arch/cpu.h>
-
 #define UCT_ANGARA_OVERHEAD 30e-9 /* seconds per operation */
 
 static void uct_angara_iface_query_am(uct_angara_iface_t *iface, uct_iface_attr_t *attr)
@@ -93,7 +91,7 @@ ucs_status_t uct_angara_iface_estimate_perf(uct_iface_h tl_iface, uct_perf_attr_
     if ((status == UCS_OK) && (op == UCT_EP_OP_AM_ZCOPY) &&
         (attr->field_mask & UCT_PERF_ATTR_FIELD_BANDWIDTH)) {
         attr->bandwidth.dedicated = 1.0 / (1.0 / attr->bandwidth.dedicated +
-                                           1.0 / ucs_cpu_get_memcpy_bw());
+                                           1.0 / uct_angara_memcpy_bandwidth());
     }
     return status;
 }

@@ -75,13 +75,13 @@ static ucs_status_t uct_angara_query_md_resources(uct_component_t         *compo
 }
 
 uct_component_t uct_angara_component = {
-    .query_md_resources = uct_angara_query_md_resources,
-    .md_open            = uct_angara_md_open,
-    .cm_open            = (uct_component_cm_open_func_t)ucs_empty_function_return_unsupported,
-    .rkey_unpack        = uct_angara_rkey_unpack,
-    .rkey_ptr           = (uct_component_rkey_ptr_func_t)ucs_empty_function_return_unsupported,
-    .rkey_release       = uct_angara_rkey_release,
-    .name               = UCT_ANGARA_NAME,
+    .query_md_resources            = uct_angara_query_md_resources,
+    .md_open                       = uct_angara_md_open,
+    .cm_open                       = UCT_ANGARA_UNSUPPORTED(uct_component_cm_open_func_t),
+    .rkey_unpack                   = uct_angara_rkey_unpack,
+    .rkey_ptr                      = UCT_ANGARA_UNSUPPORTED(uct_component_rkey_ptr_func_t),
+    .rkey_release                  = uct_angara_rkey_release,
+    UCT_ANGARA_COMPONENT_MORE.name = UCT_ANGARA_NAME,
     .md_config =
         {
             .name   = "Angara memory domain",
@@ -92,7 +92,7 @@ uct_component_t uct_angara_component = {
     .cm_config   = UCS_CONFIG_EMPTY_GLOBAL_LIST_ENTRY,
     .tl_list     = UCT_COMPONENT_TL_LIST_INITIALIZER(&uct_angara_component),
     .flags       = 0,
-    .md_vfs_init = (uct_component_md_vfs_init_func_t)ucs_empty_function};
+    .md_vfs_init = UCT_ANGARA_EMPTY(uct_component_md_vfs_init_func_t, ucs_empty_function)};
 
 static ucs_status_t uct_angara_query_tl_devices(uct_md_h                   tl_md,
                                                 uct_tl_device_resource_t **tl_devices_p,

@@ -7,14 +7,13 @@
 static UCS_CLASS_INIT_FUNC(uct_angara_ep_t, const uct_ep_params_t *params)
 {
     uct_angara_iface_t *iface = ucs_derived_of(params->iface, uct_angara_iface_t);
-    angara_address_t    address;
     ucs_status_t        status;
 
     UCT_EP_PARAMS_CHECK_DEV_IFACE_ADDRS(params);
     UCS_CLASS_CALL_SUPER_INIT(uct_base_ep_t, &iface->super);
 
-    memcpy(&address, params->iface_addr, sizeof(address));
-    status = uct_angara_peer_add_user(&iface->net, &address, &self->user);
+    memcpy(&self->address, params->iface_addr, sizeof(self->address));
+    status = uct_angara_peer_add_user(&iface->net, &self->address, &self->user);
     if (status != UCS_OK) {
         return status;
     }
@@ -35,6 +34,14 @@ static UCS_CLASS_CLEANUP_FUNC(uct_angara_ep_t)
 UCS_CLASS_DEFINE(uct_angara_ep_t, uct_base_ep_t)
 UCS_CLASS_DEFINE_NEW_FUNC(uct_angara_ep_t, uct_ep_t, const uct_ep_params_t *);
 UCS_CLASS_DEFINE_DELETE_FUNC(uct_angara_ep_t, uct_ep_t);
+
+int uct_angara_ep_leads_to(uct_ep_h tl_ep, const uct_device_addr_t *dev_addr,
+                           const uct_iface_addr_t *iface_addr)
+{
+    (void)dev_addr;
+    return memcmp(&ucs_derived_of(tl_ep, uct_angara_ep_t)->address, iface_addr,
+                  sizeof(angara_address_t)) == 0;
+}
 
 /* ---- pending requests ---------------------------------------------------------------------- */
 
@@ -159,7 +166,7 @@ ucs_status_t uct_angara_ep_check(uct_ep_h tl_ep, unsigned flags, uct_completion_
 {
     uct_angara_peer_t *peer = uct_angara_ep_peer(tl_ep);
 
-    UCT_EP_KEEPALIVE_CHECK_PARAM(flags, comp);
+    UCT_ANGARA_EP_CHECK_PARAM(flags, comp);
 
     if (ucs_unlikely(peer->ch.ap == NULL)) {
         return UCS_OK; /* the failure has been told, or will be */

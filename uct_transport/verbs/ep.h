@@ -12,6 +12,7 @@ typedef struct uct_angara_ep {
     uct_angara_user_t   user; /**< of the peer */
     ucs_arbiter_group_t arb_group;
     ucs_arbiter_group_t given_up; /**< requests that a failed peer ended: for purge only */
+    angara_address_t    address;  /**< that it leads to */
 } uct_angara_ep_t;
 
 UCS_CLASS_DECLARE_NEW_FUNC(uct_angara_ep_t, uct_ep_t, const uct_ep_params_t *);
@@ -105,6 +106,10 @@ ucs_status_t uct_angara_iface_fence(uct_iface_h tl_iface, unsigned flags);
 ucs_status_t uct_angara_ep_pending_add(uct_ep_h tl_ep, uct_pending_req_t *req, unsigned flags);
 void uct_angara_ep_pending_purge(uct_ep_h tl_ep, uct_pending_purge_callback_t cb, void *arg);
 ucs_status_t uct_angara_ep_check(uct_ep_h tl_ep, unsigned flags, uct_completion_t *comp);
+
+/** Does the endpoint lead to that address? */
+int uct_angara_ep_leads_to(uct_ep_h tl_ep, const uct_device_addr_t *dev_addr,
+                           const uct_iface_addr_t *iface_addr);
 
 /** Try the pending requests once. @return progress made. */
 unsigned uct_angara_iface_dispatch_pending(uct_angara_iface_t *iface);

@@ -99,7 +99,9 @@ ucs_config_field_t uct_angara_iface_config_table[] = {
         "that\n"
         "uses another GPU: straight from one to the other, once it has been received. inf: from "
         "the size on\n"
-        "from which other messages do. Without effect where UCX_RNDV_THRESH is set.",
+        "from which other messages do. Without effect where UCX_RNDV_THRESH is set, and from UCX "
+        "1.14\n"
+        "on, where UCP goes by estimates.",
         uct_angara_iface_config_t, gpu_rndv_thresh, UCS_CONFIG_TYPE_MEMUNITS),
 
     UCT_ANGARA_CONFIG_FIELD(
@@ -204,11 +206,10 @@ static uct_iface_ops_t uct_angara_iface_ops = {
     .iface_get_address        = uct_angara_iface_get_address,
     .iface_is_reachable       = uct_angara_iface_is_reachable};
 
-static uct_iface_internal_ops_t uct_angara_iface_internal_ops = {
-    .iface_estimate_perf = uct_angara_iface_estimate_perf,
-    .iface_vfs_refresh   = (uct_iface_vfs_refresh_func_t)ucs_empty_function,
-    .ep_query            = (uct_ep_query_func_t)ucs_empty_function_return_unsupported,
-    .ep_invalidate       = (uct_ep_invalidate_func_t)ucs_empty_function_return_unsupported};
+UCT_ANGARA_IS_CONNECTED(uct_angara_ep_is_connected, uct_angara_ep_leads_to)
+
+static uct_iface_internal_ops_t uct_angara_iface_internal_ops = UCT_ANGARA_INTERNAL_OPS(
+    uct_angara_iface_estimate_perf, uct_angara_ep_is_connected);
 
 /* ---- what the net asks --------------------------------------------------------------------- */
 

@@ -11,17 +11,16 @@
 
 #include "verbs/settings.h"
 
-#include <uct/api/v2/uct_v2.h>
-
 ucs_config_field_t uct_angara_md_config_table[] = {
     {"", "", NULL, ucs_offsetof(uct_angara_md_config_t, super),
      UCS_CONFIG_TYPE_TABLE(uct_md_config_table)},
 
     UCT_ANGARA_CONFIG_FIELD(
         "RCACHE", "try",
-        "Cache memory registrations. \"try\" does where registering is expensive (the NIC) and "
-        "does not\n"
-        "on the soft fabric, where it is cheaper than the cache.",
+        "Cache memory registrations, by UCX_ANGARA_RCACHE_*. \"try\" does where registering is "
+        "expensive\n"
+        "(the NIC) and does not on the soft fabric, where it is cheaper than the cache. From UCX\n"
+        "1.14 on UCP has a cache of its own (UCX_RCACHE_*), and this has no effect.",
         uct_angara_md_config_t, rcache_enable, UCS_CONFIG_TYPE_TERNARY),
 
     UCT_ANGARA_CONFIG_FIELD(
@@ -37,8 +36,10 @@ ucs_config_field_t uct_angara_md_config_table[] = {
         "the host.",
         uct_angara_md_config_t, gpu_zcopy, UCS_CONFIG_TYPE_BOOL),
 
+#if UCT_ANGARA_HAS_RCACHE
     {"", "", NULL, ucs_offsetof(uct_angara_md_config_t, rcache),
      UCS_CONFIG_TYPE_TABLE(uct_md_config_rcache_table)},
+#endif
 
     {.name = NULL}};
 
@@ -52,21 +53,20 @@ static uint64_t uct_angara_md_mem_types(const uct_angara_md_t *md)
                 0);
 }
 
-static ucs_status_t uct_angara_md_query(UCT_ANGARA_MD_QUERY_ARGS)
+static ucs_status_t uct_angara_md_query(uct_md_h tl_md, uct_angara_md_attr_t *attr)
 {
-    uct_angara_md_t *md = ucs_derived_of(tl_md, uct_angara_md_t);
+    uct_angara_md_t     *md   = ucs_derived_of(tl_md, uct_angara_md_t);
+    uct_angara_md_caps_t caps = {.flags = UCT_MD_FLAG_REG | UCT_MD_FLAG_ALLOC |
+                                          UCT_MD_FLAG_NEED_MEMH | UCT_MD_FLAG_NEED_RKEY |
+                                          UCT_ANGARA_MD_FLAG_INVALIDATE,
+                                 .reg_mem_types    = uct_angara_md_mem_types(md),
+                                 .cache_mem_types  = uct_angara_md_mem_types(md),
+                                 .alloc_mem_types  = UCS_BIT(UCS_MEMORY_TYPE_HOST),
+                                 .access_mem_types = UCS_BIT(UCS_MEMORY_TYPE_HOST),
+                                 .rkey_packed_size = sizeof(uct_angara_packed_rkey_t),
+                                 .reg_cost         = md->reg_cost};
 
-    attr->cap.flags = UCT_MD_FLAG_REG | UCT_MD_FLAG_ALLOC | UCT_MD_FLAG_NEED_MEMH |
-                      UCT_MD_FLAG_NEED_RKEY | UCT_MD_FLAG_INVALIDATE;
-    attr->cap.reg_mem_types    = uct_angara_md_mem_types(md);
-    attr->cap.alloc_mem_types  = UCS_BIT(UCS_MEMORY_TYPE_HOST);
-    attr->cap.access_mem_types = UCS_BIT(UCS_MEMORY_TYPE_HOST);
-    attr->cap.detect_mem_types = 0;
-    attr->cap.max_alloc        = SIZE_MAX;
-    attr->cap.max_reg          = ULONG_MAX;
-    attr->rkey_packed_size     = sizeof(uct_angara_packed_rkey_t);
-    attr->reg_cost             = md->reg_cost;
-    memset(&attr->local_cpus, 0xff, sizeof(attr->local_cpus));
+    uct_angara_md_attr_fill(attr, &caps);
     return UCS_OK;
 }
 
@@ -90,9 +90,11 @@ static ucs_status_t uct_angara_md_release(uct_angara_md_t *md, uct_angara_mem_t 
     return status;
 }
 
-static ucs_status_t uct_angara_md_mem_reg(UCT_ANGARA_MEM_REG_ARGS)
+static ucs_status_t uct_angara_md_mem_reg(uct_md_h tl_md, void *address, size_t length,
+                                          uct_angara_mem_reg_arg_t arg, uct_mem_h *memh_p)
 {
     uct_angara_md_t  *md        = ucs_derived_of(tl_md, uct_angara_md_t);
+    unsigned          flags     = uct_angara_mem_reg_flags(arg);
     int               is_shared = uct_angara_reuse_allows(md, flags);
     uct_angara_mem_t *mem, *old;
     ucs_status_t      status;
@@ -163,9 +165,7 @@ static ucs_status_t uct_angara_md_mem_dereg(uct_md_h tl_md, const uct_md_mem_der
 
 /* ---- allocation ---------------------------------------------------------------------------- */
 
-static ucs_status_t uct_angara_md_mem_alloc(uct_md_h tl_md, size_t *length_p, void **address_p,
-                                            ucs_memory_type_t mem_type, unsigned flags,
-                                            const char *alloc_name, uct_mem_h *memh_p)
+static ucs_status_t uct_angara_md_mem_alloc(UCT_ANGARA_MEM_ALLOC_ARGS)
 {
     uct_angara_md_t  *md = ucs_derived_of(tl_md, uct_angara_md_t);
     uct_angara_mem_t *mem;
@@ -217,7 +217,6 @@ static ucs_status_t uct_angara_md_mkey_pack(UCT_ANGARA_MKEY_PACK_ARGS)
     uct_angara_packed_rkey_t packed;
     ucs_status_t             status;
 
-    (void)params;
     if (ucs_unlikely(!uct_angara_mem_is_good(mem, mem->address, mem->length, 0))) {
         status = uct_angara_mem_renew(ucs_derived_of(tl_md, uct_angara_md_t), mem, mem->address,
                                       mem->length, 0);
@@ -237,7 +236,6 @@ ucs_status_t uct_angara_rkey_unpack(UCT_ANGARA_RKEY_UNPACK_ARGS)
     uct_angara_packed_rkey_t packed;
     uct_angara_rkey_t       *rkey;
 
-    (void)component;
     memcpy(&packed, rkey_buffer, sizeof(packed));
     if (packed.key == 0) {
         ucs_error("angara: a remote key without a region");
@@ -267,7 +265,7 @@ ucs_status_t uct_angara_rkey_release(uct_component_t *component, uct_rkey_t rkey
 /* ---- kinds of memory ----------------------------------------------------------------------- */
 
 static ucs_status_t uct_angara_md_mem_query(uct_md_h tl_md, const void *address, size_t length,
-                                            uct_md_mem_attr_t *attr)
+                                            uct_angara_mem_attr_t *attr)
 {
     (void)tl_md;
     (void)address;
@@ -307,26 +305,55 @@ static void uct_angara_md_close(uct_md_h tl_md)
     ucs_free(md);
 }
 
-static uct_md_ops_t uct_angara_md_rcache_ops = {
-    .close              = uct_angara_md_close,
-    .query              = uct_angara_md_query,
-    .mem_alloc          = uct_angara_md_mem_alloc,
-    .mem_free           = uct_angara_md_mem_free,
-    .mem_reg            = uct_angara_rcache_mem_reg,
-    .mem_dereg          = uct_angara_rcache_mem_dereg,
-    .mem_query          = uct_angara_md_mem_query,
-    .mkey_pack          = uct_angara_md_mkey_pack,
-    .detect_memory_type = uct_angara_md_detect_memory_type};
+#define UCT_ANGARA_MD_OPS(_mem_reg, _mem_dereg)                                             \
+    {                                                                                       \
+        .close = uct_angara_md_close, .query = uct_angara_md_query,                         \
+        .mem_alloc = uct_angara_md_mem_alloc, .mem_free = uct_angara_md_mem_free,           \
+        .mem_reg = _mem_reg, .mem_dereg = _mem_dereg, .mem_query = uct_angara_md_mem_query, \
+        .mkey_pack          = uct_angara_md_mkey_pack,                                      \
+        .detect_memory_type = uct_angara_md_detect_memory_type, UCT_ANGARA_MD_OPS_MORE      \
+    }
 
-static uct_md_ops_t uct_angara_md_ops = {.close              = uct_angara_md_close,
-                                         .query              = uct_angara_md_query,
-                                         .mem_alloc          = uct_angara_md_mem_alloc,
-                                         .mem_free           = uct_angara_md_mem_free,
-                                         .mem_reg            = uct_angara_md_mem_reg,
-                                         .mem_dereg          = uct_angara_md_mem_dereg,
-                                         .mem_query          = uct_angara_md_mem_query,
-                                         .mkey_pack          = uct_angara_md_mkey_pack,
-                                         .detect_memory_type = uct_angara_md_detect_memory_type};
+static uct_md_ops_t uct_angara_md_ops = UCT_ANGARA_MD_OPS(uct_angara_md_mem_reg,
+                                                          uct_angara_md_mem_dereg);
+
+#if UCT_ANGARA_HAS_RCACHE
+
+static uct_md_ops_t uct_angara_md_rcache_ops = UCT_ANGARA_MD_OPS(uct_angara_rcache_mem_reg,
+                                                                 uct_angara_rcache_mem_dereg);
+
+/* Where registering is expensive, or the user says so. */
+static ucs_status_t uct_angara_md_cache(uct_angara_md_t *md, const uct_angara_md_config_t *config)
+{
+    ucs_status_t status;
+
+    if ((config->rcache_enable == UCS_NO) ||
+        ((config->rcache_enable != UCS_YES) && (md->attr.caps & ANGARA_CAP_REG_CHEAP))) {
+        return UCS_OK;
+    }
+
+    status = uct_angara_rcache_create(md, config);
+    if (status == UCS_OK) {
+        md->super.ops = &uct_angara_md_rcache_ops;
+        md->reg_cost  = ucs_linear_func_make(uct_md_rcache_overhead(&config->rcache), 0);
+    } else if (config->rcache_enable == UCS_YES) {
+        ucs_error("angara: UCX_ANGARA_RCACHE=y, but no registration cache could be made: %s",
+                  ucs_status_string(status));
+        return status;
+    }
+    return UCS_OK;
+}
+
+#else
+
+static ucs_status_t uct_angara_md_cache(uct_angara_md_t *md, const uct_angara_md_config_t *config)
+{
+    (void)md;
+    (void)config;
+    return UCS_OK;
+}
+
+#endif
 
 /* Time to register and deregister a region, measured once: it decides about zero copy. */
 static double uct_angara_md_measure_reg(uct_angara_md_t *md)
@@ -382,17 +409,9 @@ ucs_status_t uct_angara_md_open(uct_component_t *component, const char *md_name,
     md->gpu_zcopy = config->gpu_zcopy;
     md->has_reuse = config->reuse && (md->attr.caps & ANGARA_CAP_REG_CHEAP);
     md->reg_cost  = ucs_linear_func_make(uct_angara_md_measure_reg(md), 0);
-    if ((config->rcache_enable == UCS_YES) ||
-        ((config->rcache_enable != UCS_NO) && !(md->attr.caps & ANGARA_CAP_REG_CHEAP))) {
-        status = uct_angara_rcache_create(md, config);
-        if (status == UCS_OK) {
-            md->super.ops = &uct_angara_md_rcache_ops;
-            md->reg_cost  = ucs_linear_func_make(uct_md_rcache_overhead(&config->rcache), 0);
-        } else if ((config->rcache_enable == UCS_YES)) {
-            ucs_error("angara: UCX_ANGARA_RCACHE=y, but no registration cache could be made: %s",
-                      ucs_status_string(status));
-            goto err_close;
-        }
+    status        = uct_angara_md_cache(md, config);
+    if (status != UCS_OK) {
+        goto err_close;
     }
 
     *md_p = &md->super;

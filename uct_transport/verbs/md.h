@@ -17,7 +17,9 @@ typedef struct uct_angara_md_config {
     ucs_ternary_auto_value_t rcache_enable;
     int                      reuse;
     int                      gpu_zcopy;
-    uct_md_rcache_config_t   rcache;
+#if UCT_ANGARA_HAS_RCACHE
+    uct_md_rcache_config_t rcache;
+#endif
 } uct_angara_md_config_t;
 
 /** Slots of the table of reusable registrations. */
@@ -167,7 +169,8 @@ void uct_angara_reuse_cleanup(uct_angara_md_t *md);
 ucs_status_t uct_angara_rcache_create(uct_angara_md_t *md, const uct_angara_md_config_t *config);
 
 /** Registrations of the cache: for the operations of an md that has one. */
-ucs_status_t uct_angara_rcache_mem_reg(UCT_ANGARA_MEM_REG_ARGS);
+ucs_status_t uct_angara_rcache_mem_reg(uct_md_h tl_md, void *address, size_t length,
+                                       uct_angara_mem_reg_arg_t arg, uct_mem_h *memh_p);
 ucs_status_t uct_angara_rcache_mem_dereg(uct_md_h tl_md, const uct_md_mem_dereg_params_t *params);
 
 #endif

@@ -7,6 +7,8 @@
  */
 #include "verbs/md.h"
 
+#if UCT_ANGARA_HAS_RCACHE
+
 /** How often a range is registered that is stale by the time it has been. */
 #define UCT_ANGARA_RCACHE_TRIES 4
 
@@ -84,7 +86,8 @@ static void uct_angara_rcache_dropped(void *arg)
  * perhaps it can. Operations that were posted go on with the old pages, as they were meant to; the
  * last of them takes it back.
  */
-ucs_status_t uct_angara_rcache_mem_reg(UCT_ANGARA_MEM_REG_ARGS)
+ucs_status_t uct_angara_rcache_mem_reg(uct_md_h tl_md, void *address, size_t length,
+                                       uct_angara_mem_reg_arg_t flags, uct_mem_h *memh_p)
 {
     uct_angara_md_t     *md = ucs_derived_of(tl_md, uct_angara_md_t);
     ucs_rcache_region_t *region;
@@ -165,3 +168,5 @@ ucs_status_t uct_angara_rcache_create(uct_angara_md_t *md, const uct_angara_md_c
     }
     return status;
 }
+
+#endif

@@ -25,17 +25,18 @@ void         uct_angara_config_help(char *buf, size_t max, const void *arg);
 /**
  * One row: name without prefix, default, help text, struct and field, type (UCS_CONFIG_TYPE_*).
  */
-#define UCT_ANGARA_CONFIG_FIELD(_name, _default, _doc, _struct, _field, ...)          \
-    {                                                                                 \
-        _name, _default, _doc, ucs_offsetof(_struct, _field),                         \
-        {                                                                             \
-            uct_angara_config_read, uct_angara_config_write, uct_angara_config_clone, \
-                uct_angara_config_release, uct_angara_config_help,                    \
-                &(const uct_angara_config_type_t)                                     \
-            {                                                                         \
-                _name, __VA_ARGS__                                                    \
-            }                                                                         \
-        }                                                                             \
+#define UCT_ANGARA_CONFIG_FIELD(_name, _default, _doc, _struct, _field, ...)        \
+    {                                                                               \
+        _name, _default, _doc, ucs_offsetof(_struct, _field),                       \
+        {                                                                           \
+            .read = uct_angara_config_read, .write = uct_angara_config_write,       \
+            .clone = uct_angara_config_clone, .release = uct_angara_config_release, \
+            .help                      = uct_angara_config_help,                    \
+            UCT_ANGARA_PARSER_MORE.arg = &(const uct_angara_config_type_t)          \
+            {                                                                       \
+                _name, __VA_ARGS__                                                  \
+            }                                                                       \
+        }                                                                           \
     }
 
 #endif
