@@ -19,4 +19,7 @@ $(B)/lib/libuct_angara.so: $(UCT_ANGARA_OBJS) $(B)/lib/libangara.so
 		-Wl,-rpath,'$$ORIGIN' -o $@ $(UCT_ANGARA_OBJS) -L$(B)/lib -langara \
 		$(UCT_ANGARA_LIBS) -ldl -lpthread $(LDFLAGS)
 
+.PHONY: transport-objects
+transport-objects: $(UCT_ANGARA_OBJS)
+
 ALL_TARGETS += $(B)/lib/libuct_angara.so
