@@ -322,10 +322,7 @@ static int find_library(const char *name)
     if (handle == NULL) {
         handle = dlopen(name, RTLD_LAZY | RTLD_LOCAL);
     }
-    if (handle != NULL) {
-        dlclose(handle);
-    }
-    return handle != NULL;
+    return handle != NULL; /* stays loaded, as UCX below */
 }
 
 /* Version of the UCX that the dynamic linker finds, as its own call tells. */
