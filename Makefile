@@ -125,7 +125,7 @@ JOBS = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(shell nproc))
 SUB  = $(MAKE) $(JOBS)
 
 .PHONY: setup flavors flavor-plain flavor-asan flavor-mutants check check-fast check-vm \
-        check-vm-long check-debug-kernel check-gpu gpu-bundle bench-gpu check-in-tree modules demo bench \
+        check-vm-long check-debug-kernel check-gpu gpu-bundle bench-gpu check-ucx-api check-debian13 check-in-tree modules demo bench \
         bench-vm
 setup: ## install what is missing (apt) and get the headers of the installed UCX
 	@scripts/setup
@@ -179,6 +179,12 @@ check-gpu: gpu-bundle ## the tests with GPU memory, on this machine's GPUs; skip
 
 bench-gpu: gpu-bundle ## compare messages between GPU buffers with bare copies, on this machine's GPUs
 	@build/gpu-bundle/run --bench build/gpu-logs
+
+check-ucx-api: ## compile the transport against other versions of UCX (UCX_TREES=folder of unpacked sources)
+	@scripts/check_ucx_api
+
+check-debian13: ## run demo and check on Debian 13, in a root of its own below build/ (needs root, mmdebstrap)
+	@scripts/check_debian13
 
 check-in-tree: all ## build the transport inside a UCX tree (UCX_SOURCE=unpacked source); slow
 	@scripts/check_in_tree '$(UCX_SOURCE)'
