@@ -97,6 +97,41 @@ static ucs_status_t uct_angara_gpu_iface_query(uct_iface_h tl_iface, uct_iface_a
     return UCS_OK;
 }
 
+/* Seconds to start a copy, and until it has ended (H100, driver 580); bytes per second, pageable
+ * memory. */
+#define UCT_ANGARA_GPU_START     3e-6
+#define UCT_ANGARA_GPU_LATENCY   6e-6
+#define UCT_ANGARA_GPU_HOST_RATE 10e9
+
+/*
+ * What the protocols of the second generation go by: a copy as it is. Short ones are waited for,
+ * and nobody receives.
+ */
+static ucs_status_t uct_angara_gpu_iface_estimate_perf(uct_iface_h tl_iface, uct_perf_attr_t *attr)
+{
+    uct_ep_operation_t op       = UCT_ATTR_VALUE(PERF, attr, operation, OPERATION, UCT_EP_OP_LAST);
+    int                is_short = (op == UCT_EP_OP_PUT_SHORT) || (op == UCT_EP_OP_GET_SHORT);
+    ucs_status_t       status   = uct_base_iface_estimate_perf(tl_iface, attr);
+
+    if (attr->field_mask & UCT_PERF_ATTR_FIELD_SEND_PRE_OVERHEAD) {
+        attr->send_pre_overhead = UCT_ANGARA_GPU_START;
+    }
+    if (attr->field_mask & UCT_PERF_ATTR_FIELD_SEND_POST_OVERHEAD) {
+        attr->send_post_overhead = is_short ? UCT_ANGARA_GPU_LATENCY : 0;
+    }
+    if (attr->field_mask & UCT_PERF_ATTR_FIELD_RECV_OVERHEAD) {
+        attr->recv_overhead = 0;
+    }
+    if (attr->field_mask & UCT_PERF_ATTR_FIELD_LATENCY) {
+        attr->latency = ucs_linear_func_make(is_short ? 0 : UCT_ANGARA_GPU_LATENCY, 0);
+    }
+    if (attr->field_mask & UCT_PERF_ATTR_FIELD_BANDWIDTH) {
+        attr->bandwidth.dedicated = 0;
+        attr->bandwidth.shared    = UCT_ANGARA_GPU_HOST_RATE;
+    }
+    return status;
+}
+
 /* ---- sleeping ------------------------------------------------------------------------------ */
 
 /* Nothing tells the end of a copy but a look: nobody sleeps while there are some. */
@@ -224,7 +259,7 @@ static uct_iface_ops_t uct_angara_gpu_iface_ops = {
 UCT_ANGARA_IS_CONNECTED(uct_angara_gpu_ep_is_connected, uct_angara_gpu_ep_leads_to)
 
 static uct_iface_internal_ops_t uct_angara_gpu_iface_internal_ops = UCT_ANGARA_INTERNAL_OPS(
-    uct_base_iface_estimate_perf, uct_angara_gpu_ep_is_connected);
+    uct_angara_gpu_iface_estimate_perf, uct_angara_gpu_ep_is_connected);
 
 static ucs_mpool_ops_t uct_angara_gpu_mpool_ops = {.chunk_alloc   = ucs_mpool_chunk_malloc,
                                                    .chunk_release = ucs_mpool_chunk_free};
