@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# MPI and OpenSHMEM test programs. They know nothing of the transport: any Open MPI runs them.
+# MPI and OpenSHMEM test programs. They know nothing of the transport: any Open MPI runs them, and any
+# MPI all but select_probe.
 
 MPI_TESTS := pt2pt_modes pt2pt_match pt2pt_flood datatypes collectives onesided threads comms \
              select_probe
@@ -21,6 +22,9 @@ $(MPI_TEST_PROGRAMS): $(B)/tests/mpi/%: $(B)/obj/tests/mpi/%.o $(B)/obj/tests/mp
 	@mkdir -p $(@D)
 	$(Q)$(MPI_TEST_MPICC) $(CFLAGS_COMMON) $(CFLAGS) -o $@ $^ $(LDFLAGS_COMMON) $(LDFLAGS) \
 		-lpthread
+
+# It looks at what Open MPI has selected.
+$(B)/obj/tests/mpi/select_probe.o: MPI_TEST_MPICC += $(OMPI_CFLAGS)
 
 $(B)/obj/tests/mpi/shmem_basic.o: MPI_TEST_MPICC := OMPI_CC='$(CC)' $(OSHCC)
 

@@ -292,7 +292,12 @@ int main(int argc, char **argv)
     mt_run("group in another order", 1, test_group);
     mt_run("ring topology", 1, test_cartesian);
     mt_run("MPI_COMM_SELF", 1, test_self);
-    mt_run("MPI_Comm_spawn", 1, test_spawn);
+    if (OMPI_MAJOR_VERSION >= 5) {
+        mt_skip("MPI_Comm_spawn",
+                "children don't get the environment that Open MPI 5 gives to ranks");
+    } else {
+        mt_run("MPI_Comm_spawn", 1, test_spawn);
+    }
 
     return mt_finish();
 }

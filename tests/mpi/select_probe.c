@@ -5,42 +5,37 @@
  *
  * Options: -t  initialize MPI_T before MPI
  */
+#define _GNU_SOURCE
+#include "ompi_config.h"
+#include "ompi/mca/osc/osc.h"
+#include "ompi/mca/pml/base/base.h"
+#include "ompi/win/win.h"
+
 #include <mpi.h>
 
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 extern char **environ;
 
-/* Open MPI unloads the components that it did not select, so what is mapped is what it uses. */
-static void print_components(const char *framework)
+/* By a function of the window's: a component is a library of its own, or a part of Open MPI's,
+ * whose functions are named ompi_osc_COMPONENT_... */
+static void osc_name(MPI_Win win, char *name, size_t size)
 {
-    char  line[1024], prefix[64], last[64] = "";
-    FILE *maps = fopen("/proc/self/maps", "r");
-    char *name, *end;
+    void       *function = *(void **)(void *)&win->w_osc_module->osc_put;
+    const char *found    = NULL;
+    Dl_info     info;
 
-    snprintf(prefix, sizeof(prefix), "/mca_%s_", framework);
-    printf("%s", framework);
-    while ((maps != NULL) && (fgets(line, sizeof(line), maps) != NULL)) {
-        name = strstr(line, prefix);
-        if (name == NULL) {
-            continue;
-        }
-        name += strlen(prefix);
-        end = strstr(name, ".so");
-        if (end != NULL) {
-            *end = '\0';
-        }
-        if (strcmp(name, last) != 0) {
-            printf(" %s", name);
-            snprintf(last, sizeof(last), "%s", name);
+    if (dladdr(function, &info) != 0) {
+        found = strstr(info.dli_fname, "mca_osc_");
+        if (found == NULL && info.dli_sname != NULL) {
+            found = strstr(info.dli_sname, "ompi_osc_");
         }
     }
-    printf("\n");
-    if (maps != NULL) {
-        fclose(maps);
-    }
+    snprintf(name, size, "%s", found == NULL ? "" : strchr(found + strlen("mca_o"), '_') + 1);
+    name[strcspn(name, "_.")] = '\0';
 }
 
 static int is_of_interest(const char *variable)
@@ -73,7 +68,7 @@ static void print_environment(void)
 }
 
 /* A window proves that osc works, whichever it is. */
-static int exchange(int rank, int size)
+static int exchange(int rank, int size, char *osc, size_t osc_size)
 {
     int     next = (rank + 1) % size, previous = (rank + size - 1) % size, got = -1, *base;
     MPI_Win win;
@@ -81,6 +76,7 @@ static int exchange(int rank, int size)
     MPI_Sendrecv(&rank, 1, MPI_INT, next, 1, &got, 1, MPI_INT, previous, 1, MPI_COMM_WORLD,
                  MPI_STATUS_IGNORE);
     MPI_Win_allocate(sizeof(int), 1, MPI_INFO_NULL, MPI_COMM_WORLD, &base, &win);
+    osc_name(win, osc, osc_size);
     *base = -1;
     MPI_Win_fence(0, win);
     MPI_Put(&rank, 1, MPI_INT, next, 0, 1, MPI_INT, win);
@@ -93,7 +89,8 @@ static int exchange(int rank, int size)
 
 int main(int argc, char **argv)
 {
-    int rank, size, provided, is_right;
+    int  rank, size, provided, is_right;
+    char osc[64];
 
     if ((argc > 1) && !strcmp(argv[1], "-t")) {
         MPI_T_init_thread(MPI_THREAD_SINGLE, &provided);
@@ -101,10 +98,10 @@ int main(int argc, char **argv)
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
-    is_right = exchange(rank, size);
+    is_right = exchange(rank, size, osc, sizeof(osc));
     if (rank == 0) {
-        print_components("pml");
-        print_components("osc");
+        printf("pml %s\n", mca_pml_base_selected_component.pmlm_version.mca_component_name);
+        printf("osc %s\n", osc);
         print_environment();
         printf("data %s\n", is_right ? "right" : "wrong");
     }

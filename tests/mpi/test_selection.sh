@@ -16,6 +16,9 @@ readonly asked="UCX_TLS=angara,self"
 probe=$(realpath -- "$B/tests/mpi/select_probe")
 readonly probe
 
+openmpi=$(mpirun --version 2>/dev/null | sed -nE 's/.*Open MPI\) ([0-9]+)\..*/\1/p')
+readonly openmpi
+
 shown=("$work/out" "$work/err")
 
 # Runs a command in a clean environment; what it prints is in $work/out and $work/err.
@@ -23,7 +26,7 @@ run()
 {
     rm -f "$work"/stats.*
     rc=0
-    in_time 60 env HOME="$work/home" UCX_ANGARA_STATS="$work/stats.%p" "$@" \
+    in_time 60 env HOME="$work/home" UCX_ANGARA_STATS="$work/stats.%p" OMPI_MCA_btl_tcp_if_include=lo "$@" \
         >"$work/out" 2>"$work/err" </dev/null || rc=$?
 }
 
@@ -136,7 +139,8 @@ test_asked()
     ok "MPI_T_init_thread before MPI_Init" is_angara
     launch "$asked" -- --mca pml ucx "$probe"
     ok "--mca pml ucx needs no further variables" uses pml ucx
-    run "$asked" "$probe"
+    # Without its mpirun Open MPI 5 leaves files, and a segment of the transport sm.
+    run "$asked" TMPDIR="$work" OMPI_MCA_btl=^sm "$probe"
     ok "a program started without mpirun" is_angara_alone
     launch -- --mca hook_angara_enable 1 -x "$asked" "$probe"
     ok "hook_angara_enable=1" is_angara
@@ -157,22 +161,31 @@ test_user_wins()
     launch "$asked" -- --mca osc '^ucx' "$probe"
     ok "--mca osc ^ucx wins" is_angara_without_osc
 
+    # Open MPI 5's mpirun reads that file, and puts it into the environment.
+    local unchanged=is_ob1_clean_silent dashes=-
+    ((openmpi < 5)) || unchanged=is_ob1_silent
     mkdir -p "$work/home/.openmpi"
     echo 'pml = ob1' >"$work/home/.openmpi/mca-params.conf"
     launch "$asked" -- "$probe"
-    ok "the user's mca-params.conf wins: ob1" is_ob1_clean_silent
+    ok "the user's mca-params.conf wins: ob1" "$unchanged"
     echo 'pml = ^ucx' >"$work/home/.openmpi/mca-params.conf"
     launch "$asked" -- "$probe"
-    ok "the user's mca-params.conf wins: ^ucx" is_ob1_clean_silent
+    ok "the user's mca-params.conf wins: ^ucx" "$unchanged"
     rm -r "$work/home/.openmpi"
 
     echo 'pml = ob1' >"$work/file.conf"
     launch "$asked" OMPI_MCA_mca_base_param_files="$work/file.conf" -- "$probe"
     # It replaces the system's file, and with it the exclusion of osc/ucx.
     ok "a file named by mca_base_param_files wins" uses pml ob1
-    launch "$asked" -- --am "$work/file.conf" "$probe"
-    ok "a file given by --am wins" is_ob1_clean_silent
-    echo '-mca pml ob1' >"$work/tune.conf"
+    if ((openmpi >= 5)); then
+        skip "a file given by --am wins" "that is what Open MPI 5 calls --tune"
+    else
+        launch "$asked" -- --am "$work/file.conf" "$probe"
+        ok "a file given by --am wins" is_ob1_clean_silent
+    fi
+    # Open MPI 5 wants two dashes, 4.1 one.
+    ((openmpi < 5)) || dashes=--
+    echo "${dashes}mca pml ob1" >"$work/tune.conf"
     launch "$asked" -- --tune "$work/tune.conf" "$probe"
     ok "a file given by --tune wins" is_ob1_silent
 
@@ -230,6 +243,10 @@ test_fallback()
     launch "$asked" -- --mca hook_angara_plugin "$work/broken.so" "$probe"
     ok "a broken transport library: Open MPI's default is used" is_ob1
 
+    if ((openmpi >= 5)); then
+        skip "only one rank has the transport" "mpirun of Open MPI 5 crashes when that job fails"
+        return
+    fi
     run mpirun --oversubscribe --bind-to none -np 1 "$probe" : -np 1 -x "$asked" "$probe"
     ok "only one rank has the transport: the job ends" has_failed
     ok "only one rank has the transport: the message says so" \

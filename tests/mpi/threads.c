@@ -229,7 +229,12 @@ int main(int argc, char **argv)
     mt_run("threads with their own tags", 2, test_own_tag);
     mt_run("threads that only send or only receive", 1, test_roles);
     mt_run("collectives in threads", 1, test_collectives);
-    mt_run("windows in threads", 1, test_rma);
+    if (OMPI_MAJOR_VERSION >= 5) {
+        mt_skip("windows in threads",
+                "Open MPI 5 uses a single-threaded worker of UCX in all of them");
+    } else {
+        mt_run("windows in threads", 1, test_rma);
+    }
 
     return mt_finish();
 }

@@ -14,7 +14,8 @@ OMPI_LIBDIRS := $(shell $(MPICC) --showme:libdirs 2>/dev/null)
 OMPI_INCDIRS += $(patsubst -I%,%,$(shell pkg-config --cflags-only-I pmix 2>/dev/null))
 
 # Its headers are not ours to make warning-free.
-$(OMPI_HOOK_OBJ): CFLAGS_EXTRA += $(addprefix -isystem ,$(OMPI_INCDIRS)) -idirafter uct_transport/ompi/include
+OMPI_CFLAGS := $(addprefix -isystem ,$(OMPI_INCDIRS)) -idirafter uct_transport/ompi/include
+$(OMPI_HOOK_OBJ): CFLAGS_EXTRA += $(OMPI_CFLAGS)
 
 $(OMPI_HOOK): $(OMPI_HOOK_OBJ)
 	$(SAY) LD $@
