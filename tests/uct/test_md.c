@@ -157,6 +157,7 @@ static void registration(ut_t *t)
 
     ut_md_open(t);
     CHECK_ERR(uct_md_mem_reg(t->md, memory, 0, UCT_MD_MEM_ACCESS_ALL, &memh));
+    CHECK_ERR(uct_md_mem_reg(t->md, NULL, 8, UCT_MD_MEM_ACCESS_ALL, &memh));
     CHECK_ERR(uct_md_mem_reg(t->md, memory, SIZE_MAX,
                              UCT_MD_MEM_ACCESS_ALL | UCT_MD_MEM_FLAG_HIDE_ERRORS, &memh));
     for (i = 0; i < COUNT; ++i) {

@@ -99,6 +99,10 @@ static ucs_status_t uct_angara_md_mem_reg(uct_md_h tl_md, void *address, size_t 
     uct_angara_mem_t *mem, *old;
     ucs_status_t      status;
 
+    if (address == NULL) { /* early versions of UCX refuse it themselves */
+        return UCS_ERR_INVALID_PARAM;
+    }
+
     if (ucs_unlikely(md->has_owed)) {
         uct_angara_md_collect(md);
     }
