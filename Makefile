@@ -125,8 +125,8 @@ JOBS = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(shell nproc))
 SUB  = $(MAKE) $(JOBS)
 
 .PHONY: setup flavors flavor-plain flavor-asan flavor-mutants check check-fast check-vm \
-        check-vm-long check-debug-kernel check-gpu gpu-bundle bench-gpu check-ucx-api check-debian13 check-in-tree modules demo bench \
-        bench-vm
+        check-vm-long check-debug-kernel check-gpu gpu-bundle bench-gpu check-ucx-api check-debian13 \
+        check-in-tree modules demo bench bench-vm
 setup: ## install what is missing (apt) and get the headers of the installed UCX
 	@scripts/setup
 

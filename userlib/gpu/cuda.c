@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "cuda.h"
 
+#include "provider/provider.h"
 #include "src/log.h"
 
 #include <errno.h>
@@ -337,13 +338,10 @@ static int cuda_is_pinned(const void *addr, size_t length)
 static int cuda_is_registered(const void *addr, size_t length)
 {
     pointer_t pointer;
-    uint64_t  offset;
 
-    if (pointer_ask(addr, &pointer) != CUDA_SUCCESS || pointer.type != CU_MEMORYTYPE_HOST) {
-        return 0;
-    }
-    offset = (uintptr_t)addr - pointer.base;
-    return pointer.base != 0 && offset <= pointer.length && length <= pointer.length - offset;
+    return pointer_ask(addr, &pointer) == CUDA_SUCCESS && pointer.type == CU_MEMORYTYPE_HOST &&
+           pointer.base != 0 &&
+           ang_in_bounds((uintptr_t)addr - pointer.base, length, pointer.length);
 }
 
 /* ---- sharing --------------------------------------------------------------------------------- */
