@@ -98,4 +98,4 @@ $(GPU_MPI): $(B)/obj/tests/gpu/mpi_gpu.o $(GPU_DEVICE) $(B)/obj/tests/mpi/mpi_te
 $(GPU_UCP): $(B)/obj/tests/gpu/test_ucp.o $(GPU_DEVICE)
 	$(SAY) LD $@
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS_COMMON) $(LDFLAGS_COMMON) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lucp -lucs -lpthread -ldl
+	$(Q)$(CC) $(CFLAGS_COMMON) $(LDFLAGS_COMMON) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lucp -luct -lucs -lucm -lpthread -ldl

@@ -19,7 +19,9 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <ucp/api/ucp.h>
+#include <ucm/api/ucm.h>
 #include <ucs/memory/memtype_cache.h>
+#include <uct/api/uct.h>
 #include <unistd.h>
 
 static ucp_context_h context;
@@ -94,6 +96,78 @@ static void check_kind(const device_runtime_t *gpu)
     MUST(ucp_mem_query(memh, &attr));
     check(attr.mem_type != UCS_MEMORY_TYPE_HOST, "bytes mapped as of a GPU", size);
     MUST(ucp_mem_unmap(context, memh));
+    gpu->free(addr, DEVICE_PLAIN);
+}
+
+/* ---- what UCX has kept ----------------------------------------------------------------------- */
+
+static int       forgotten; /* atomic: memory of which UCX has dropped everything */
+static uct_md_h  gpu_md;
+static pthread_t slow_thread;
+
+/* Takes its time. */
+static void on_free(ucm_event_type_t type, ucm_event_t *event, void *unused)
+{
+    (void)type;
+    (void)event;
+    (void)unused;
+    usleep(pthread_equal(pthread_self(), slow_thread) ? 100000 : 0);
+    __atomic_store_n(&forgotten, 1, __ATOMIC_RELEASE);
+}
+
+static void gpu_md_open(void)
+{
+    uct_component_attr_t attr = {.field_mask = UCT_COMPONENT_ATTR_FIELD_NAME};
+    uct_component_h     *components;
+    uct_md_config_t     *config;
+    unsigned             num, i;
+
+    MUST(uct_query_components(&components, &num));
+    for (i = 0; i < num && strcmp(attr.name, "angara_gpu") != 0; ++i) {
+        MUST(uct_component_query(components[i], &attr));
+    }
+    if (strcmp(attr.name, "angara_gpu") != 0) {
+        fprintf(stderr, "there is no component angara_gpu\n");
+        exit(1);
+    }
+    MUST(uct_md_config_read(components[i - 1], NULL, NULL, &config));
+    MUST(uct_md_open(components[i - 1], "angara_gpu", config, &gpu_md));
+    uct_config_release(config);
+    uct_release_component_list(components);
+}
+
+static void *ask_about(void *addr)
+{
+    uct_md_mem_attr_t attr = {.field_mask = UCT_MD_MEM_ATTR_FIELD_MEM_TYPE};
+
+    MUST(uct_md_mem_query(gpu_md, addr, 1, &attr));
+    return NULL;
+}
+
+/* Two threads meet memory that UCX doesn't know: neither goes on before the old has been dropped.
+ */
+static void check_hearing(const device_runtime_t *gpu)
+{
+    char     *addr = gpu->alloc(0, 4096, DEVICE_PLAIN);
+    pthread_t thread;
+
+    gpu_md_open();
+    MUST(ucm_set_event_handler(UCM_EVENT_MEM_TYPE_FREE, 2000, on_free, NULL));
+    if (pthread_create(&slow_thread, NULL, ask_about, addr) != 0) {
+        exit(1);
+    }
+    usleep(50000);
+    if (pthread_create(&thread, NULL, ask_about, addr) != 0) {
+        exit(1);
+    }
+    pthread_join(thread, NULL);
+    check(forgotten, "threads ask: UCX has dropped what it kept about the address", 2);
+    pthread_join(slow_thread, NULL);
+    forgotten = 0;
+    ask_about(addr);
+    check(!forgotten, "of memory that UCX knows nothing is dropped", 4096);
+    ucm_unset_event_handler(UCM_EVENT_MEM_TYPE_FREE, on_free, NULL);
+    uct_md_close(gpu_md);
     gpu->free(addr, DEVICE_PLAIN);
 }
 
@@ -205,13 +279,16 @@ static void send_several(const device_runtime_t *gpu, size_t size)
 /* Host memory, while there is no runtime: UCX looks nothing up, if it can watch mappings. */
 static void send_host(void)
 {
-    char from[8] = "message", to[8] = "";
-    int  is_watched = getenv("UCX_MEM_EVENTS") == NULL;
+    char              from[8] = "message", to[8] = "";
+    int               is_watched = getenv("UCX_MEM_EVENTS") == NULL;
+    ucs_memory_info_t info;
 
     exchange(from, to, sizeof(from));
     check(memcmp(from, to, sizeof(from)) == 0, "bytes of host memory", sizeof(from));
     check_children();
     check(ucs_memtype_cache_is_empty() == is_watched, "GPU runtimes: UCX looks nothing up", 0);
+    check(ucs_memtype_cache_lookup(from, sizeof(from), &info) == UCS_ERR_UNSUPPORTED,
+          "GPU runtimes: UCX takes no lock of its cache's", 0);
 }
 
 /* ---- ends ------------------------------------------------------------------------------------ */
@@ -570,6 +647,9 @@ int main(void)
         init();
         check_kind(gpu);
         connect_self();
+    }
+    if (getenv("UCX_MEM_EVENTS") == NULL) { /* without them UCX keeps nothing */
+        check_hearing(gpu);
     }
     for (size_t size = 1; size <= 32u << 20; size *= 8) {
         send_to_self(gpu, size);

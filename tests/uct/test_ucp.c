@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Programs of UCP over the transport, whose endpoints are closed by force in the middle of what
- * they do, and made anew: everything ends, and afterwards all is as at the start.
+ * Programs of UCP over the transport. Endpoints are closed by force in the middle of what they do,
+ * and made anew: everything ends, and afterwards all is as at the start. Addresses for other nodes
+ * lead here.
  */
 #include "ut.h"
 
@@ -59,21 +60,23 @@ static void up_error(void *arg, ucp_ep_h ep, ucs_status_t status)
     ++((up_t *)arg)->errors;
 }
 
-static void up_connect(up_t *up)
+/* @a flags: of UCP's address. */
+static void up_connect_by(up_t *up, unsigned flags)
 {
-    ucp_ep_params_t params = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS |
-                                            UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
-                                            UCP_EP_PARAM_FIELD_ERR_HANDLER,
-                              .err_mode = UCP_ERR_HANDLING_MODE_PEER};
-    ucp_address_t  *mine;
-    char            buffer[2][2048];
-    size_t          length;
+    ucp_ep_params_t   params = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS |
+                                              UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                                              UCP_EP_PARAM_FIELD_ERR_HANDLER,
+                                .err_mode = UCP_ERR_HANDLING_MODE_PEER};
+    ucp_worker_attr_t attr   = {.field_mask = UCP_WORKER_ATTR_FIELD_ADDRESS |
+                                              UCP_WORKER_ATTR_FIELD_ADDRESS_FLAGS,
+                                .address_flags = flags};
+    char              buffer[2][2048];
 
-    CHECK_OK(ucp_worker_get_address(up->worker, &mine, &length));
-    CHECK(length <= sizeof(buffer[0]));
+    CHECK_OK(ucp_worker_query(up->worker, &attr));
+    CHECK(attr.address_length <= sizeof(buffer[0]));
     memset(buffer, 0, sizeof(buffer));
-    memcpy(buffer[0], mine, length);
-    ucp_worker_release_address(up->worker, mine);
+    memcpy(buffer[0], attr.address, attr.address_length);
+    ucp_worker_release_address(up->worker, attr.address);
     ut_send(up->t, 1 - up->t->rank, buffer[0], sizeof(buffer[0]));
     ut_recv(up->t, 1 - up->t->rank, buffer[1], sizeof(buffer[1]));
     params.address         = (const ucp_address_t *)buffer[1];
@@ -81,6 +84,11 @@ static void up_connect(up_t *up)
     params.err_handler.arg = up;
     up->errors             = 0;
     CHECK_OK(ucp_ep_create(up->worker, &params, &up->ep));
+}
+
+static void up_connect(up_t *up)
+{
+    up_connect_by(up, 0);
 }
 
 static void up_sent(void *request, ucs_status_t status, void *arg)
@@ -167,6 +175,14 @@ static void up_force_close(up_t *up)
     CHECK(status != UCS_INPROGRESS);
 }
 
+static void up_end_well(up_t *up)
+{
+    CHECK_EQ(up->errors, 0);
+    CHECK_OK(ucp_wait_close(up->worker, up->ep, 0, UP_SECONDS));
+    up_barrier(up);
+    up_close(up);
+}
+
 /*
  * Rank 0 closes by force while its message waits at rank 1, which then fetches what isn't there any
  * more. Both make new endpoints.
@@ -212,10 +228,7 @@ static void force_close(ut_t *t)
     }
     up_connect(&up);
     up_exchange(&up, 100 * rounds);
-    CHECK_EQ(up.errors, 0);
-    CHECK_OK(ucp_wait_close(up.worker, up.ep, 0, UP_SECONDS));
-    up_barrier(&up);
-    up_close(&up);
+    up_end_well(&up);
 }
 
 static void test_force_close(void **state)
@@ -224,10 +237,28 @@ static void test_force_close(void **state)
     ut_run(2, force_close, NULL);
 }
 
+/* What Open MPI publishes for ranks on other nodes. */
+static void net_only(ut_t *t)
+{
+    up_t up;
+
+    up_open(&up, t);
+    up_connect_by(&up, UCP_WORKER_ADDRESS_FLAG_NET_ONLY);
+    up_exchange(&up, 0);
+    up_end_well(&up);
+}
+
+static void test_net_only(void **state)
+{
+    (void)state;
+    ut_run(2, net_only, NULL);
+}
+
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_force_close),
+        cmocka_unit_test(test_net_only),
     };
 
     return ut_main(argc, argv, "ucp", tests, sizeof(tests) / sizeof(tests[0]));

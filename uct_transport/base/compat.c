@@ -14,6 +14,9 @@ void uct_angara_md_attr_fill(uct_angara_md_attr_t *attr, const uct_angara_md_cap
     uct_md_base_md_query(attr);
 #else
     memset(attr, 0, sizeof(*attr));
+#if UCT_ANGARA_UCX(16)
+    attr->reg_alignment = 1;
+#endif
 #endif
     attr->cache_mem_types = caps->cache_mem_types;
 #else
@@ -42,6 +45,7 @@ int uct_angara_is_reachable_v2(const uct_iface_h                      iface,
                                                              has_iface ? params->iface_addr : NULL);
 
     if ((params->field_mask & UCT_IFACE_IS_REACHABLE_FIELD_INFO_STRING) &&
+        (params->field_mask & UCT_IFACE_IS_REACHABLE_FIELD_INFO_STRING_LENGTH) &&
         (params->info_string != NULL)) {
         ucs_snprintf_zero(params->info_string, params->info_string_length, "%s",
                           result ? "" : "no angara path leads there");

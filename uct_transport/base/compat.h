@@ -84,6 +84,10 @@
 #if UCT_ANGARA_UCX(16)
 #pragma weak uct_base_rkey_compare
 #endif
+#if UCT_ANGARA_UCX(17)
+#pragma weak uct_md_base_md_query
+#pragma weak ucs_config_doc_nop
+#endif
 #if UCT_ANGARA_UCX(20)
 #pragma weak uct_iface_base_query_v2
 #endif
@@ -102,18 +106,31 @@
 #define UCT_ANGARA_COMPONENT_MORE
 #endif
 
-#if UCT_ANGARA_UCX(22)
-#define UCT_ANGARA_MD_OPS_22 .mem_elem_pack = UCT_ANGARA_UNSUPPORTED(uct_md_mem_elem_pack_func_t),
+/* Operations of memory domains that ours don't have: no slot is left empty. */
+#if UCT_ANGARA_UCX(21)
+#define UCT_ANGARA_MD_OPS_21 .mem_elem_pack = UCT_ANGARA_UNSUPPORTED(uct_md_mem_elem_pack_func_t),
 #else
-#define UCT_ANGARA_MD_OPS_22
+#define UCT_ANGARA_MD_OPS_21
+#endif
+#if UCT_ANGARA_UCX(16)
+#define UCT_ANGARA_MD_OPS_16
+#else
+#define UCT_ANGARA_MD_OPS_16                                                         \
+    .is_sockaddr_accessible = UCT_ANGARA_EMPTY(uct_md_is_sockaddr_accessible_func_t, \
+                                               ucs_empty_function_return_zero_int),
 #endif
 #if UCT_ANGARA_UCX(14)
-#define UCT_ANGARA_MD_OPS_MORE \
-    .mem_attach = UCT_ANGARA_UNSUPPORTED(uct_md_mem_attach_func_t), UCT_ANGARA_MD_OPS_22
+#define UCT_ANGARA_MD_OPS_14 .mem_attach = UCT_ANGARA_UNSUPPORTED(uct_md_mem_attach_func_t),
+#else
+#define UCT_ANGARA_MD_OPS_14
+#endif
+#define UCT_ANGARA_MD_OPS_MORE                                      \
+    .mem_advise = UCT_ANGARA_UNSUPPORTED(uct_md_mem_advise_func_t), \
+    UCT_ANGARA_MD_OPS_14 UCT_ANGARA_MD_OPS_16 UCT_ANGARA_MD_OPS_21
+#if UCT_ANGARA_UCX(14)
 typedef uct_md_attr_v2_t               uct_angara_md_attr_t;
 typedef const uct_md_mem_reg_params_t *uct_angara_mem_reg_arg_t;
 #else
-#define UCT_ANGARA_MD_OPS_MORE
 typedef uct_md_attr_t uct_angara_md_attr_t;
 typedef unsigned      uct_angara_mem_reg_arg_t;
 #endif
@@ -136,6 +153,13 @@ typedef struct uct_angara_md_caps {
     (UCT_MD_FLAG_INVALIDATE | UCT_MD_FLAG_INVALIDATE_RMA | UCT_MD_FLAG_INVALIDATE_AMO)
 #else
 #define UCT_ANGARA_MD_FLAG_INVALIDATE UCT_MD_FLAG_INVALIDATE
+#endif
+
+/** A domain that only copies within the process. */
+#if UCT_ANGARA_UCX(19)
+#define UCT_ANGARA_MD_FLAG_MEMTYPE_COPY UCT_MD_FLAG_MEMTYPE_COPY
+#else
+#define UCT_ANGARA_MD_FLAG_MEMTYPE_COPY 0
 #endif
 
 void uct_angara_md_attr_fill(uct_angara_md_attr_t *attr, const uct_angara_md_caps_t *caps);
@@ -256,11 +280,28 @@ int uct_angara_is_reachable_v2(const uct_iface_h                      iface,
         UCT_ANGARA_OPS_14 UCT_ANGARA_OPS_15 UCT_ANGARA_OPS_16(_is_connected) UCT_ANGARA_OPS_20     \
     }
 
+/** Answer an estimate of bandwidth, for all paths together and for the first. */
+static inline void uct_angara_perf_bandwidth(uct_perf_attr_t *attr, double dedicated, double shared)
+{
+    uct_ppn_bandwidth_t bandwidth = {.dedicated = dedicated, .shared = shared};
+
+    if (attr->field_mask & UCT_PERF_ATTR_FIELD_BANDWIDTH) {
+        attr->bandwidth = bandwidth;
+    }
+#if UCT_ANGARA_UCX(19)
+    if (attr->field_mask & UCT_PERF_ATTR_FIELD_PATH_BANDWIDTH) {
+        attr->path_bandwidth = bandwidth;
+    }
+#endif
+}
+
 /** What a keepalive check may ask for. */
 #if UCT_ANGARA_UCX(22)
 #define UCT_ANGARA_EP_CHECK_PARAM(_flags, _comp) \
-    (void)(_comp);                               \
-    UCT_EP_KEEPALIVE_CHECK_PARAM(_flags)
+    do {                                         \
+        (void)(_comp);                           \
+        UCT_EP_KEEPALIVE_CHECK_PARAM(_flags);    \
+    } while (0)
 #else
 #define UCT_ANGARA_EP_CHECK_PARAM UCT_EP_KEEPALIVE_CHECK_PARAM
 #endif

@@ -16,4 +16,10 @@ uint64_t uct_angara_memtypes(void);
 /** Those of them that the CPU can't touch. */
 uint64_t uct_angara_memtypes_device(void);
 
+/** Memory that only a GPU reaches fast? */
+static inline int uct_angara_memtype_is_gpu(ucs_memory_type_t type)
+{
+    return (type != UCS_MEMORY_TYPE_HOST) && (type < UCS_MEMORY_TYPE_LAST);
+}
+
 #endif

@@ -10,7 +10,6 @@
 #include <ucs/sys/topo/base/topo.h>
 
 #include <string.h>
-#include <unistd.h>
 
 #define UCT_ANGARA_GPU_NAME "angara_gpu"
 
@@ -39,8 +38,8 @@ static void uct_angara_gpu_md_close(uct_md_h tl_md)
 static ucs_status_t uct_angara_gpu_md_query(uct_md_h tl_md, uct_angara_md_attr_t *attr)
 {
     uct_angara_gpu_md_t *md   = ucs_derived_of(tl_md, uct_angara_gpu_md_t);
-    uct_angara_md_caps_t caps = {.flags            = UCT_MD_FLAG_REG,
-                                 .reg_mem_types    = UCS_BIT(UCS_MEMORY_TYPE_HOST) | md->kinds,
+    uct_angara_md_caps_t caps = {.flags         = UCT_MD_FLAG_REG | UCT_ANGARA_MD_FLAG_MEMTYPE_COPY,
+                                 .reg_mem_types = UCS_BIT(UCS_MEMORY_TYPE_HOST) | md->kinds,
                                  .access_mem_types = md->kinds,
                                  .detect_mem_types = md->kinds,
                                  .reg_cost         = ucs_linear_func_make(0, 0)};
@@ -108,8 +107,8 @@ static ucs_status_t uct_angara_gpu_md_mem_query(uct_md_h tl_md, const void *addr
     ucs_memory_type_t    type;
     angara_mem_t         mem;
 
-    (void)length;
-    if ((angara_mem_query(address, &mem) != ANGARA_OK) || (mem.kind == ANGARA_MEM_HOST)) {
+    if (!uct_angara_gpu_is_asking() || (angara_mem_query(address, &mem) != ANGARA_OK) ||
+        (mem.kind == ANGARA_MEM_HOST)) {
         return UCS_ERR_INVALID_ADDR;
     }
 
@@ -128,10 +127,10 @@ static ucs_status_t uct_angara_gpu_md_mem_query(uct_md_h tl_md, const void *addr
         attr->sys_dev = uct_angara_gpu_sys_device(mem.pci);
     }
     if (attr->field_mask & UCT_MD_MEM_ATTR_FIELD_BASE_ADDRESS) {
-        attr->base_address = mem.base;
+        attr->base_address = (mem.base != NULL) ? mem.base : (void *)address;
     }
     if (attr->field_mask & UCT_MD_MEM_ATTR_FIELD_ALLOC_LENGTH) {
-        attr->alloc_length = mem.length;
+        attr->alloc_length = (mem.base != NULL) ? mem.length : length;
     }
     return UCS_OK;
 }
@@ -177,7 +176,6 @@ static ucs_status_t uct_angara_gpu_md_open(uct_component_t *component, const cha
     md->super.ops       = &uct_angara_gpu_md_ops;
     md->super.component = component;
     md->kinds           = uct_angara_memtypes();
-    md->pid             = getpid();
     uct_angara_gpu_detect_start(md);
     *md_p = &md->super;
     return UCS_OK;

@@ -23,7 +23,6 @@
 typedef struct uct_angara_gpu_md {
     uct_md_t super;
     uint64_t kinds; /**< bits of UCX's memory types */
-    pid_t    pid;   /**< that opened it */
 } uct_angara_gpu_md_t;
 
 /** Device address. As long as the other transport's, which reads it too. */
@@ -75,6 +74,14 @@ void uct_angara_gpu_check(angara_status_t status, uint64_t remote, size_t length
  */
 void uct_angara_gpu_detect_start(uct_angara_gpu_md_t *md);
 void uct_angara_gpu_detect_stop(uct_angara_gpu_md_t *md);
+
+/** The process may have memory of a GPU; atomic, only rises. */
+extern int uct_angara_gpu_asks;
+
+static UCS_F_ALWAYS_INLINE int uct_angara_gpu_is_asking(void)
+{
+    return __atomic_load_n(&uct_angara_gpu_asks, __ATOMIC_ACQUIRE);
+}
 
 /** UCX asks about @a mem: if it has never done, it drops what it has kept for those addresses. */
 void uct_angara_gpu_hear(const angara_mem_t *mem);

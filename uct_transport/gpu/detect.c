@@ -2,11 +2,13 @@
 /*
  * When UCX asks what memory a pointer is.
  *
- * UCX takes for host memory what its cache of memory types doesn't have, and while the cache is
- * empty it doesn't even look, which makes short messages a quarter faster. Nothing of UCX's feeds
- * that cache here. So it stays empty until the program may have GPU memory; from then on every
- * pointer is asked for. The sign is the first mapping of a character device: a GPU's driver maps
- * its registers before it allocates anything. Other devices cost those programs the short cut.
+ * UCX has a cache of memory types. While that is empty UCP doesn't ask about the buffers of short
+ * sends, which makes them a quarter faster. While it is switched off, too, UCP asks the memory
+ * domain about all other buffers, instead of taking the cache's lock to look into it. So it is made
+ * here, empty, and switched off; and the domain knows of no memory until the program may have that
+ * of a GPU. From then on something is in the cache, and every pointer is asked for. The sign is the
+ * first mapping of a character device: a GPU's driver maps its registers before it allocates
+ * anything. Other devices cost those programs the short cut.
  *
  * What UCX keeps about the memory that has been at an address goes when other memory is seen there.
  */
@@ -21,36 +23,35 @@
 
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 /** Beyond all addresses of a process. */
 #define UCT_ANGARA_GPU_ADDRESSES UCS_BIT(56)
 
-/* From now on. The order matters: a cache that is empty and switched off would still be believed.
- */
+int uct_angara_gpu_asks;
+
+/* From now on. */
 static void uct_angara_gpu_ask(void)
 {
+    __atomic_store_n(&uct_angara_gpu_asks, 1, __ATOMIC_RELEASE);
     uct_angara_memtype_cache_ask(UCT_ANGARA_GPU_ADDRESSES);
-    ucs_global_opts.enable_memtype_cache = UCS_NO; /* spares its lock */
 }
 
 /*
  * After an mmap() of the process's, by the thread that called it, perhaps within malloc(): which
- * shares no mappings. A child of fork() inherits this; but another thread may have held UCX's locks
- * then, and there is no use of UCX in a child that the parent began.
+ * shares no mappings. A child of fork() inherits this: nobody held the cache's lock then, which
+ * isn't taken before UCX is to ask.
  */
 static void uct_angara_gpu_mapped(ucm_event_type_t type, ucm_event_t *event, void *arg)
 {
-    const uct_angara_gpu_md_t *md = arg;
-    struct stat                status;
+    struct stat status;
 
     (void)type;
-    if ((ucs_global_opts.enable_memtype_cache == UCS_NO) || (event->mmap.fd < 0) ||
-        (event->mmap.flags & MAP_ANONYMOUS) || !(event->mmap.flags & MAP_SHARED) ||
-        (event->mmap.result == MAP_FAILED)) {
+    (void)arg;
+    if (uct_angara_gpu_is_asking() || (event->mmap.fd < 0) || (event->mmap.flags & MAP_ANONYMOUS) ||
+        !(event->mmap.flags & MAP_SHARED) || (event->mmap.result == MAP_FAILED)) {
         return;
     }
-    if ((fstat(event->mmap.fd, &status) == 0) && S_ISCHR(status.st_mode) && (getpid() == md->pid)) {
+    if ((fstat(event->mmap.fd, &status) == 0) && S_ISCHR(status.st_mode)) {
         uct_angara_gpu_ask();
     }
 }
@@ -65,10 +66,14 @@ static int uct_angara_gpu_is_watched(uct_angara_gpu_md_t *md)
            (ucm_set_event_handler(UCM_EVENT_MMAP, 1, uct_angara_gpu_mapped, md) == UCS_OK);
 }
 
-/** Allocations that UCX has heard of; some are forgotten. */
-#define UCT_ANGARA_GPU_HEARD 1024
+/** Allocations that UCX has heard of. Of two so far apart the other one is forgotten. */
+#define UCT_ANGARA_GPU_HEARD 65536
 
-/* UCX's hooks of the runtimes tell it of memory that is freed, but it has none of them here. */
+/*
+ * UCX's hooks of the runtimes tell it of memory that is freed, but it has none of them here. Memory
+ * without an id may be other memory each time. That the id is known tells threads that the rest has
+ * been done.
+ */
 void uct_angara_gpu_hear(const angara_mem_t *mem)
 {
     static uint64_t heard[UCT_ANGARA_GPU_HEARD]; /* ids; atomic */
@@ -77,14 +82,15 @@ void uct_angara_gpu_hear(const angara_mem_t *mem)
                                           .size     = mem->length,
                                           .mem_type = uct_angara_memtype(mem->kind)}};
 
-    if ((mem->id == 0) || (__atomic_load_n(id, __ATOMIC_RELAXED) == mem->id)) {
+    if ((mem->base == NULL) ||
+        ((mem->id != 0) && (__atomic_load_n(id, __ATOMIC_ACQUIRE) == mem->id))) {
         return;
     }
 
-    __atomic_store_n(id, mem->id, __ATOMIC_RELAXED);
     ucm_event_enter();
     ucm_event_dispatch(UCM_EVENT_MEM_TYPE_FREE, &event);
     ucm_event_leave();
+    __atomic_store_n(id, mem->id, __ATOMIC_RELEASE);
 }
 
 void uct_angara_gpu_detect_start(uct_angara_gpu_md_t *md)
@@ -93,6 +99,7 @@ void uct_angara_gpu_detect_start(uct_angara_gpu_md_t *md)
     const char       *name, *lacks;
 
     (void)ucs_memtype_cache_lookup(md, sizeof(*md), &info); /* makes the cache */
+    ucs_global_opts.enable_memtype_cache = UCS_NO;
     if (!uct_angara_gpu_is_watched(md) || (angara_mem_runtime(0, &name, &lacks) == ANGARA_OK)) {
         uct_angara_gpu_ask(); /* mappings can't be watched, or may have been made before */
     }

@@ -2,6 +2,8 @@
 /* Interface of the copy transport: reaches itself alone; copies under way, and their progress. */
 #include "gpu/copier.h"
 
+#include "base/memtype.h"
+
 #include <ucs/config/global_opts.h>
 #include <ucs/sys/uid.h>
 
@@ -97,10 +99,11 @@ static ucs_status_t uct_angara_gpu_iface_query(uct_iface_h tl_iface, uct_iface_a
     return UCS_OK;
 }
 
-/* Seconds to start a copy, and until it has ended (H100, driver 580); bytes per second, pageable
- * memory. */
+/* Seconds to start a copy, and until it has ended (H100, driver 580); bytes per second, between
+ * GPUs and with pageable memory. */
 #define UCT_ANGARA_GPU_START     3e-6
 #define UCT_ANGARA_GPU_LATENCY   6e-6
+#define UCT_ANGARA_GPU_RATE      300e9
 #define UCT_ANGARA_GPU_HOST_RATE 10e9
 
 /*
@@ -110,8 +113,17 @@ static ucs_status_t uct_angara_gpu_iface_query(uct_iface_h tl_iface, uct_iface_a
 static ucs_status_t uct_angara_gpu_iface_estimate_perf(uct_iface_h tl_iface, uct_perf_attr_t *attr)
 {
     uct_ep_operation_t op       = UCT_ATTR_VALUE(PERF, attr, operation, OPERATION, UCT_EP_OP_LAST);
+    ucs_memory_type_t  local    = UCT_ATTR_VALUE(PERF, attr, local_memory_type, LOCAL_MEMORY_TYPE,
+                                                 UCS_MEMORY_TYPE_HOST);
+    ucs_memory_type_t  remote   = UCT_ATTR_VALUE(PERF, attr, remote_memory_type, REMOTE_MEMORY_TYPE,
+                                                 UCS_MEMORY_TYPE_HOST);
     int                is_short = (op == UCT_EP_OP_PUT_SHORT) || (op == UCT_EP_OP_GET_SHORT);
-    ucs_status_t       status   = uct_base_iface_estimate_perf(tl_iface, attr);
+    int          is_gpu = uct_angara_memtype_is_gpu(local) && uct_angara_memtype_is_gpu(remote);
+    ucs_status_t status = uct_base_iface_estimate_perf(tl_iface, attr);
+
+    if (status != UCS_OK) {
+        return status;
+    }
 
     if (attr->field_mask & UCT_PERF_ATTR_FIELD_SEND_PRE_OVERHEAD) {
         attr->send_pre_overhead = UCT_ANGARA_GPU_START;
@@ -125,11 +137,8 @@ static ucs_status_t uct_angara_gpu_iface_estimate_perf(uct_iface_h tl_iface, uct
     if (attr->field_mask & UCT_PERF_ATTR_FIELD_LATENCY) {
         attr->latency = ucs_linear_func_make(is_short ? 0 : UCT_ANGARA_GPU_LATENCY, 0);
     }
-    if (attr->field_mask & UCT_PERF_ATTR_FIELD_BANDWIDTH) {
-        attr->bandwidth.dedicated = 0;
-        attr->bandwidth.shared    = UCT_ANGARA_GPU_HOST_RATE;
-    }
-    return status;
+    uct_angara_perf_bandwidth(attr, 0, is_gpu ? UCT_ANGARA_GPU_RATE : UCT_ANGARA_GPU_HOST_RATE);
+    return UCS_OK;
 }
 
 /* ---- sleeping ------------------------------------------------------------------------------ */

@@ -5,6 +5,8 @@
  */
 #include "verbs/iface.h"
 
+#include "base/memtype.h"
+
 #define UCT_ANGARA_OVERHEAD 30e-9 /* seconds per operation */
 
 /* Measured on H100, driver 580: seconds of a copy by a GPU; bytes per second between two by NVLink,
@@ -72,7 +74,8 @@ ucs_status_t uct_angara_iface_query(uct_iface_h tl_iface, uct_iface_attr_t *attr
                       UCT_IFACE_FLAG_GET_BCOPY | UCT_IFACE_FLAG_GET_ZCOPY |
                       UCT_IFACE_FLAG_ATOMIC_DEVICE | UCT_IFACE_FLAG_PENDING |
                       UCT_IFACE_FLAG_CB_SYNC | UCT_IFACE_FLAG_CONNECT_TO_IFACE |
-                      UCT_IFACE_FLAG_ERRHANDLE_PEER_FAILURE | UCT_IFACE_FLAG_EP_CHECK;
+                      UCT_IFACE_FLAG_ERRHANDLE_PEER_FAILURE | UCT_IFACE_FLAG_EP_CHECK |
+                      UCT_ANGARA_IFACE_FLAG_INTER_NODE;
     attr->cap.event_flags = UCT_IFACE_FLAG_EVENT_SEND_COMP | UCT_IFACE_FLAG_EVENT_RECV |
                             UCT_IFACE_FLAG_EVENT_FD;
 
@@ -83,12 +86,6 @@ ucs_status_t uct_angara_iface_query(uct_iface_h tl_iface, uct_iface_attr_t *attr
     attr->priority            = 0;
     attr->max_num_eps         = ucs_min(attr->max_num_eps, iface->net.port.window.max_peers);
     return UCS_OK;
-}
-
-/* Does the operation have an end of that memory, which only a GPU reaches fast? */
-static int uct_angara_is_gpu(ucs_memory_type_t type)
-{
-    return (type != UCS_MEMORY_TYPE_HOST) && (type < UCS_MEMORY_TYPE_LAST);
 }
 
 /* Bytes go that way, and then the other way. */
@@ -120,11 +117,11 @@ ucs_status_t uct_angara_iface_estimate_perf(uct_iface_h tl_iface, uct_perf_attr_
 
     remote    = (remote < UCS_MEMORY_TYPE_LAST) ? remote : local;
     bandwidth = ucs_derived_of(tl_iface, uct_angara_iface_t)->config.bandwidth;
-    if (is_rma && uct_angara_is_gpu(local) && uct_angara_is_gpu(remote)) {
+    if (is_rma && uct_angara_memtype_is_gpu(local) && uct_angara_memtype_is_gpu(remote)) {
         bandwidth = UCT_ANGARA_GPU_BANDWIDTH;
         latency   = UCT_ANGARA_GPU_LATENCY;
-    } else if ((is_rma && uct_angara_is_gpu(remote)) ||
-               ((is_rma || (op == UCT_EP_OP_AM_ZCOPY)) && uct_angara_is_gpu(local))) {
+    } else if ((is_rma && uct_angara_memtype_is_gpu(remote)) ||
+               ((is_rma || (op == UCT_EP_OP_AM_ZCOPY)) && uct_angara_memtype_is_gpu(local))) {
         bandwidth = is_rma ? UCT_ANGARA_GPU_HOST_BANDWIDTH :
                              uct_angara_in_turn(bandwidth, UCT_ANGARA_GPU_HOST_BANDWIDTH);
         latency   = UCT_ANGARA_GPU_LATENCY;
@@ -132,9 +129,7 @@ ucs_status_t uct_angara_iface_estimate_perf(uct_iface_h tl_iface, uct_perf_attr_
         bandwidth = uct_angara_in_turn(bandwidth, uct_angara_memcpy_bandwidth());
     }
 
-    if (attr->field_mask & UCT_PERF_ATTR_FIELD_BANDWIDTH) {
-        attr->bandwidth.dedicated = bandwidth;
-    }
+    uct_angara_perf_bandwidth(attr, bandwidth, 0);
     if (attr->field_mask & UCT_PERF_ATTR_FIELD_LATENCY) {
         attr->latency.c += latency;
     }

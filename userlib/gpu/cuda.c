@@ -284,7 +284,7 @@ static int query_blindly(const void *addr, CUresult result, ang_gpu_mem_t *mem)
  */
 static void sync_memops(const void *addr, unsigned long long id)
 {
-    static unsigned long long asked[256]; /* ids, + 1; atomic */
+    static unsigned long long asked[65536]; /* ids, + 1; atomic */
     unsigned long long       *place = &asked[id % (sizeof(asked) / sizeof(asked[0]))];
     const unsigned            on    = 1;
 
