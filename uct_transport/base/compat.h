@@ -78,12 +78,21 @@
  * What not every version has. Weak references keep the library loadable there, so that the version
  * check can say what is wrong.
  */
-#pragma weak uct_md_config_rcache_table
+#if UCT_ANGARA_UCX(14)
 #pragma weak ucs_mpool_params_reset
+#else
+#pragma weak uct_md_config_rcache_table
+#endif
+#if UCT_ANGARA_UCX(16)
 #pragma weak uct_base_rkey_compare
+#endif
+#if UCT_ANGARA_UCX(17)
 #pragma weak uct_md_base_md_query
 #pragma weak ucs_config_doc_nop
+#endif
+#if UCT_ANGARA_UCX(20)
 #pragma weak uct_iface_base_query_v2
+#endif
 
 /** A function of UCX's that does nothing, in the place of one of type @a _type. */
 #define UCT_ANGARA_EMPTY(_type, _function) ((_type)(void (*)(void))(_function))

@@ -98,6 +98,7 @@ static double uct_angara_in_turn(double bandwidth, double other)
  * UCX's own function takes every operation to cost the same. But it adds to am_bcopy what packing
  * costs, to am_zcopy nothing, and host memory is copied by both, GPU memory by a GPU. What the
  * memory at the far end is isn't told for all operations: then it is taken for memory like ours.
+ * UCP tells of memory other than the host's from UCX 1.19 on.
  */
 ucs_status_t uct_angara_iface_estimate_perf(uct_iface_h tl_iface, uct_perf_attr_t *attr)
 {

@@ -101,7 +101,7 @@ ucs_config_field_t uct_angara_iface_config_table[] = {
         "the size on\n"
         "from which other messages do. Without effect where UCX_RNDV_THRESH is set, and from UCX "
         "1.14\n"
-        "on, where UCP goes by estimates.",
+        "on.",
         uct_angara_iface_config_t, gpu_rndv_thresh, UCS_CONFIG_TYPE_MEMUNITS),
 
     UCT_ANGARA_CONFIG_FIELD(
