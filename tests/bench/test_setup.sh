@@ -113,6 +113,18 @@ as_user 60 MISSING='ucx-utils' APT_STATUS=100 scripts/setup
 ok 'apt-get fails: the packages are named' all_of "rc_is"$'\t'1 \
     "has_line"$'\t'stderr$'\t'"^setup: error: apt-get could not install: ucx-utils$"
 
+# A machine with rpm.
+mkdir "$place/rpm"
+ln -s "$place"/bin/* "$place/rpm/"
+rm -f "$place"/rpm/{dpkg-query,apt-get,mpicc,ucx_info}
+path=$place/rpm
+as_user 60 scripts/setup
+ok 'without dpkg: what is missing is named, with the names of rpm packages' all_of "rc_is"$'\t'1 \
+    "has_line"$'\t'stderr$'\t'"^setup: error: not found: mpicc ucx_info$" \
+    "has_line"$'\t'stderr$'\t'"    dnf install gcc make .*openmpi-devel ucx-devel openmpi .* ucx$" \
+    "has_line"$'\t'stderr$'\t'"    dnf install clang-tools-extra .*valgrind-devel$"
+
+path=$with
 as_user 400 make demo
 ok 'make demo: runs' all_of "rc_is"$'\t'0 asked_nothing \
     "has_line"$'\t'stdout$'\t'"^All data were right, and .* carried all of them" \
