@@ -172,6 +172,23 @@ static int run_no_runtime(void)
     return query(&byte) == ANGARA_MEM_HOST && loading_end(thread);
 }
 
+/* Some programs load ROCm's runtime and have no GPU, as those with Debian 13's UCX. */
+static int run_loaded(void)
+{
+    int         is_common = strcmp(gpu->name, "rocm") == 0 && access("/dev/kfd", F_OK) != 0;
+    uint32_t    before, after, bit = 1u << kind;
+    const char *name, *lacks;
+    int         is_here;
+
+    if (dlopen(gpu->library, RTLD_NOW) == NULL || angara_mem_kinds(&before) != ANGARA_OK) {
+        abort();
+    }
+    is_here = angara_mem_runtime(0, &name, &lacks) == ANGARA_OK;
+    return query(gpu_alloc()) == kind && angara_mem_kinds(&after) == ANGARA_OK &&
+           is_here != is_common && ((before & bit) != 0) != is_common && (after & bit) &&
+           angara_mem_runtime(0, &name, &lacks) == ANGARA_OK;
+}
+
 /* The child is the first to use a GPU. */
 static int child_uses_gpu(void)
 {
@@ -285,6 +302,7 @@ TEST(no_runtime)
 TEST(child)
 TEST(child_meanwhile)
 TEST(children_load)
+TEST(loaded)
 
 int main(int argc, char **argv)
 {
@@ -292,6 +310,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_loading),         cmocka_unit_test(test_constructor),
         cmocka_unit_test(test_no_runtime),      cmocka_unit_test(test_child),
         cmocka_unit_test(test_child_meanwhile), cmocka_unit_test(test_children_load),
+        cmocka_unit_test(test_loaded),
     };
 
     gpu = argc == 3 ? device_runtime(argv[1]) : NULL;

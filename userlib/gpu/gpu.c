@@ -150,14 +150,28 @@ static int has_node(const ang_gpu_ops_t *ops)
     return 0;
 }
 
+/* Bits of the runtimes whose memory there is, or may be: of GPUs that were named, at least. */
+static unsigned runtimes_usable(void)
+{
+    unsigned usable = runtimes_here();
+
+    for (unsigned i = 0; i < RUNTIMES_NUM; ++i) {
+        if (ang_config.gpu == ANG_CONFIG_GPU_AUTO && runtimes[i]->is_common &&
+            !(__atomic_load_n(&used, __ATOMIC_RELAXED) >> i & 1) && !has_node(runtimes[i])) {
+            usable &= ~(1u << i);
+        }
+    }
+    return usable;
+}
+
 uint32_t ang_gpu_kinds(void)
 {
-    unsigned here  = runtimes_here();
+    unsigned usable = runtimes_usable();
     uint32_t kinds = 1u << ANGARA_MEM_HOST;
 
     for (unsigned i = 0; i < RUNTIMES_NUM; ++i) {
         if (is_wanted(i) &&
-            (ang_config.gpu != ANG_CONFIG_GPU_AUTO || (here >> i & 1) || has_node(runtimes[i]))) {
+            (ang_config.gpu != ANG_CONFIG_GPU_AUTO || (usable >> i & 1) || has_node(runtimes[i]))) {
             kinds |= 1u << runtimes[i]->kind | 1u << runtimes[i]->managed;
         }
     }
@@ -385,10 +399,10 @@ const ang_gpu_ops_t *ang_gpu_map(uint32_t kind, int device, const ang_gpu_handle
 
 const char *ang_gpu_lacks(unsigned i, const char **name_p)
 {
-    unsigned here = runtimes_here();
+    unsigned usable = runtimes_usable();
 
-    for (unsigned n = 0; here >> n != 0; ++n) {
-        if ((here >> n & 1) && i-- == 0) {
+    for (unsigned n = 0; usable >> n != 0; ++n) {
+        if ((usable >> n & 1) && i-- == 0) {
             *name_p = runtimes[n]->name;
             return runtimes[n]->library->lacks;
         }

@@ -66,6 +66,7 @@ typedef struct {
 struct ang_gpu_ops {
     const char       *name;     /* as in ANGARA_GPU */
     const char       *nodes[3]; /* device files: a machine with such a GPU has one of them */
+    int               is_common; /* programs without GPUs load it, too: it counts with a node only */
     angara_mem_kind_t kind;     /* of its memory */
     angara_mem_kind_t managed;  /* of its managed memory */
 

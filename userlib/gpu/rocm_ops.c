@@ -4,7 +4,8 @@
 
 const ang_gpu_ops_t ang_gpu_rocm = {
     .name       = "rocm",
-    .nodes      = {"/dev/kfd"},
+    .nodes      = {"/dev/kfd", "/dev/dxg"}, /* WSL */
+    .is_common  = 1,                        /* UCX's package of Debian 13 brings it */
     .kind       = ANGARA_MEM_ROCM,
     .managed    = ANGARA_MEM_ROCM_MANAGED,
     .library    = &rocm_library,

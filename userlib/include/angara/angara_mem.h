@@ -59,7 +59,9 @@ ANGARA_API angara_status_t angara_mem_query_sized(const void *addr, angara_mem_t
 ANGARA_API angara_status_t angara_mem_kinds(uint32_t *kinds);
 
 /**
- * The GPU runtimes that the program has loaded and that the library has found.
+ * The GPU runtimes that the program has loaded and that the library has found. ROCm's, which
+ * programs without a GPU load as well, counts on a machine with such a GPU, or if it was named by
+ * ANGARA_GPU, or once a pointer was its memory.
  *
  * @param i      which, from 0
  * @param name   "cuda" or "rocm"; valid for the life of the process
