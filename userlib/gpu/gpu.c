@@ -167,7 +167,7 @@ static unsigned runtimes_usable(void)
 uint32_t ang_gpu_kinds(void)
 {
     unsigned usable = runtimes_usable();
-    uint32_t kinds = 1u << ANGARA_MEM_HOST;
+    uint32_t kinds  = 1u << ANGARA_MEM_HOST;
 
     for (unsigned i = 0; i < RUNTIMES_NUM; ++i) {
         if (is_wanted(i) &&

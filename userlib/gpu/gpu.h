@@ -64,11 +64,11 @@ typedef struct {
  * at once. What the driver lacks is ANGARA_ERR_UNSUPPORTED.
  */
 struct ang_gpu_ops {
-    const char       *name;     /* as in ANGARA_GPU */
-    const char       *nodes[3]; /* device files: a machine with such a GPU has one of them */
-    int               is_common; /* programs without GPUs load it, too: it counts with a node only */
-    angara_mem_kind_t kind;     /* of its memory */
-    angara_mem_kind_t managed;  /* of its managed memory */
+    const char *name;          /* as in ANGARA_GPU */
+    const char *nodes[3];      /* device files: a machine with such a GPU has one of them */
+    int         is_common;     /* programs without GPUs load it: without a node it doesn't count */
+    angara_mem_kind_t kind;    /* of its memory */
+    angara_mem_kind_t managed; /* of its managed memory */
 
     /* Looked for after each library that is loaded, until it was found. */
     ang_gpu_library_t *library;
