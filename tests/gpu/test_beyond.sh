@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
 # Messages that run past the GPU memory that they were given: the job ends, with a message that says
-# so. It neither hangs nor delivers something else.
+# so: the transport's, or MPI's, where UCP registers short buffers, too, and that is refused. It neither
+# hangs nor delivers something else.
 
 set -euo pipefail
 
@@ -15,9 +16,9 @@ try()
     local status=0 output word=ok
     num=$((num + 1))
     output=$(timeout 60 mpirun -np 2 --oversubscribe -x UCX_TLS=angara,self -x ANGARA_GPU=cuda \
-        -x ANGARA_TEST_GPU_BEYOND="$1" "$B/tests/gpu/mpi_gpu" -m "$2" 2>&1) || status=$?
+        -x ANGARA_TEST_GPU_BEYOND="$1" "$B/tests/gpu/mpi_gpu" -m "$2" 2>&1 | tr -d '\0') || status=$?
     if [[ $status == 0 || $status == 124 || $output == *"nobody minds"* ||
-        $output != *angara:*aborting* || $output == *"Segmentation fault"* ]]; then
+        ! $output =~ angara:.*aborting|MPI_ERRORS_ARE_FATAL || $output == *"Segmentation fault"* ]]; then
         word="not ok"
         printf '# %s\n' "${output//$'\n'/$'\n# '}"
     fi

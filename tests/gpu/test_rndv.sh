@@ -38,11 +38,16 @@ try()
     echo "$word $num - $way for $from $to ${*:-by default} (${counts//$'\n'/, })"
 }
 
-try get_zcopy D D
+# From UCX 1.14 on it is UCP's estimates that decide.
+by_threshold=
+[[ $(ucx_info -v) != *1.13.* ]] || by_threshold=1
+readonly by_threshold
+
+[[ -z $by_threshold ]] || try get_zcopy D D
 try put_zcopy D D UCX_RNDV_SCHEME=put_zcopy
 try am_zcopy D D UCX_ANGARA_GPU_RNDV_THRESH=inf
 try am_zcopy D D UCX_ANGARA_GPU_RNDV_THRESH=9
-try get_zcopy D D UCX_ANGARA_GPU_RNDV_THRESH=8
+[[ -z $by_threshold ]] || try get_zcopy D D UCX_ANGARA_GPU_RNDV_THRESH=8
 try am_zcopy D D UCX_RNDV_THRESH=1k
 try am_zcopy D D STANDIN_GPUS=1
 try am_zcopy D H

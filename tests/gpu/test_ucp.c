@@ -9,6 +9,7 @@
 #include "device.h"
 #include "standin_test.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -237,6 +238,25 @@ static void send_to_self(const device_runtime_t *gpu, size_t size)
     free(back);
 }
 
+/* Is a message sent before it is received? UCP's second generation of protocols doesn't do that. */
+static int is_eager(const device_runtime_t *gpu)
+{
+    enum { SIZE = 1000, POLLS = 10000 };
+    ucp_request_param_t param = {0};
+    char               *from  = gpu->alloc(0, SIZE, DEVICE_PLAIN);
+    void               *send  = ucp_tag_send_nbx(ep, from, SIZE, 1, &param);
+    int                 result;
+
+    for (unsigned i = 0; i < POLLS; ++i) {
+        ucp_worker_progress(worker);
+    }
+    result = send == NULL || ucp_request_check_status(send) != UCS_INPROGRESS;
+    wait_for(ucp_tag_recv_nbx(worker, from, SIZE, 1, 1, &param));
+    wait_for(send);
+    gpu->free(from, DEVICE_PLAIN);
+    return result;
+}
+
 /* Messages of several sends are copied at the same time, and arrive in order, also among others. */
 static void send_several(const device_runtime_t *gpu, size_t size)
 {
@@ -277,10 +297,11 @@ static void send_several(const device_runtime_t *gpu, size_t size)
 }
 
 /* Host memory, while there is no runtime: UCX looks nothing up, if it can watch mappings. */
-static void send_host(void)
+static void send_host(const device_runtime_t *gpu)
 {
-    char              from[8] = "message", to[8] = "";
-    int               is_watched = getenv("UCX_MEM_EVENTS") == NULL;
+    char from[8] = "message", to[8] = "";
+    int  is_loaded  = dlopen(gpu->library, RTLD_LAZY | RTLD_NOLOAD) != NULL; /* by UCX */
+    int  is_watched = getenv("UCX_MEM_EVENTS") == NULL && !is_loaded;
     ucs_memory_info_t info;
 
     exchange(from, to, sizeof(from));
@@ -637,7 +658,7 @@ int main(void)
     if (getenv("ANGARA_TEST_GPU_LATE") != NULL) {
         init();
         connect_self();
-        send_host();
+        send_host(gpu);
     }
     if (gpu->open() == 0) {
         fprintf(stderr, "there is no GPU\n");
@@ -654,9 +675,13 @@ int main(void)
     for (size_t size = 1; size <= 32u << 20; size *= 8) {
         send_to_self(gpu, size);
     }
-    send_several(gpu, 16);
-    send_several(gpu, 1000);
-    end_amid(gpu);
+    if (is_eager(gpu)) {
+        send_several(gpu, 16);
+        send_several(gpu, 1000);
+        end_amid(gpu);
+    } else {
+        printf("ok %u - eager messages # SKIP GPU memory goes by rendezvous\n", ++num_tests);
+    }
     put_to_freed(gpu, 8, 8);
     put_to_freed(gpu, 1000, 1008); /* alike for a cache that widens ranges to 16 bytes */
     put_to_freed(gpu, 300000, 300000);

@@ -141,7 +141,7 @@ typedef unsigned      uct_angara_mem_reg_arg_t;
 typedef struct uct_angara_md_caps {
     uint64_t          flags;
     uint64_t          reg_mem_types;
-    uint64_t          cache_mem_types; /**< whose registrations UCP may keep */
+    uint64_t          cache_mem_types; /**< UCP keeps registrations; it insists for rendezvous */
     uint64_t          alloc_mem_types;
     uint64_t          access_mem_types;
     uint64_t          detect_mem_types;

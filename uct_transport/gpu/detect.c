@@ -102,6 +102,9 @@ void uct_angara_gpu_detect_start(uct_angara_gpu_md_t *md)
     ucs_global_opts.enable_memtype_cache = UCS_NO;
     if (!uct_angara_gpu_is_watched(md) || (angara_mem_runtime(0, &name, &lacks) == ANGARA_OK)) {
         uct_angara_gpu_ask(); /* mappings can't be watched, or may have been made before */
+    } else if (!uct_angara_gpu_is_asking()) {
+        /* UCX 1.18's part for ROCm takes a page of any process for one of a GPU. */
+        ucs_memtype_cache_remove(NULL, UCT_ANGARA_GPU_ADDRESSES);
     }
 }
 
