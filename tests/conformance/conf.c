@@ -290,7 +290,9 @@ void conf_mem_lose(conf_mem_t *mem, size_t offset, size_t length)
     if (mem->on_gpu) {
         conf_gpu_lose(mem->addr);
     } else {
-        CHECK(munmap(mem->addr + offset, length) == 0);
+        /* Unmapped, the addresses would be those of anybody's next mapping. */
+        CHECK(mmap(mem->addr + offset, length, PROT_NONE,
+                   MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) != MAP_FAILED);
     }
 }
 

@@ -58,7 +58,12 @@ static int md_is_wired(uct_iface_h iface, size_t offset)
 /* Flags that say something about behaviour, each with a test of its own in this folder. */
 #define MD_BEHAVIOUR                                                                     \
     (UCT_IFACE_FLAG_ATOMIC_CPU | UCT_IFACE_FLAG_ATOMIC_DEVICE | UCT_IFACE_FLAG_CB_SYNC | \
-     UCT_IFACE_FLAG_CONNECT_TO_IFACE | UCT_IFACE_FLAG_ERRHANDLE_PEER_FAILURE)
+     UCT_IFACE_FLAG_CONNECT_TO_IFACE | UCT_IFACE_FLAG_ERRHANDLE_PEER_FAILURE | MD_INTER_NODE)
+#ifdef UCT_IFACE_FLAG_INTER_NODE
+#define MD_INTER_NODE UCT_IFACE_FLAG_INTER_NODE
+#else
+#define MD_INTER_NODE 0
+#endif
 
 static void iface_wiring(ut_t *t)
 {
@@ -77,6 +82,7 @@ static void iface_wiring(ut_t *t)
         }
     }
     CHECK_EQ(flags & ~tested, 0); /* a flag that nothing here tests */
+    CHECK_EQ(flags & MD_INTER_NODE, MD_INTER_NODE);
 
 #define MD_ATOMIC(_flags, _op) \
     CHECK_EQ((_flags) != 0, md_is_wired(iface, offsetof(uct_iface_ops_t, _op)))
