@@ -108,6 +108,8 @@ for part in "${parts[@]}"; do
     variation_apply "$part"
 done
 exports=()
+# Open MPI 5 patches functions that are the sanitizer's own.
+[[ ${B:-} != */asan ]] || export OMPI_MCA_memory=^patcher
 for variable in "${variables[@]}"; do
     exports+=(-x "$variable")
 done
