@@ -515,6 +515,55 @@ static void exchange_beyond(const char *where, size_t size)
 }
 
 /*
+ * After some good ones a message of @a size, when the driver of one rank fails in some calls: at S
+ * the sender's, at R the receiver's; the other end is H or D. MPI may give up, but what it
+ * delivers is right.
+ */
+static void exchange_broken(const char *where, const char *calls, size_t size)
+{
+    enum { GOOD = 3 };
+    int   is_broken = where[0] == (mt.rank == 0 ? 'S' : 'R');
+    char *addr      = is_broken || where[1] == 'D' ? gpu->alloc(device, size, DEVICE_PLAIN) :
+                                                     mt_alloc(size);
+    char *bytes     = mt_alloc(size);
+    void *library   = dlopen(gpu->library, RTLD_LAZY | RTLD_NOLOAD);
+    void (*fail)(const char *, unsigned, int) = NULL;
+    int (*look)(const void *, void *, size_t) = NULL;
+    char *names                               = strdup(calls);
+
+    *(void **)(&fail) = dlsym(library, "standin_fail_call");
+    *(void **)(&look) = dlsym(library, "standin_read");
+    for (int i = 0; i <= GOOD; ++i) {
+        memset(bytes, mt.rank == 0 ? i + 1 : 0, size);
+        if (is_broken || where[1] == 'D') {
+            gpu->write(addr, bytes, size);
+        } else {
+            memcpy(addr, bytes, size);
+        }
+        MPI_Barrier(MPI_COMM_WORLD);
+        for (char *name = strtok(i == GOOD && is_broken ? names : NULL, ","); name != NULL;
+             name       = strtok(NULL, ",")) {
+            fail(name, 0, 700);
+        }
+        if (mt.rank == 0) {
+            MPI_Send(addr, (int)size, MPI_BYTE, 1, TAG, MPI_COMM_WORLD);
+        } else {
+            MPI_Recv(addr, (int)size, MPI_BYTE, 0, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        }
+    }
+    if (mt.rank == 1 && look(addr, bytes, size) != 0) {
+        memcpy(bytes, addr, size);
+    }
+    for (size_t i = 0; i < size && mt.rank == 1; ++i) {
+        if (bytes[i] != GOOD + 1) {
+            printf("wrong data\n");
+            break;
+        }
+    }
+    free(names);
+}
+
+/*
  * UCX's cache of memory types is there and empty, so that it looks for nothing: as long as there is
  * no GPU's runtime. (By name: UCX is only loaded at MPI_Init.)
  */
@@ -571,6 +620,11 @@ int main(int argc, char **argv)
     device = (unsigned)mt.rank % num_gpus;
     if (getenv("ANGARA_TEST_GPU_BEYOND") != NULL) {
         exchange_beyond(getenv("ANGARA_TEST_GPU_BEYOND"), mt.max_size);
+        return mt_finish();
+    }
+    if (getenv("ANGARA_TEST_GPU_BROKEN") != NULL) {
+        exchange_broken(getenv("ANGARA_TEST_GPU_BROKEN"), getenv("ANGARA_TEST_GPU_CALLS"),
+                        mt.max_size);
         return mt_finish();
     }
     run_placements();

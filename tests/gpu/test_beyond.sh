@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# Messages that run past the GPU memory that they were given: the job ends, with a message that says
-# so: the transport's, or MPI's, where UCP registers short buffers, too, and that is refused. It neither
-# hangs nor delivers something else.
+# GPU memory that fails. Messages that run past what they were given, and drivers that answer no more: the
+# job ends, with a message that says so; the transport's, or MPI's, where UCP registers short buffers, too,
+# and that is refused. It neither hangs nor delivers something else.
 
 set -euo pipefail
 
@@ -25,6 +25,32 @@ try()
     echo "$word $num - $1, $2 bytes (exit status $status)"
 }
 
+# The driver of an end (S: the sender's, R: the receiver's; D or H: the other end) answers these calls
+# with an error: the job goes on with the right data, or ends with a message.
+broken()
+{
+    local status=0 output word=ok
+    num=$((num + 1))
+    output=$(timeout 30 mpirun -np 2 --oversubscribe -x UCX_TLS=angara,self -x ANGARA_GPU=cuda \
+        -x ANGARA_TEST_GPU_BROKEN="$1" -x ANGARA_TEST_GPU_CALLS="$3" "${@:4}" \
+        "$B/tests/gpu/mpi_gpu" -m "$2" 2>&1 | tr -d '\0') || status=$?
+    if [[ $status == 124 || $output == *"wrong data"* || $output == *"Segmentation fault"* ||
+        ($status != 0 && ! $output =~ angara.*error:|MPI_ERRORS_ARE_FATAL) ]]; then
+        word="not ok"
+        printf '# %s\n' "${output//$'\n'/$'\n# '}"
+    fi
+    echo "$word $num - $*: fails (exit status $status)"
+}
+
+for size in 8 100000; do
+    for places in SD RD SH RH; do
+        broken "$places" "$size" cuPointerGetAttributes
+        broken "$places" "$size" cuPointerGetAttributes,cuCtxPushCurrent_v2
+        broken "$places" "$size" cuMemcpyAsync,cuMemcpyDtoHAsync_v2,cuMemcpyHtoDAsync_v2
+    done
+done
+broken RD 100000 cuPointerGetAttributes -x UCX_RNDV_SCHEME=put_zcopy
+broken SD 100000 cuEventQuery,cuStreamQuery -x UCX_RNDV_SCHEME=put_zcopy
 for places in DD HD DH; do
     try "$places" 4000
     try "$places" 900000

@@ -268,10 +268,14 @@ static int is_readable(const void *addr)
  */
 static int query_blindly(const void *addr, CUresult result, ang_gpu_mem_t *mem)
 {
+    static int has_said; /* atomic */
+
     if (is_readable(addr)) {
         return 0;
     }
-    ang_debug("the driver doesn't say what %p is: %s", addr, cuda_name(result));
+    if (!__atomic_exchange_n(&has_said, 1, __ATOMIC_RELAXED)) {
+        ang_error("the driver doesn't say what %p is: %s", addr, cuda_name(result));
+    }
     mem->mem.kind   = ANGARA_MEM_CUDA;
     mem->mem.length = SIZE_MAX;
     return 1;

@@ -92,7 +92,7 @@ static void check_runtime(info_check_t *check, const runtime_t *runtime)
                        runtime->library);
         info_set_fix(check, "a newer driver; ANGARA_LOG_LEVEL=debug says what it lacks");
     } else if (lacks[0] != '\0') {
-        info_set_value(check, INFO_NOTE, "recognised; the runtime lacks %.200s", lacks);
+        info_set_value(check, INFO_NOTE, "recognised; the runtime lacks %s", lacks);
         info_set_fix(check, "a newer driver");
     } else if (runtime->kind == ANGARA_MEM_CUDA && !has_mps()) {
         info_set_value(check, INFO_OK, "recognised; processes that share a GPU take turns");

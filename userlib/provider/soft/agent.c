@@ -308,7 +308,7 @@ static angara_status_t agent_send(soft_peer_t *peer, const soft_request_t *reque
 }
 
 /* The answer to the request under way, if it came. The slot stays ours until agent_release(). */
-static angara_status_t agent_receive(soft_peer_t *peer, uint64_t *old)
+static angara_status_t agent_receive(soft_peer_t *peer, int is_direct, uint64_t *old)
 {
     int64_t status;
 
@@ -320,7 +320,9 @@ static angara_status_t agent_receive(soft_peer_t *peer, uint64_t *old)
     if (old != NULL) {
         *old = slot_of(peer)->old;
     }
-    if (status > ANGARA_OK || status <= ANGARA_ERR_LAST) {
+    /* ANGARA_ERR_UNSUPPORTED would ask for another way, which only direct requests have. */
+    if (status > ANGARA_OK || status <= ANGARA_ERR_LAST ||
+        (status == ANGARA_ERR_UNSUPPORTED && !is_direct)) {
         return ANGARA_ERR_SYSTEM; /* garbage from the peer */
     }
     return (angara_status_t)status;
@@ -352,7 +354,7 @@ angara_status_t soft_agent_copy_out(soft_peer_t *peer, const ang_ref_t *dst, con
     angara_status_t status;
 
     if (peer->agent >= 0) {
-        status = agent_receive(peer, NULL);
+        status = agent_receive(peer, 0, NULL);
         if (status == ANGARA_INPROGRESS) {
             return status;
         }
@@ -384,14 +386,14 @@ angara_status_t soft_agent_copy_in(soft_peer_t *peer, const ang_ref_t *src, cons
         if (peer->agent_length > end - *done) {
             return ANGARA_INPROGRESS; /* asked for by a turn that had more bytes left */
         }
-        status = agent_receive(peer, NULL);
+        status = agent_receive(peer, 0, NULL);
         if (status == ANGARA_INPROGRESS) {
             return status;
         }
         if (status == ANGARA_OK) {
             status = move((void *)(uintptr_t)(dst->addr + *done), staging_of(peer),
                           peer->agent_length, dst->kind);
-            *done += peer->agent_length;
+            *done += status == ANGARA_OK ? peer->agent_length : 0;
         }
         agent_end(peer);
         if (status != ANGARA_OK) {
@@ -433,7 +435,7 @@ angara_status_t soft_agent_copy_direct(soft_peer_t *peer, ang_op_t op, const ang
         return ANGARA_ERR_UNSUPPORTED;
     }
     if (peer->agent >= 0) {
-        status = agent_receive(peer, &moved);
+        status = agent_receive(peer, 1, &moved);
         if (status == ANGARA_INPROGRESS) {
             return status;
         }
@@ -475,7 +477,7 @@ static angara_status_t agent_call(soft_peer_t *peer, soft_request_t *request, ui
     if (peer->agent < 0) {
         return agent_send(peer, request, NULL);
     }
-    status = agent_receive(peer, old);
+    status = agent_receive(peer, 0, old);
     if (status != ANGARA_INPROGRESS) {
         agent_end(peer);
     }

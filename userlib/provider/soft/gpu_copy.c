@@ -49,13 +49,16 @@ angara_status_t soft_gpu_start(const soft_gpu_end_t *dst, const soft_gpu_end_t *
 
 angara_status_t soft_gpu_copy(uint64_t dst, uint64_t src, uint64_t length)
 {
-    ang_gpu_mem_t dst_mem, src_mem;
+    ang_gpu_mem_t   dst_mem, src_mem;
+    angara_status_t status;
 
     ang_gpu_query_found((const void *)(uintptr_t)dst, &dst_mem);
     ang_gpu_query_found((const void *)(uintptr_t)src, &src_mem);
     if (!ang_gpu_is_device(&dst_mem) && !ang_gpu_is_device(&src_mem)) {
         return ANGARA_ERR_BOUNDS; /* it was freed since its region was looked at */
     }
-    return ang_gpu_copy((void *)(uintptr_t)dst, &dst_mem, (const void *)(uintptr_t)src, &src_mem,
-                        length);
+    status = ang_gpu_copy((void *)(uintptr_t)dst, &dst_mem, (const void *)(uintptr_t)src, &src_mem,
+                          length);
+    /* There is no other way: the driver has ended, or doesn't answer any more. */
+    return status == ANGARA_ERR_UNSUPPORTED ? ANGARA_ERR_SYSTEM : status;
 }
