@@ -15,6 +15,7 @@ SHELL := /bin/bash
 #           mutants  with the deliberate errors that the tests must catch
 # V=1       shows the commands
 # PREFIX DESTDIR BINDIR SBINDIR LIBDIR INCLUDEDIR MANDIR OMPI_COMPONENT   for install: see scripts/install
+# INSTALL_RPATH   nothing, where LIBDIR is one of the run-time linker's own folders
 
 ifeq ($(origin CC),default)
 CC := gcc
@@ -126,7 +127,7 @@ SUB  = $(MAKE) $(JOBS)
 
 .PHONY: setup flavors flavor-plain flavor-asan flavor-mutants check check-fast check-vm \
         check-vm-long check-debug-kernel check-gpu gpu-bundle bench-gpu check-ucx-api check-debian13 \
-        check-in-tree modules demo bench bench-vm
+        check-in-tree check-deb modules demo bench bench-vm
 setup: ## install what is missing (apt) and get the headers of the installed UCX
 	@scripts/setup
 
@@ -186,6 +187,9 @@ check-ucx-api: ## compile the transport against other versions of UCX (UCX_TREES
 check-debian13: ## run demo and check on Debian 13, in a root of its own below build/ (needs root, mmdebstrap)
 	@scripts/check_debian13
 
+check-deb: deb ## try Debian packages in a root of its own below build/: install, use, upgrade, purge (root, mmdebstrap)
+	@scripts/check_deb
+
 check-in-tree: all ## build the transport inside a UCX tree (UCX_SOURCE=unpacked source); slow
 	@scripts/check_in_tree '$(UCX_SOURCE)'
 
@@ -206,9 +210,10 @@ bench-vm: ## set up, build, compare with soft-RoCE in virtual machines
 
 # --- install, distribute, clean ------------------------------------------------------------------
 
-.PHONY: install install-modules install-dkms uninstall dist style format clean help
+.PHONY: install install-modules install-dkms uninstall dist deb style format clean help
 # What the installation's component is linked with: where the transport will be.
 INSTALL_LIBDIR    := $(or $(LIBDIR),$(PREFIX)/lib)
+INSTALL_RPATH     ?= $(INSTALL_LIBDIR)
 INSTALL_COMPONENT := $(B)/install/mca_hook_angara.so
 
 # Open MPI only takes components from its own folders, so the component is copied there, away from
@@ -217,8 +222,8 @@ INSTALL_COMPONENT := $(B)/install/mca_hook_angara.so
 $(INSTALL_COMPONENT): $(OMPI_HOOK_OBJ) FORCE
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS_COMMON) $(LDFLAGS_COMMON) $(CFLAGS) $(LDFLAGS) -shared \
-		-Wl,-soname,$(@F) -Xlinker -rpath -Xlinker '$(INSTALL_LIBDIR)' -o $@ $(OMPI_HOOK_OBJ) \
-		$(addprefix -L,$(OMPI_LIBDIRS)) -lmpi -lopen-pal -ldl
+		-Wl,-soname,$(@F) $(if $(INSTALL_RPATH),-Xlinker -rpath -Xlinker '$(INSTALL_RPATH)') \
+		-o $@ $(OMPI_HOOK_OBJ) $(addprefix -L,$(OMPI_LIBDIRS)) -lmpi -lopen-pal -ldl
 
 install: ## install to PREFIX (default /usr/local), staged below DESTDIR
 install: all $(INSTALL_COMPONENT)
@@ -242,6 +247,10 @@ dist: ## make build/angara-VERSION.tar.gz
 		tar --create --gzip --file build/angara-$(VERSION).tar.gz --owner=0 --group=0 \
 		--numeric-owner --transform 's,^,angara-$(VERSION)/,S' --files-from -
 	@echo 'build/angara-$(VERSION).tar.gz'
+
+deb: ## build Debian packages of this tree for the installed UCX and Open MPI, in build/deb
+	@scripts/setup --deb
+	@scripts/deb
 
 style: ## check formatting, scripts, headers and exported symbols
 style: all

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=bash
 #
-# Source trees of UCX: for scripts/setup and scripts/check_ucx_api.
+# Source trees of UCX: for scripts/setup, scripts/deb and scripts/check_ucx_api.
 
 # The version of the tree $1, such as 1.13.1; nothing if it is none.
 ucx_tree_version()
@@ -26,4 +26,12 @@ ucx_tree_headers()
         sed -e "s/@MAJOR_VERSION@/$major/g; s/@MINOR_VERSION@/$minor/g; s/@PATCH_VERSION@/$patch/g" \
             -e "s/@VERSION@/$version/g; s/@SCM_VERSION@/0000000/g" "$1/src/$header.in" >"$2/$header"
     done
+}
+
+# Copies of the tree $1 what ucx_tree_version and ucx_tree_headers read to the folder $2: it is a tree for them.
+ucx_tree_reduce()
+{
+    mkdir -p "$2"
+    (cd "$1" && find configure.ac LICENSE src/ucs src/uct src/ucm src/ucp -type f \( -name configure.ac -o \
+        -name LICENSE -o -name '*.h' -o -name '*.inl' -o -name '*.h.in' \) -print0 | xargs -0 cp -p --parents -t "$2")
 }

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=bash
+#
+# Roots of Debian releases below build/, for scripts/check_debian13 and scripts/check_deb, which have a
+# function skip() for what this machine lacks.
+
+# The archive: this machine's, if none is named.
+# shellcheck disable=SC2016 # apt's own variable
+root_mirror=${DEBIAN_MIRROR:-$(apt-get indextargets --format '$(SITE)' 2>/dev/null | sed '/security/d' | sed -n 1p)}
+readonly root_mirror
+
+root_possible()
+{
+    [[ $(id -u) == 0 ]] || skip "needs root"
+    unshare --mount true 2>/dev/null || skip "this machine gives no mount namespaces"
+}
+
+# Makes the root $1 of the release $2 with the packages $3 (with commas), unless it is there.
+root_make()
+{
+    [[ ! -e $1/.made ]] || return 0
+    [[ -n $root_mirror ]] || skip "no archive is known: set DEBIAN_MIRROR"
+    command -v mmdebstrap >/dev/null || skip "mmdebstrap isn't installed: apt-get install mmdebstrap"
+    [[ -r /usr/share/keyrings/debian-archive-keyring.gpg ]] ||
+        skip "Debian's keys are not here: apt-get install debian-archive-keyring"
+    mkdir -p "$(dirname -- "$1")"
+    rm -rf -- "$1"
+    echo "${0##*/}: making $2 in $1"
+    mmdebstrap --quiet --variant=minbase --include="$3" "$2" "$1" "$root_mirror" >"$1.log" 2>&1 ||
+        skip "mmdebstrap failed, see $1.log: is $root_mirror to be reached?"
+    touch "$1/.made"
+}
+
+# root_inside ROOT COMMAND [FOLDER INSIDE]: runs a command there, with /dev, /dev/shm, /tmp and /proc of its own,
+# and processes that end with it; FOLDER is INSIDE there, read-only.
+root_inside()
+{
+    # It is the inner shell that expands.
+    # shellcheck disable=SC2016
+    unshare --mount --pid --ipc --fork --kill-child --propagation private \
+        bash -c '
+            set -e
+            root=$1 folder=$3
+            mount --bind "$root" "$root"
+            mount -t proc proc "$root/proc"
+            mount -t sysfs -o ro sysfs "$root/sys"
+            mount -t tmpfs -o mode=1777 tmpfs "$root/tmp"
+            mount -t tmpfs -o mode=755 tmpfs "$root/dev"
+            for name in null zero full random urandom tty; do
+                : >"$root/dev/$name"
+                mount --bind "/dev/$name" "$root/dev/$name"
+            done
+            mkdir "$root/dev/shm" "$root/dev/pts"
+            mount -t tmpfs -o mode=1777 tmpfs "$root/dev/shm"
+            mount -t devpts -o newinstance,ptmxmode=0666,mode=620,gid=5 devpts "$root/dev/pts"
+            ln -s pts/ptmx "$root/dev/ptmx"
+            ln -s /proc/self/fd "$root/dev/fd"
+            for number in 0:stdin 1:stdout 2:stderr; do
+                ln -s "/proc/self/fd/${number%%:*}" "$root/dev/${number#*:}"
+            done
+            [[ -z $folder ]] || mount --bind -o ro "$folder" "$root/$4"
+            exec env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root \
+                LANG=C.UTF-8 TERM=dumb chroot "$root" bash -c "$2"' \
+        bash "$1" "$2" "${3:-}" "${4:-}"
+}
