@@ -249,7 +249,6 @@ dist: ## make build/angara-VERSION.tar.gz
 	@echo 'build/angara-$(VERSION).tar.gz'
 
 deb: ## build Debian packages of this tree for the installed UCX and Open MPI, in build/deb
-	@scripts/setup --deb
 	@scripts/deb
 
 style: ## check formatting, scripts, headers and exported symbols
