@@ -267,33 +267,37 @@ class Launcher:
         raise RunError("the run ended well, but %s did not carry it: %s" % (contender.name, what))
 
     def _run_pair(self, run, command, env):
-        """ucx_perftest: server and client on one core each, over a free port of the loopback."""
+        """ucx_perftest: server and client on one core each, over a free port of the loopback. Their
+        input is a terminal: one that was built with MPI would start it else."""
         if len(self.cpus) < 2:
             raise RunError("two cores are needed")
         port = free_port()
         command = command + ["-p", str(port), "-f"]
-        server = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL,
+        terminal = os.openpty()
+        server = subprocess.Popen(command, env=env, stdin=terminal[1],
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                   start_new_session=True,
                                   preexec_fn=lambda: os.sched_setaffinity(0, self.cpus[1:2]))
         try:
             wait_for_listener(server, port)
             client = command[:1] + ["127.0.0.1"] + command[1:] + ["-v"]
-            return execute(client, env, run.timeout, self.cpus[:1], None)
+            return execute(client, env, run.timeout, self.cpus[:1], stdin=terminal[1])
         finally:
             try:
                 server.communicate(timeout=slow(2))
             except subprocess.TimeoutExpired:
                 end_session(server)
                 server.communicate()
+            for end in terminal:
+                os.close(end)
 
 
-def execute(command, env, timeout, cpus=None, progress=None):
+def execute(command, env, timeout, cpus=None, progress=None, stdin=subprocess.DEVNULL):
     """Exit status, stdout and stderr; the whole session is ended after timeout seconds,
     or ANGARA_TEST_SLOW times as many."""
     pin = (lambda: os.sched_setaffinity(0, cpus)) if cpus else None
     try:
-        process = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL,
+        process = subprocess.Popen(command, env=env, stdin=stdin,
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                    start_new_session=True, preexec_fn=pin)
     except OSError as error:
