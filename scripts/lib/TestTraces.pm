@@ -176,7 +176,6 @@ sub strays_end
 
 # --- files ---------------------------------------------------------------------------------------
 
-# Open MPI 5 leaves its folder and a segment of each program that was started without mpirun.
 sub tmpdir_left
 {
     my ($tmpdir) = @_;
@@ -184,10 +183,7 @@ sub tmpdir_left
     File::Find::find(
         {
             no_chdir => 1,
-            wanted   => sub {
-                push @left, '$TMPDIR' . substr($_, length $tmpdir)
-                    if $_ ne $tmpdir && !m{^\Q$tmpdir\E/ompi\.};
-            },
+            wanted   => sub { push @left, '$TMPDIR' . substr($_, length $tmpdir) if $_ ne $tmpdir },
         },
         $tmpdir
     );
@@ -200,7 +196,7 @@ sub shared_files
     my %files;
     for my $pattern ('/dev/shm/*', '/tmp/angara*', '/tmp/ucx*', '/tmp/ompi.*') {
         for my $path (glob $pattern) {
-            next if $path =~ m{^/dev/shm/} && $path !~ m{/(sem\.)?(angara|ucx|vader|ompi|osc)};
+            next if $path =~ m{^/dev/shm/} && $path !~ m{/(sem\.)?(angara|ucx|vader|ompi|osc|sm_)};
             my @stat = lstat $path or next;
             $files{$path} = 1 if $stat[4] == $>;
         }

@@ -160,7 +160,7 @@ wrong()
     local pattern=$1
     shift
     if [[ $1 == 0 ]]; then
-        run 60 "$bench/$2" "${@:3}"
+        run_alone 60 "$bench/$2" "${@:3}"
     else
         mpi "$@"
     fi

@@ -523,8 +523,8 @@ static void exchange_broken(const char *where, const char *calls, size_t size)
 {
     enum { GOOD = 3 };
     int   is_broken = where[0] == (mt.rank == 0 ? 'S' : 'R');
-    char *addr      = is_broken || where[1] == 'D' ? gpu->alloc(device, size, DEVICE_PLAIN) :
-                                                     mt_alloc(size);
+    int   is_gpu    = is_broken || where[1] == 'D';
+    char *addr      = is_gpu ? gpu->alloc(device, size, DEVICE_PLAIN) : mt_alloc(size);
     char *bytes     = mt_alloc(size);
     void *library   = dlopen(gpu->library, RTLD_LAZY | RTLD_NOLOAD);
     void (*fail)(const char *, unsigned, int) = NULL;
@@ -535,7 +535,7 @@ static void exchange_broken(const char *where, const char *calls, size_t size)
     *(void **)(&look) = dlsym(library, "standin_read");
     for (int i = 0; i <= GOOD; ++i) {
         memset(bytes, mt.rank == 0 ? i + 1 : 0, size);
-        if (is_broken || where[1] == 'D') {
+        if (is_gpu) {
             gpu->write(addr, bytes, size);
         } else {
             memcpy(addr, bytes, size);

@@ -87,7 +87,7 @@ refused()
 {
     local message=$1 program=$2
     shift 2
-    run 60 "$B/bench/$program" "$@"
+    run_alone 60 "$B/bench/$program" "$@"
     ok "error: $program $*" all_of "rc_is"$'\t'1 \
         "line_count"$'\t'stderr$'\t'"^$program: $message"$'\t'1 "line_count"$'\t'stdout$'\t'"^#"$'\t'0
 }

@@ -22,4 +22,21 @@ static inline int uct_angara_memtype_is_gpu(ucs_memory_type_t type)
     return (type != UCS_MEMORY_TYPE_HOST) && (type < UCS_MEMORY_TYPE_LAST);
 }
 
+/** An operation whose cost is estimated, and the memory at its ends. */
+typedef struct uct_angara_perf_ends {
+    uct_ep_operation_t op;
+    ucs_memory_type_t  local;
+    ucs_memory_type_t  remote; /**< UCS_MEMORY_TYPE_LAST: UCP doesn't say */
+} uct_angara_perf_ends_t;
+
+static inline uct_angara_perf_ends_t uct_angara_perf_ends(const uct_perf_attr_t *attr)
+{
+    uct_angara_perf_ends_t ends = {
+        UCT_ATTR_VALUE(PERF, attr, operation, OPERATION, UCT_EP_OP_LAST),
+        UCT_ATTR_VALUE(PERF, attr, local_memory_type, LOCAL_MEMORY_TYPE, UCS_MEMORY_TYPE_HOST),
+        UCT_ATTR_VALUE(PERF, attr, remote_memory_type, REMOTE_MEMORY_TYPE, UCS_MEMORY_TYPE_LAST)};
+
+    return ends;
+}
+
 #endif

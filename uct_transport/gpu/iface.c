@@ -112,13 +112,9 @@ static ucs_status_t uct_angara_gpu_iface_query(uct_iface_h tl_iface, uct_iface_a
  */
 static ucs_status_t uct_angara_gpu_iface_estimate_perf(uct_iface_h tl_iface, uct_perf_attr_t *attr)
 {
-    uct_ep_operation_t op       = UCT_ATTR_VALUE(PERF, attr, operation, OPERATION, UCT_EP_OP_LAST);
-    ucs_memory_type_t  local    = UCT_ATTR_VALUE(PERF, attr, local_memory_type, LOCAL_MEMORY_TYPE,
-                                                 UCS_MEMORY_TYPE_HOST);
-    ucs_memory_type_t  remote   = UCT_ATTR_VALUE(PERF, attr, remote_memory_type, REMOTE_MEMORY_TYPE,
-                                                 UCS_MEMORY_TYPE_HOST);
-    int                is_short = (op == UCT_EP_OP_PUT_SHORT) || (op == UCT_EP_OP_GET_SHORT);
-    int          is_gpu = uct_angara_memtype_is_gpu(local) && uct_angara_memtype_is_gpu(remote);
+    uct_angara_perf_ends_t ends = uct_angara_perf_ends(attr);
+    int is_short = (ends.op == UCT_EP_OP_PUT_SHORT) || (ends.op == UCT_EP_OP_GET_SHORT);
+    int is_gpu   = uct_angara_memtype_is_gpu(ends.local) && uct_angara_memtype_is_gpu(ends.remote);
     ucs_status_t status = uct_base_iface_estimate_perf(tl_iface, attr);
 
     if (status != UCS_OK) {

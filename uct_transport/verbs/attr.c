@@ -102,31 +102,30 @@ static double uct_angara_in_turn(double bandwidth, double other)
  */
 ucs_status_t uct_angara_iface_estimate_perf(uct_iface_h tl_iface, uct_perf_attr_t *attr)
 {
-    uct_ep_operation_t op     = UCT_ATTR_VALUE(PERF, attr, operation, OPERATION, UCT_EP_OP_LAST);
-    ucs_memory_type_t  local  = UCT_ATTR_VALUE(PERF, attr, local_memory_type, LOCAL_MEMORY_TYPE,
-                                               UCS_MEMORY_TYPE_HOST);
-    ucs_memory_type_t  remote = UCT_ATTR_VALUE(PERF, attr, remote_memory_type, REMOTE_MEMORY_TYPE,
-                                               local);
-    int                is_rma = (op == UCT_EP_OP_PUT_ZCOPY) || (op == UCT_EP_OP_GET_ZCOPY);
-    double             bandwidth, latency = 0;
-    ucs_status_t       status;
+    uct_angara_perf_ends_t ends = uct_angara_perf_ends(attr);
+    int          is_rma = (ends.op == UCT_EP_OP_PUT_ZCOPY) || (ends.op == UCT_EP_OP_GET_ZCOPY);
+    int          is_gpu = uct_angara_memtype_is_gpu(ends.local);
+    int          is_remote_gpu;
+    double       bandwidth, latency = 0;
+    ucs_status_t status;
 
     status = uct_base_iface_estimate_perf(tl_iface, attr);
     if (status != UCS_OK) {
         return status;
     }
 
-    remote    = (remote < UCS_MEMORY_TYPE_LAST) ? remote : local;
-    bandwidth = ucs_derived_of(tl_iface, uct_angara_iface_t)->config.bandwidth;
-    if (is_rma && uct_angara_memtype_is_gpu(local) && uct_angara_memtype_is_gpu(remote)) {
+    is_remote_gpu = (ends.remote < UCS_MEMORY_TYPE_LAST) ? uct_angara_memtype_is_gpu(ends.remote) :
+                                                           is_gpu;
+    bandwidth     = ucs_derived_of(tl_iface, uct_angara_iface_t)->config.bandwidth;
+    if (is_rma && is_gpu && is_remote_gpu) {
         bandwidth = UCT_ANGARA_GPU_BANDWIDTH;
         latency   = UCT_ANGARA_GPU_LATENCY;
-    } else if ((is_rma && uct_angara_memtype_is_gpu(remote)) ||
-               ((is_rma || (op == UCT_EP_OP_AM_ZCOPY)) && uct_angara_memtype_is_gpu(local))) {
+    } else if ((is_rma && is_remote_gpu) ||
+               ((is_rma || (ends.op == UCT_EP_OP_AM_ZCOPY)) && is_gpu)) {
         bandwidth = is_rma ? UCT_ANGARA_GPU_HOST_BANDWIDTH :
                              uct_angara_in_turn(bandwidth, UCT_ANGARA_GPU_HOST_BANDWIDTH);
         latency   = UCT_ANGARA_GPU_LATENCY;
-    } else if (op == UCT_EP_OP_AM_ZCOPY) {
+    } else if (ends.op == UCT_EP_OP_AM_ZCOPY) {
         bandwidth = uct_angara_in_turn(bandwidth, uct_angara_memcpy_bandwidth());
     }
 
