@@ -43,7 +43,7 @@ GPU_DEVICE := $(patsubst %,$(B)/obj/tests/gpu/%.o,device device_cuda device_rocm
 GPU_TESTS  := $(patsubst %,$(B)/tests/gpu/%,test_mem test_mem_faults test_mem_find)
 GPU_REGIONS := $(patsubst %,$(B)/tests/gpu/%,test_regions test_regions_ops test_regions_life \
                  test_regions_end test_regions_faults test_regions_flight)
-GPU_MPI    := $(B)/tests/gpu/mpi_gpu
+GPU_MPI    := $(patsubst %,$(B)/tests/gpu/%,mpi_gpu mpi_gpu_threads mpi_gpu_faults)
 GPU_UCP    := $(B)/tests/gpu/test_ucp
 
 # Bare copies of CUDA's driver.
@@ -85,12 +85,13 @@ $(GPU_REGIONS): $(B)/tests/gpu/%: $(B)/obj/tests/gpu/%.o $(B)/obj/tests/gpu/regi
 	$(Q)$(CC) $(CFLAGS_COMMON) $(LDFLAGS_COMMON) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) -L$(B)/lib \
 		-langara -lcmocka $(CONF_LDFLAGS) -Wl,-rpath,'$$ORIGIN/../../lib'
 
-$(B)/obj/tests/gpu/mpi_gpu.o: tests/gpu/mpi_gpu.c $(B)/.flags
+$(B)/obj/tests/gpu/mpi_%.o: tests/gpu/mpi_%.c $(B)/.flags
 	$(SAY) MPI $<
 	@mkdir -p $(@D)
 	$(Q)$(MPI_TEST_MPICC) $(CFLAGS_COMMON) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 
-$(GPU_MPI): $(B)/obj/tests/gpu/mpi_gpu.o $(GPU_DEVICE) $(B)/obj/tests/mpi/mpi_test.o
+$(GPU_MPI): $(B)/tests/gpu/%: $(B)/obj/tests/gpu/%.o $(B)/obj/tests/gpu/mpi_buffer.o $(GPU_DEVICE) \
+		$(B)/obj/tests/mpi/mpi_test.o
 	$(SAY) LINK $@
 	@mkdir -p $(@D)
 	$(Q)$(MPI_TEST_MPICC) $(CFLAGS_COMMON) $(CFLAGS) -o $@ $^ $(LDFLAGS_COMMON) $(LDFLAGS) -lpthread -ldl

@@ -8,6 +8,7 @@
 
 #define GPUS_MAX   16
 #define RANGES_MAX 256
+#define PIECES_MAX 3 /* of memory, mapped side by side, as allocators that grow do */
 
 static cuda_program_t cuda;
 static CUcontext      contexts[GPUS_MAX];
@@ -17,7 +18,8 @@ static unsigned       num_gpus;
 static struct {
     CUdeviceptr                  ptr;
     size_t                       size;
-    CUmemGenericAllocationHandle handle;
+    size_t                       piece; /* bytes; the last one may be shorter */
+    CUmemGenericAllocationHandle handles[PIECES_MAX];
 } ranges[RANGES_MAX];
 
 static void check(CUresult result, const char *call)
@@ -61,8 +63,8 @@ static void *range_alloc(unsigned gpu, size_t size)
                                   .location = {CU_MEM_LOCATION_TYPE_DEVICE, (int)gpu}};
     CUmemAccessDesc     access = {{CU_MEM_LOCATION_TYPE_DEVICE, (int)gpu},
                                   CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-    size_t              unit   = 0;
-    unsigned            i      = 0;
+    size_t              unit   = 0, units, bytes, at;
+    unsigned            i = 0, n = 0;
 
     while (i < RANGES_MAX && ranges[i].ptr != 0) {
         ++i;
@@ -71,14 +73,16 @@ static void *range_alloc(unsigned gpu, size_t size)
         cuda.vmm_granularity(&unit, &prop, 0) != CUDA_SUCCESS) {
         return NULL;
     }
-    size = (size + unit - 1) / unit * unit;
-    if (cuda.vmm_create(&ranges[i].handle, size, &prop, 0) != CUDA_SUCCESS) {
-        return NULL;
+    units           = (size + unit - 1) / unit;
+    ranges[i].size  = units * unit;
+    ranges[i].piece = (units + PIECES_MAX - 1) / PIECES_MAX * unit;
+    MUST(cuda.vmm_reserve(&ranges[i].ptr, ranges[i].size, 0, 0, 0));
+    for (at = 0; at < ranges[i].size; at += bytes, ++n) {
+        bytes = ranges[i].size - at < ranges[i].piece ? ranges[i].size - at : ranges[i].piece;
+        MUST(cuda.vmm_create(&ranges[i].handles[n], bytes, &prop, 0));
+        MUST(cuda.vmm_map(ranges[i].ptr + at, bytes, 0, ranges[i].handles[n], 0));
     }
-    MUST(cuda.vmm_reserve(&ranges[i].ptr, size, 0, 0, 0));
-    MUST(cuda.vmm_map(ranges[i].ptr, size, 0, ranges[i].handle, 0));
-    MUST(cuda.vmm_set_access(ranges[i].ptr, size, &access, 1));
-    ranges[i].size = size;
+    MUST(cuda.vmm_set_access(ranges[i].ptr, ranges[i].size, &access, 1));
     return (void *)(uintptr_t)ranges[i].ptr;
 }
 
@@ -90,7 +94,9 @@ static void range_free(CUdeviceptr ptr)
         ++i;
     }
     MUST(cuda.vmm_unmap(ptr, ranges[i].size));
-    MUST(cuda.vmm_release(ranges[i].handle));
+    for (unsigned n = 0; n * ranges[i].piece < ranges[i].size; ++n) {
+        MUST(cuda.vmm_release(ranges[i].handles[n]));
+    }
     MUST(cuda.vmm_free(ptr, ranges[i].size));
     ranges[i].ptr = 0;
 }

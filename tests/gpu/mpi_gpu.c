@@ -2,11 +2,9 @@
 /*
  * Point-to-point MPI with buffers in GPU memory: memory of each origin at either end, each way to
  * send and receive, sizes around each threshold, messages to oneself, several at once, memory that
- * is freed and allocated again. ANGARA_TEST_GPU names the runtime: cuda or rocm, real or a
- * stand-in.
+ * is freed and allocated again.
  */
-#include "../mpi/mpi_test.h"
-#include "device.h"
+#include "mpi_buffer.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -15,108 +13,7 @@
 #include <ucs/memory/memtype_cache.h>
 
 #define TAG   11
-#define GUARD 64
 #define SHORT 2000 /* bytes that are eager by default, if to oneself */
-
-/* Where a buffer lies; the last one is the heap. */
-#define HEAP   DEVICE_ORIGINS
-#define PLACES (DEVICE_ORIGINS + 1)
-
-static const device_runtime_t *gpu;
-static unsigned                num_gpus;
-static unsigned                device; /* of this rank, but for test_gpus() */
-
-/* A buffer with guards around it. */
-typedef struct {
-    unsigned       place;
-    unsigned char *data; /* what MPI gets */
-    size_t         size;
-    unsigned char *base;
-    unsigned char *host; /* of the whole: to fill and to look at it */
-} buffer_t;
-
-static int buffer_open(buffer_t *buffer, unsigned place, size_t size)
-{
-    *buffer      = (buffer_t){.place = place, .size = size};
-    buffer->base = place == HEAP ? mt_alloc(size + 2 * GUARD) :
-                                   gpu->alloc(device, size + 2 * GUARD, place);
-    if (buffer->base == NULL) {
-        return 0;
-    }
-    buffer->data = buffer->base + GUARD;
-    buffer->host = mt_alloc(size + 2 * GUARD);
-    return 1;
-}
-
-static void buffer_close(buffer_t *buffer)
-{
-    if (buffer->place == HEAP) {
-        free(buffer->base);
-    } else {
-        gpu->free(buffer->base, buffer->place);
-    }
-    free(buffer->host);
-}
-
-static void buffer_put(buffer_t *buffer)
-{
-    if (buffer->place == HEAP) {
-        memcpy(buffer->base, buffer->host, buffer->size + 2 * GUARD);
-    } else {
-        gpu->write(buffer->base, buffer->host, buffer->size + 2 * GUARD);
-    }
-}
-
-static void buffer_fill(buffer_t *buffer, uint64_t key)
-{
-    memset(buffer->host, 0xa5, buffer->size + 2 * GUARD);
-    data_fill(buffer->host + GUARD, buffer->size, key);
-    buffer_put(buffer);
-}
-
-/* As if nothing had been received yet. */
-static void buffer_clear(buffer_t *buffer)
-{
-    memset(buffer->host, 0xa5, buffer->size + 2 * GUARD);
-    buffer_put(buffer);
-}
-
-/* The first `length` bytes have come, and nothing behind or before them. */
-static void buffer_check(buffer_t *buffer, size_t length, uint64_t key, const char *what)
-{
-    size_t i;
-
-    if (buffer->place == HEAP) {
-        memcpy(buffer->host, buffer->base, buffer->size + 2 * GUARD);
-    } else {
-        gpu->read(buffer->host, buffer->base, buffer->size + 2 * GUARD);
-    }
-    mt_verify(buffer->host + GUARD, length, key, what);
-    for (i = 0; i < GUARD; ++i) {
-        if ((buffer->host[i] != 0xa5) || (buffer->host[GUARD + buffer->size + i] != 0xa5)) {
-            mt_fail(__FILE__, __LINE__, "%s: written outside of %zu bytes", what, buffer->size);
-            return;
-        }
-    }
-}
-
-static const char *place_name(unsigned place)
-{
-    return place == HEAP ? "heap" : device_origin_names[place];
-}
-
-/* Has every rank memory of that place? */
-static int place_is_there(unsigned place)
-{
-    buffer_t buffer;
-    int      is_there = buffer_open(&buffer, place, 1), all;
-
-    if (is_there) {
-        buffer_close(&buffer);
-    }
-    MPI_Allreduce(&is_there, &all, 1, MPI_INT, MPI_MIN, mt.control);
-    return all;
-}
 
 /* ---- placements ------------------------------------------------------------------------------ */
 
@@ -498,72 +395,6 @@ static void test_bcast(void)
 }
 
 /*
- * Ranks 0 and 1 exchange `size` bytes of buffers that have 1000, of a GPU ("D") or of enough on the
- * host ("H"): "HD" from the host to a GPU. Returns if nobody minds.
- */
-static void exchange_beyond(const char *where, size_t size)
-{
-    char *addr = where[mt.rank] == 'D' ? gpu->alloc(device, 1000, DEVICE_PLAIN) : mt_alloc(size);
-
-    if (mt.rank == 0) {
-        MPI_Send(addr, (int)size, MPI_BYTE, 1, TAG, MPI_COMM_WORLD);
-    } else {
-        MPI_Recv(addr, (int)size, MPI_BYTE, 0, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-    }
-    MPI_Barrier(MPI_COMM_WORLD);
-    printf("nobody minds\n");
-}
-
-/*
- * After some good ones a message of @a size, when the driver of one rank fails in some calls: at S
- * the sender's, at R the receiver's; the other end is H or D. MPI may give up, but what it
- * delivers is right.
- */
-static void exchange_broken(const char *where, const char *calls, size_t size)
-{
-    enum { GOOD = 3 };
-    int   is_broken = where[0] == (mt.rank == 0 ? 'S' : 'R');
-    int   is_gpu    = is_broken || where[1] == 'D';
-    char *addr      = is_gpu ? gpu->alloc(device, size, DEVICE_PLAIN) : mt_alloc(size);
-    char *bytes     = mt_alloc(size);
-    void *library   = dlopen(gpu->library, RTLD_LAZY | RTLD_NOLOAD);
-    void (*fail)(const char *, unsigned, int) = NULL;
-    int (*look)(const void *, void *, size_t) = NULL;
-    char *names                               = strdup(calls);
-
-    *(void **)(&fail) = dlsym(library, "standin_fail_call");
-    *(void **)(&look) = dlsym(library, "standin_read");
-    for (int i = 0; i <= GOOD; ++i) {
-        memset(bytes, mt.rank == 0 ? i + 1 : 0, size);
-        if (is_gpu) {
-            gpu->write(addr, bytes, size);
-        } else {
-            memcpy(addr, bytes, size);
-        }
-        MPI_Barrier(MPI_COMM_WORLD);
-        for (char *name = strtok(i == GOOD && is_broken ? names : NULL, ","); name != NULL;
-             name       = strtok(NULL, ",")) {
-            fail(name, 0, 700);
-        }
-        if (mt.rank == 0) {
-            MPI_Send(addr, (int)size, MPI_BYTE, 1, TAG, MPI_COMM_WORLD);
-        } else {
-            MPI_Recv(addr, (int)size, MPI_BYTE, 0, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-        }
-    }
-    if (mt.rank == 1 && look(addr, bytes, size) != 0) {
-        memcpy(bytes, addr, size);
-    }
-    for (size_t i = 0; i < size && mt.rank == 1; ++i) {
-        if (bytes[i] != GOOD + 1) {
-            printf("wrong data\n");
-            break;
-        }
-    }
-    free(names);
-}
-
-/*
  * UCX's cache of memory types is there and empty, so that it looks for nothing: as long as there is
  * no GPU's runtime. (By name: UCX is only loaded at MPI_Init.)
  */
@@ -587,16 +418,11 @@ static void *late_thread(void *arg)
 
 int main(int argc, char **argv)
 {
-    const char *name    = getenv("ANGARA_TEST_GPU");
-    int         is_late = getenv("ANGARA_TEST_GPU_LATE") != NULL;
-    pthread_t   thread;
-    void       *result;
+    int       is_late = getenv("ANGARA_TEST_GPU_LATE") != NULL;
+    pthread_t thread;
+    void     *result;
 
-    gpu = device_runtime(name != NULL ? name : "cuda");
-    if (gpu == NULL) {
-        fprintf(stderr, "ANGARA_TEST_GPU: cuda or rocm\n");
-        return 2;
-    }
+    buffer_runtime();
     if (!is_late) {
         gpu->open(); /* before MPI_Init */
     }
@@ -608,23 +434,7 @@ int main(int argc, char **argv)
     /* Or after it, and by another thread. */
     pthread_create(&thread, NULL, late_thread, NULL);
     pthread_join(thread, &result);
-    num_gpus = (unsigned)(uintptr_t)result;
-    if (num_gpus == 0 && getenv("ANGARA_TEST_MUST") != NULL) {
-        fprintf(stderr, "ANGARA_TEST_MUST is set, but there is no GPU of %s\n", gpu->name);
-        MPI_Abort(MPI_COMM_WORLD, 1);
-    }
-    if (num_gpus == 0) {
-        mt_skip("all", "there is no GPU of this runtime");
-        return mt_finish();
-    }
-    device = (unsigned)mt.rank % num_gpus;
-    if (getenv("ANGARA_TEST_GPU_BEYOND") != NULL) {
-        exchange_beyond(getenv("ANGARA_TEST_GPU_BEYOND"), mt.max_size);
-        return mt_finish();
-    }
-    if (getenv("ANGARA_TEST_GPU_BROKEN") != NULL) {
-        exchange_broken(getenv("ANGARA_TEST_GPU_BROKEN"), getenv("ANGARA_TEST_GPU_CALLS"),
-                        mt.max_size);
+    if (!buffer_devices((unsigned)(uintptr_t)result)) {
         return mt_finish();
     }
     run_placements();

@@ -273,7 +273,9 @@ static int query_blindly(const void *addr, CUresult result, ang_gpu_mem_t *mem)
     if (is_readable(addr)) {
         return 0;
     }
-    if (!__atomic_exchange_n(&has_said, 1, __ATOMIC_RELAXED)) {
+    if (result == CUDA_ERROR_DEINITIALIZED) {
+        ang_debug("%p: the driver has ended", addr); /* MPI_Finalize comes after its destructor */
+    } else if (!__atomic_exchange_n(&has_said, 1, __ATOMIC_RELAXED)) {
         ang_error("the driver doesn't say what %p is: %s", addr, cuda_name(result));
     }
     mem->mem.kind   = ANGARA_MEM_CUDA;

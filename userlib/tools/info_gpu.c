@@ -91,14 +91,17 @@ static void check_runtime(info_check_t *check, const runtime_t *runtime)
         info_set_value(check, INFO_MISSING, "%s lacks what nothing works without",
                        runtime->library);
         info_set_fix(check, "a newer driver; ANGARA_LOG_LEVEL=debug says what it lacks");
-    } else if (lacks[0] != '\0') {
-        info_set_value(check, INFO_NOTE, "recognised; the runtime lacks %s", lacks);
-        info_set_fix(check, "a newer driver");
-    } else if (runtime->kind == ANGARA_MEM_CUDA && !has_mps()) {
-        info_set_value(check, INFO_OK, "recognised; processes that share a GPU take turns");
-        info_set_fix(check, "only with several ranks on one GPU: nvidia-cuda-mps-control -d");
     } else {
-        info_set_value(check, INFO_OK, "recognised");
+        int lacks_some  = lacks[0] != '\0';
+        int takes_turns = runtime->kind == ANGARA_MEM_CUDA && !has_mps();
+
+        info_set_value(check, lacks_some ? INFO_NOTE : INFO_OK, "recognised%s%s%s",
+                       takes_turns ? "; processes that share a GPU take turns" : "",
+                       lacks_some ? "; the runtime lacks " : "", lacks);
+        info_set_fix(
+            check, "%s%s%s", lacks_some ? "a newer driver" : "",
+            lacks_some && takes_turns ? "; " : "",
+            takes_turns ? "only with several ranks on one GPU: nvidia-cuda-mps-control -d" : "");
     }
 }
 

@@ -263,7 +263,9 @@ static int device_of_memory(const memory_t *memory)
 /* @param memory  NULL: nothing is known of the address */
 static CUresult get_attribute(const memory_t *memory, int attribute, void *value)
 {
-    int device = memory != NULL ? device_of_memory(memory) : NO_DEVICE;
+    int         device = memory != NULL ? device_of_memory(memory) : NO_DEVICE;
+    CUdeviceptr base;
+    size_t      size;
 
     switch (attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
@@ -290,10 +292,10 @@ static CUresult get_attribute(const memory_t *memory, int attribute, void *value
         *(char *)value = memory != NULL && memory->kind == MEMORY_DEVICE;
         break;
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-        *(CUdeviceptr *)value = memory != NULL ? memory->addr : 0;
+        cuda_range(memory, value, &size);
         break;
     case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-        *(size_t *)value = memory != NULL ? memory->size : 0;
+        cuda_range(memory, &base, value);
         break;
     case CU_POINTER_ATTRIBUTE_MAPPED:
         *(char *)value = memory != NULL;
@@ -356,7 +358,9 @@ CUresult cuPointerSetAttribute(const void *value, int attribute, CUdeviceptr ptr
 
 CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr ptr)
 {
-    CUresult result = cuda_enter(__func__, NEEDS_CONTEXT);
+    CUresult    result = cuda_enter(__func__, NEEDS_CONTEXT);
+    CUdeviceptr whole_base;
+    size_t      whole_size;
 
     if (result == CUDA_SUCCESS) {
         memory_t *memory = memory_find(ptr);
@@ -364,12 +368,8 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr pt
         if (memory == NULL) {
             result = CUDA_ERROR_INVALID_VALUE;
         } else {
-            if (base != NULL) {
-                *base = memory->addr;
-            }
-            if (size != NULL) {
-                *size = memory->size;
-            }
+            cuda_range(memory, base != NULL ? base : &whole_base,
+                       size != NULL ? size : &whole_size);
         }
     }
     return cuda_leave(result);

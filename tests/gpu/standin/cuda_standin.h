@@ -57,6 +57,9 @@ CUresult   cuda_from_errno(void);
 void cuda_streams_end(context_t *context);
 void cuda_memory_end(context_t *context);
 
+/* What the driver calls the allocation of *memory. NULL: 0 bytes. */
+void cuda_range(const memory_t *memory, CUdeviceptr *base, size_t *size);
+
 /* What a stream's handle stands for. */
 CUresult cuda_stream_find(CUstream handle, context_t **context, queue_t **queue);
 

@@ -207,21 +207,28 @@ CUresult cuStreamSynchronize(CUstream stream)
 
 /* --- copies ---------------------------------------------------------------------------------*/
 
-/* One end of a copy of GPU `gpu`: what is it, and may it be used? Pageable memory: no *memory. */
-static CUresult find_end(int gpu, CUdeviceptr ptr, size_t n, char **bytes, memory_t **memory_p)
+/*
+ * One end of a copy of GPU `gpu`: what is it, and may it be used? Pageable memory: no *memory. Of
+ * more than one mapping of addresses the first: *length gets less.
+ */
+static CUresult find_end(int gpu, CUdeviceptr ptr, size_t *length, char **bytes,
+                         memory_t **memory_p)
 {
     memory_t *memory = memory_find(ptr);
+    size_t    rest;
 
     if (memory == NULL) {
         *memory_p = NULL;
         *bytes    = (char *)(uintptr_t)ptr;
-        return ptr == 0 || range_contains(ptr) || memory_find_in(ptr, n) != NULL ?
+        return ptr == 0 || range_contains(ptr) || memory_find_in(ptr, *length) != NULL ?
                    CUDA_ERROR_INVALID_VALUE :
                    CUDA_SUCCESS;
     }
-    if (n > memory->size - (ptr - memory->addr)) {
+    rest = memory->size - (ptr - memory->addr);
+    if (*length > rest && memory->kind != MEMORY_VIRTUAL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
+    *length = *length > rest ? rest : *length;
     if (memory_is_device(memory)) {
         if (!core_reaches(gpu, memory->gpu)) {
             return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
@@ -244,29 +251,44 @@ static int is_strange(const context_t *context, const memory_t *memory)
            owner->gpu != context->gpu && !(context->peers >> owner->device & 1);
 }
 
+/* Both ends of what a copy of n bytes begins with, as far as neither of them is another mapping. */
+static CUresult find_ends(int gpu, CUdeviceptr dst, CUdeviceptr src, size_t n, op_t *op)
+{
+    char    *from = NULL;
+    CUresult result;
+
+    op->length = n;
+    result     = find_end(gpu, dst, &op->length, &op->dst, &op->dst_mem);
+    if (result == CUDA_SUCCESS) {
+        result = find_end(gpu, src, &op->length, &from, &op->src_mem);
+    }
+    op->src = from;
+    return result;
+}
+
 /* Waits for the copy if it must, or if `wait`. */
 static CUresult copy(CUdeviceptr dst, CUdeviceptr src, size_t n, CUstream stream, int wait)
 {
-    op_t       op = {.length = n, .fail = core_count("copy")};
+    op_t       op = {.fail = core_count("copy")};
     context_t *context;
     queue_t   *queue;
     CUresult   result = cuda_stream_find(stream, &context, &queue);
-    char      *from   = NULL;
 
-    if (result == CUDA_SUCCESS && n > 0) {
-        result = find_end(context->gpu, dst, n, &op.dst, &op.dst_mem);
+    for (size_t at = 0; at < n && result == CUDA_SUCCESS; at += op.length) {
+        result = find_ends(context->gpu, dst + at, src + at, n - at, &op);
     }
-    if (result == CUDA_SUCCESS && n > 0) {
-        result = find_end(context->gpu, src, n, &from, &op.src_mem);
+    for (size_t at = 0; at < n && result == CUDA_SUCCESS; at += op.length) {
+        result = find_ends(context->gpu, dst + at, src + at, n - at, &op);
+        if (result != CUDA_SUCCESS) {
+            break;
+        }
+        if (is_strange(context, op.dst_mem) || is_strange(context, op.src_mem)) {
+            core_count("detour");
+        }
+        result  = submit(stream, &op, wait || op.dst_mem == NULL || op.src_mem == NULL);
+        op.fail = 0;
     }
-    if (result != CUDA_SUCCESS || n == 0) {
-        return result;
-    }
-    if (is_strange(context, op.dst_mem) || is_strange(context, op.src_mem)) {
-        core_count("detour");
-    }
-    op.src = from;
-    return submit(stream, &op, wait || op.dst_mem == NULL || op.src_mem == NULL);
+    return result;
 }
 
 static CUresult copy_async(const char *call, CUdeviceptr dst, CUdeviceptr src, size_t n,
@@ -329,18 +351,19 @@ CUresult cuMemcpyDtoD_v2(CUdeviceptr dst, CUdeviceptr src, size_t n)
 static CUresult fill(CUdeviceptr dst, uint64_t value, size_t n, int is_write, CUstream stream,
                      int wait)
 {
-    op_t       op = {.length = n, .value = value, .is_write = is_write};
+    op_t       op = {.value = value, .is_write = is_write};
     context_t *context;
     queue_t   *queue;
     CUresult   result = cuda_stream_find(stream, &context, &queue);
 
-    if (result == CUDA_SUCCESS && n > 0) {
-        result = find_end(context->gpu, dst, n, &op.dst, &op.dst_mem);
+    for (size_t at = 0; at < n && result == CUDA_SUCCESS; at += op.length) {
+        op.length = n - at;
+        result    = find_end(context->gpu, dst + at, &op.length, &op.dst, &op.dst_mem);
+        if (result == CUDA_SUCCESS) {
+            result = op.dst_mem != NULL ? submit(stream, &op, wait) : CUDA_ERROR_INVALID_VALUE;
+        }
     }
-    if (result == CUDA_SUCCESS && n > 0 && op.dst_mem == NULL) {
-        result = CUDA_ERROR_INVALID_VALUE;
-    }
-    return result != CUDA_SUCCESS || n == 0 ? result : submit(stream, &op, wait);
+    return result;
 }
 
 CUresult cuMemsetD8_v2(CUdeviceptr dst, unsigned char value, size_t n)

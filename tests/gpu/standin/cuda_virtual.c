@@ -151,6 +151,22 @@ CUresult cuMemAddressFree(CUdeviceptr ptr, size_t size)
     return cuda_leave(result);
 }
 
+/* Of memory with addresses of its own all that were reserved at once, used or not. */
+void cuda_range(const memory_t *memory, CUdeviceptr *base, size_t *size)
+{
+    const reserved_t *range = ranges;
+
+    *base = memory != NULL ? memory->addr : 0;
+    *size = memory != NULL ? memory->size : 0;
+    if (memory != NULL && memory->kind == MEMORY_VIRTUAL) {
+        while (memory->addr - range->addr >= range->size) {
+            range = range->next;
+        }
+        *base = range->addr;
+        *size = range->size;
+    }
+}
+
 static int is_reserved(uintptr_t addr, size_t size)
 {
     for (const reserved_t *range = ranges; range != NULL; range = range->next) {

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Messages in GPU memory that can't go well, one job for each, by two ranks:
+ *
+ *   mpi_gpu_faults beyond WHERE SIZE         buffers that are shorter than the message
+ *   mpi_gpu_faults broken WHERE SIZE CALLS   a stand-in's driver whose calls fail
+ *   mpi_gpu_faults ended - SIZE              a runtime that has ended before MPI_Finalize
+ *
+ * Prints what mustn't be: "nobody minds", "wrong data".
+ */
+#include "mpi_buffer.h"
+#include "standin/standin.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TAG  11
+#define GOOD 3 /* messages before the one that fails */
+
+static void exchange(void *addr, size_t size)
+{
+    if (mt.rank == 0) {
+        MPI_Send(addr, (int)size, MPI_BYTE, 1, TAG, MPI_COMM_WORLD);
+    } else {
+        MPI_Recv(addr, (int)size, MPI_BYTE, 0, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    }
+}
+
+/*
+ * `size` bytes of buffers that have 1000, of a GPU ("D") or of enough on the host ("H"): "HD" from
+ * the host to a GPU.
+ */
+static void run_beyond(const char *where, size_t size)
+{
+    exchange(where[mt.rank] == 'D' ? gpu->alloc(device, 1000, DEVICE_PLAIN) : mt_alloc(size), size);
+    MPI_Barrier(MPI_COMM_WORLD);
+    printf("nobody minds\n");
+}
+
+/* The message number i, in all bytes. */
+static void fill(void *addr, size_t size, int is_gpu, int i)
+{
+    char *bytes = mt_alloc(size);
+
+    memset(bytes, mt.rank == 0 ? i + 1 : 0, size);
+    if (is_gpu) {
+        gpu->write(addr, bytes, size);
+    } else {
+        memcpy(addr, bytes, size);
+    }
+    free(bytes);
+}
+
+/* The driver has failed: by the stand-in's own look. */
+static void check(const standin_t *standin, const void *addr, size_t size, int i)
+{
+    char *bytes = mt_alloc(size);
+
+    if (standin->read(addr, bytes, size) != 0) {
+        memcpy(bytes, addr, size);
+    }
+    for (size_t at = 0; at < size && mt.rank == 1; ++at) {
+        if (bytes[at] != i + 1) {
+            printf("wrong data\n");
+            break;
+        }
+    }
+    free(bytes);
+}
+
+/*
+ * After some good ones a message when the driver of one rank fails in some calls: at S the
+ * sender's, at R the receiver's; the other end is H or D. MPI may give up, but what it delivers is
+ * right.
+ */
+static void run_broken(const standin_t *standin, const char *where, size_t size, char *calls)
+{
+    int   is_broken = where[0] == (mt.rank == 0 ? 'S' : 'R');
+    int   is_gpu    = is_broken || where[1] == 'D';
+    void *addr      = is_gpu ? gpu->alloc(device, size, DEVICE_PLAIN) : mt_alloc(size);
+
+    for (int i = 0; i <= GOOD; ++i) {
+        fill(addr, size, is_gpu, i);
+        MPI_Barrier(MPI_COMM_WORLD);
+        for (char *name = strtok(i == GOOD && is_broken ? calls : NULL, ","); name != NULL;
+             name       = strtok(NULL, ",")) {
+            standin->fail_call(name, 0, 700);
+        }
+        exchange(addr, size);
+    }
+    check(standin, addr, size, GOOD);
+}
+
+/* As in a program whose runtime's destructor comes first: MPI keeps registrations and mappings. */
+static void run_ended(const standin_t *standin, size_t size)
+{
+    void *addr = gpu->alloc(device, size, DEVICE_PLAIN);
+
+    for (int i = 0; i < GOOD; ++i) {
+        fill(addr, size, 1, i);
+        MPI_Barrier(MPI_COMM_WORLD);
+        exchange(addr, size);
+    }
+    check(standin, addr, size, GOOD - 1);
+    MPI_Barrier(MPI_COMM_WORLD);
+    standin->deinit();
+}
+
+int main(int argc, char **argv)
+{
+    standin_t standin;
+    size_t    size;
+
+    if (argc < 4 || (strcmp(argv[1], "broken") == 0) != (argc == 5)) {
+        fprintf(stderr, "see the head of mpi_gpu_faults.c\n");
+        return 2;
+    }
+    size = strtoul(argv[3], NULL, 0);
+    buffer_runtime();
+    num_gpus = gpu->open();
+    mt_start(&(int){1}, &argv, MPI_THREAD_SINGLE, "GPU memory that fails", (mt_state_t){0});
+    if (!buffer_devices(num_gpus) || !standin_load(device_library(gpu), &standin)) {
+        MPI_Abort(MPI_COMM_WORLD, 2);
+    }
+    if (strcmp(argv[1], "beyond") == 0) {
+        run_beyond(argv[2], size);
+    } else if (strcmp(argv[1], "broken") == 0) {
+        run_broken(&standin, argv[2], size, argv[4]);
+    } else {
+        run_ended(&standin, size);
+    }
+    return mt_finish();
+}
