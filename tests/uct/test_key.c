@@ -7,6 +7,7 @@
 
 #include <uct/api/v2/uct_v2.h>
 
+#include <dlfcn.h>
 #include <sys/mman.h>
 
 #define KEY_PAGES ((size_t)16 * 4096)
@@ -355,6 +356,42 @@ static void cache(ut_t *t)
     ut_close(t);
 }
 
+/* Keys are equal that name the same region, whoever unpacked them; later versions of UCX ask. */
+static void compare(ut_t *t)
+{
+    const uint64_t    no_fields = 0;
+    ut_mem_t          mem[2];
+    uct_rkey_bundle_t key, same, other;
+    char              packed[2][UT_RKEY_MAX];
+    int               result;
+    ucs_status_t (*rkey_compare)(uct_component_h, uct_rkey_t, uct_rkey_t, const void *, int *);
+
+    *(void **)(void *)&rkey_compare = dlsym(RTLD_DEFAULT, "uct_rkey_compare");
+    if (rkey_compare == NULL) {
+        return;
+    }
+    ut_md_open(t);
+    for (int i = 0; i < 2; ++i) {
+        ut_mem_init(t, &mem[i], UT_MEM_PRIVATE, 100);
+        CHECK_OK(uct_md_mkey_pack(t->md, mem[i].memh, packed[i]));
+    }
+    CHECK_OK(uct_rkey_unpack(t->component, packed[0], &key));
+    CHECK_OK(uct_rkey_unpack(t->component, packed[0], &same));
+    CHECK_OK(uct_rkey_unpack(t->component, packed[1], &other));
+    CHECK_OK(rkey_compare(t->component, key.rkey, same.rkey, &no_fields, &result));
+    CHECK_EQ(result, 0);
+    CHECK_OK(rkey_compare(t->component, key.rkey, other.rkey, &no_fields, &result));
+    CHECK(result != 0);
+    CHECK_EQ(rkey_compare(t->component, key.rkey, other.rkey, &no_fields, NULL),
+             UCS_ERR_INVALID_PARAM);
+    CHECK_OK(uct_rkey_release(t->component, &key));
+    CHECK_OK(uct_rkey_release(t->component, &same));
+    CHECK_OK(uct_rkey_release(t->component, &other));
+    ut_mem_cleanup(t, &mem[0]);
+    ut_mem_cleanup(t, &mem[1]);
+    ut_md_close(t);
+}
+
 /* ---- the tests ----------------------------------------------------------------------------- */
 
 #define KEY_TEST(_name, _nranks, _func) \
@@ -369,13 +406,14 @@ KEY_TEST(test_key_hostile, 2, key_hostile)
 KEY_TEST(test_invalidate, 2, invalidate)
 KEY_TEST(test_twice, 2, twice)
 KEY_TEST(test_cache, 2, cache)
+KEY_TEST(test_compare, 1, compare)
 
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_key_roundtrip), cmocka_unit_test(test_key_hostile),
         cmocka_unit_test(test_invalidate),    cmocka_unit_test(test_twice),
-        cmocka_unit_test(test_cache),
+        cmocka_unit_test(test_cache),         cmocka_unit_test(test_compare),
     };
 
     return ut_main(argc, argv, "key", tests, sizeof(tests) / sizeof(tests[0]));

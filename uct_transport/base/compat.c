@@ -10,13 +10,9 @@ void uct_angara_md_attr_fill(uct_angara_md_attr_t *attr, const uct_angara_md_cap
 #if UCT_ANGARA_UCX(14)
     uct_angara_md_attr_t *cap = attr;
 
-#if UCT_ANGARA_UCX(17)
-    uct_md_base_md_query(attr);
-#else
     memset(attr, 0, sizeof(*attr));
 #if UCT_ANGARA_UCX(16)
     attr->reg_alignment = 1;
-#endif
 #endif
     attr->cache_mem_types = caps->cache_mem_types;
 #else

@@ -74,20 +74,13 @@
 /** Registrations are cached by us; later UCP does it, for what uct_angara_md_caps_t names. */
 #define UCT_ANGARA_HAS_RCACHE !UCT_ANGARA_UCX(14)
 
-/*
- * What not every version has. Weak references keep the library loadable there, so that the version
- * check can say what is wrong.
- */
+/* What not every version has: weak, so that the library is loaded there and says what is wrong. */
 #if UCT_ANGARA_UCX(14)
 #pragma weak ucs_mpool_params_reset
 #else
 #pragma weak uct_md_config_rcache_table
 #endif
-#if UCT_ANGARA_UCX(16)
-#pragma weak uct_base_rkey_compare
-#endif
 #if UCT_ANGARA_UCX(17)
-#pragma weak uct_md_base_md_query
 #pragma weak ucs_config_doc_nop
 #endif
 #if UCT_ANGARA_UCX(20)
@@ -103,9 +96,23 @@
 /* ---- component and memory domain ----------------------------------------------------------- */
 
 #if UCT_ANGARA_UCX(16)
-#define UCT_ANGARA_COMPONENT_MORE .rkey_compare = uct_base_rkey_compare,
+#define UCT_ANGARA_COMPONENT_MORE(_rkey_compare) .rkey_compare = _rkey_compare,
+/** Define @a _name, static: the operation that answers @a _order of rkey1 and rkey2, as memcmp().
+ */
+#define UCT_ANGARA_RKEY_COMPARE(_name, _order)                                           \
+    static ucs_status_t _name(uct_component_t *component UCS_V_UNUSED, uct_rkey_t rkey1, \
+                              uct_rkey_t rkey2, const uct_rkey_compare_params_t *params, \
+                              int *result)                                               \
+    {                                                                                    \
+        if ((params->field_mask != 0) || (result == NULL)) {                             \
+            return UCS_ERR_INVALID_PARAM;                                                \
+        }                                                                                \
+        *result = _order;                                                                \
+        return UCS_OK;                                                                   \
+    }
 #else
-#define UCT_ANGARA_COMPONENT_MORE
+#define UCT_ANGARA_COMPONENT_MORE(_rkey_compare)
+#define UCT_ANGARA_RKEY_COMPARE(_name, _order)
 #endif
 
 /* Operations of memory domains that ours don't have: no slot is left empty. */

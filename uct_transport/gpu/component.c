@@ -204,19 +204,21 @@ static ucs_status_t uct_angara_gpu_rkey_unpack(UCT_ANGARA_RKEY_UNPACK_ARGS)
     return UCS_OK;
 }
 
+UCT_ANGARA_RKEY_COMPARE(uct_angara_gpu_rkey_compare, (rkey1 > rkey2) - (rkey1 < rkey2))
+
 static uct_component_t uct_angara_gpu_component = {
-    .query_md_resources            = uct_angara_gpu_query_md_resources,
-    .md_open                       = uct_angara_gpu_md_open,
-    .cm_open                       = UCT_ANGARA_UNSUPPORTED(uct_component_cm_open_func_t),
-    .rkey_unpack                   = uct_angara_gpu_rkey_unpack,
-    .rkey_ptr                      = UCT_ANGARA_UNSUPPORTED(uct_component_rkey_ptr_func_t),
-    .rkey_release                  = UCT_ANGARA_EMPTY(uct_component_rkey_release_func_t,
-                                                      ucs_empty_function_return_success),
-    UCT_ANGARA_COMPONENT_MORE.name = UCT_ANGARA_GPU_NAME,
-    .md_config                     = UCT_MD_DEFAULT_CONFIG_INITIALIZER,
-    .cm_config                     = UCS_CONFIG_EMPTY_GLOBAL_LIST_ENTRY,
-    .tl_list                       = UCT_COMPONENT_TL_LIST_INITIALIZER(&uct_angara_gpu_component),
-    .flags                         = 0,
+    .query_md_resources = uct_angara_gpu_query_md_resources,
+    .md_open            = uct_angara_gpu_md_open,
+    .cm_open            = UCT_ANGARA_UNSUPPORTED(uct_component_cm_open_func_t),
+    .rkey_unpack        = uct_angara_gpu_rkey_unpack,
+    .rkey_ptr           = UCT_ANGARA_UNSUPPORTED(uct_component_rkey_ptr_func_t),
+    .rkey_release       = UCT_ANGARA_EMPTY(uct_component_rkey_release_func_t,
+                                           ucs_empty_function_return_success),
+    UCT_ANGARA_COMPONENT_MORE(uct_angara_gpu_rkey_compare).name = UCT_ANGARA_GPU_NAME,
+    .md_config                                                  = UCT_MD_DEFAULT_CONFIG_INITIALIZER,
+    .cm_config   = UCS_CONFIG_EMPTY_GLOBAL_LIST_ENTRY,
+    .tl_list     = UCT_COMPONENT_TL_LIST_INITIALIZER(&uct_angara_gpu_component),
+    .flags       = 0,
     .md_vfs_init = UCT_ANGARA_EMPTY(uct_component_md_vfs_init_func_t, ucs_empty_function)};
 
 static ucs_status_t uct_angara_gpu_query_devices(uct_md_h md, uct_tl_device_resource_t **devices_p,

@@ -74,14 +74,18 @@ static ucs_status_t uct_angara_query_md_resources(uct_component_t         *compo
     return UCS_OK;
 }
 
+/* The same region, at the same place. */
+UCT_ANGARA_RKEY_COMPARE(uct_angara_rkey_compare,
+                        memcmp((void *)rkey1, (void *)rkey2, sizeof(uct_angara_rkey_t)))
+
 uct_component_t uct_angara_component = {
-    .query_md_resources            = uct_angara_query_md_resources,
-    .md_open                       = uct_angara_md_open,
-    .cm_open                       = UCT_ANGARA_UNSUPPORTED(uct_component_cm_open_func_t),
-    .rkey_unpack                   = uct_angara_rkey_unpack,
-    .rkey_ptr                      = UCT_ANGARA_UNSUPPORTED(uct_component_rkey_ptr_func_t),
-    .rkey_release                  = uct_angara_rkey_release,
-    UCT_ANGARA_COMPONENT_MORE.name = UCT_ANGARA_NAME,
+    .query_md_resources = uct_angara_query_md_resources,
+    .md_open            = uct_angara_md_open,
+    .cm_open            = UCT_ANGARA_UNSUPPORTED(uct_component_cm_open_func_t),
+    .rkey_unpack        = uct_angara_rkey_unpack,
+    .rkey_ptr           = UCT_ANGARA_UNSUPPORTED(uct_component_rkey_ptr_func_t),
+    .rkey_release       = uct_angara_rkey_release,
+    UCT_ANGARA_COMPONENT_MORE(uct_angara_rkey_compare).name = UCT_ANGARA_NAME,
     .md_config =
         {
             .name   = "Angara memory domain",
