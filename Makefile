@@ -15,7 +15,6 @@ SHELL := /bin/bash
 #           mutants  with the deliberate errors that the tests must catch
 # V=1       shows the commands
 # PREFIX DESTDIR BINDIR SBINDIR LIBDIR INCLUDEDIR MANDIR OMPI_COMPONENT   for install: see scripts/install
-# INSTALL_RPATH   nothing, where LIBDIR is one of the run-time linker's own folders
 
 ifeq ($(origin CC),default)
 CC := gcc
@@ -211,19 +210,21 @@ bench-vm: ## set up, build, compare with soft-RoCE in virtual machines
 # --- install, distribute, clean ------------------------------------------------------------------
 
 .PHONY: install install-modules install-dkms uninstall dist deb style format clean help
-# What the installation's component is linked with: where the transport will be.
 INSTALL_LIBDIR    := $(or $(LIBDIR),$(PREFIX)/lib)
-INSTALL_RPATH     ?= $(INSTALL_LIBDIR)
 INSTALL_COMPONENT := $(B)/install/mca_hook_angara.so
+INSTALL_PLUGIN    := $(B)/install/hook_angara_plugin.o
 
 # Open MPI only takes components from its own folders, so the component is copied there, away from
 # the transport, which it finds by this path. A link would do no better, and Open MPI stops looking
 # for any component when it meets one that points nowhere.
-$(INSTALL_COMPONENT): $(OMPI_HOOK_OBJ) FORCE
+$(INSTALL_PLUGIN): FORCE
 	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS_COMMON) $(OMPI_CFLAGS) $(CPPFLAGS) $(CFLAGS) -DHOOK_ANGARA_LIBDIR='"$(INSTALL_LIBDIR)"' \
+		-c -o $@ uct_transport/ompi/hook_angara_plugin.c
+
+$(INSTALL_COMPONENT): $(filter-out %/hook_angara_plugin.o,$(OMPI_HOOK_OBJ)) $(INSTALL_PLUGIN)
 	$(Q)$(CC) $(CFLAGS_COMMON) $(LDFLAGS_COMMON) $(CFLAGS) $(LDFLAGS) -shared \
-		-Wl,-soname,$(@F) $(if $(INSTALL_RPATH),-Xlinker -rpath -Xlinker '$(INSTALL_RPATH)') \
-		-o $@ $(OMPI_HOOK_OBJ) $(addprefix -L,$(OMPI_LIBDIRS)) -lmpi -lopen-pal -ldl
+		-Wl,-soname,$(@F) -o $@ $^ $(addprefix -L,$(OMPI_LIBDIRS)) -lmpi -lopen-pal -ldl
 
 install: ## install to PREFIX (default /usr/local), staged below DESTDIR
 install: all $(INSTALL_COMPONENT)

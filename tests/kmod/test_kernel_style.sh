@@ -79,8 +79,8 @@ noticed()
 }
 
 mapfile -t sources < <(cd kmod && find . -name '*.[ch]' | sort)
-tried 'no warning with 6.1, nor from sparse' warnings_find own C=2
-tried 'no warning with 6.12' warnings_find backports
+tried 'no warning with the distribution'"'"'s kernel, nor from sparse' warnings_find own C=2
+tried 'no warning with the kernel of backports' warnings_find backports
 tried 'checkpatch --strict finds nothing' checkpatch_run "${sources[@]}"
 
 tried 'devices are known in their own folders only' door_leaks_find kmod

@@ -74,7 +74,7 @@ ok 'the modules have the version of the library' [ "$version" == "$library" ]
 ok 'DKMS builds and installs them, as we say' \
     succeeds dkms_here install "angara/$version" -k "$release" --kernelsourcedir "$kernel/build"
 run dkms_here status
-ok 'and says so' says "^angara/$version, $release, .*: installed"
+ok 'and says so' says "^angara/$version, ${release//+/[+]}, .*: installed"
 modules=("$work/tree/lib/modules/$release"/updates/dkms/angara_{nic,memreg}.ko*)
 run modinfo "${modules[@]}"
 ok 'both are there, of this version' [ "$(grep -c "^version: *$version$" "$output")" == 2 ]

@@ -48,6 +48,29 @@ info_json() {
           len(d["checks"]) >= 10 and any(v["name"] == "ANGARA_CHAOS" for v in d["variables"])'
 }
 
+# The Open MPI component as angara_info sees it with some settings.
+info_component() { env "$@" "$bin/angara_info" | grep -A 1 'Open MPI component:'; }
+
+# Told by the environment, by the user's folder, and not at all: then its advice cures that.
+info_component_found() {
+    local name=mca_hook_angara.so advice
+    eval "$(scripts/angara_env)"
+    info_component | grep "^  ok .*/openmpi/$name\$"
+    mkdir -p "$work/home/.openmpi/components"
+    touch "$work/home/.openmpi/components/$name"
+    unset OMPI_MCA_mca_base_component_path
+    info_component HOME="$work/home" OMPI_MCA_mca_base_component_path=/none:USER_DEFAULT |
+        grep "^  ok .*$work/home/.openmpi/components/$name\$"
+    info_component HOME="$work" OMPI_MCA_mca_base_component_path=/none | grep '^  note'
+    advice=$(info_component HOME="$work" OMPI_MCA_mca_base_component_path=/none | sed -n 's/^ *-> //p')
+    (
+        export HOME="$work" OMPI_MCA_mca_base_component_path=/none
+        eval "$advice"
+        "$bin/angara_info" | grep "^  ok .*Open MPI component"
+        [[ $OMPI_MCA_mca_base_component_path == */openmpi:/none ]]
+    )
+}
+
 info_config_json() {
     ANGARA_EVENTS=512 "$bin/angara_info" --config --json >"$work/json"
     json '[v["value"] for v in d["variables"] if v["name"] == "ANGARA_EVENTS"] == ["512"]'
@@ -152,6 +175,11 @@ check 'angara_info refuses unknown options' exits 2 '--help' "$bin/angara_info" 
 check 'angara_info refuses arguments' exits 2 'unexpected' "$bin/angara_info" soft
 check 'angara_info without the device' exits 1 'no such device' "$bin/angara_info" --device=bogus
 check 'angara_info with a wrong setting' exits 1 'ANGARA_CHAOS' env ANGARA_CHAOS=maybe "$bin/angara_info"
+if command -v ompi_info >/dev/null && [[ -e $bin/../lib/openmpi/mca_hook_angara.so ]]; then
+    check 'angara_info finds the Open MPI component, or says how Open MPI does' info_component_found
+else
+    skip 'angara_info finds the Open MPI component, or says how Open MPI does' 'Open MPI is not here'
+fi
 check 'angara_perf runs all tests' perf_all
 check 'angara_perf runs all tests on private memory, validated' perf_all --memory=private --check
 check 'angara_perf without process_vm' env ANGARA_SOFT_CMA=n "$bin/angara_perf" -n 50 -w 5 -s 8:64K -c -m private

@@ -83,8 +83,8 @@ char *hook_angara_am_files_lookup(const char *name);
 /**
  * Load libuct_angara.so and check that UCX has the transport afterwards.
  *
- * @param path  file to load; NULL or "" to look next to this component, then where the dynamic
- *              linker looks.
+ * @param path  file to load; NULL or "" to look next to this component, then where it was installed
+ *              with it, then where the dynamic linker looks.
  * @param has_gpu_p  result: the transport sees a GPU whose memory the process may use.
  * @param reason  text for the user if the result is false.
  */

@@ -110,7 +110,7 @@ static int hook_angara_register(void)
         component, "plugin",
         "File of the transport. Without it, and without the environment variable "
         "ANGARA_UCT_PLUGIN: libuct_angara.so in the folder above this component's, then "
-        "where the dynamic linker looks",
+        "where this component's installation has it, then where the dynamic linker looks",
         MCA_BASE_VAR_TYPE_STRING, NULL, 0, 0, OPAL_INFO_LVL_5, MCA_BASE_VAR_SCOPE_LOCAL,
         &hook_angara_param_plugin);
 

@@ -17,6 +17,14 @@
 
 #define PLUGIN_FILE "libuct_angara.so"
 
+/* Where the installation that this component is of has the transport: another one may be found by
+ * name alone. */
+#ifdef HOOK_ANGARA_LIBDIR
+#define PLUGIN_INSTALLED HOOK_ANGARA_LIBDIR "/" PLUGIN_FILE
+#else
+#define PLUGIN_INSTALLED PLUGIN_FILE
+#endif
+
 typedef ucs_status_t (*query_components_func_t)(uct_component_h **components_p,
                                                 unsigned         *num_components_p);
 typedef void (*release_component_list_func_t)(uct_component_h *components);
@@ -87,7 +95,9 @@ bool hook_angara_plugin_load(const char *path, bool *has_gpu_p, char *reason, si
     void       *handle;
 
     if ((path == NULL) || (*path == '\0')) {
-        path = plugin_path_beside(beside, sizeof(beside)) ? beside : PLUGIN_FILE;
+        path = plugin_path_beside(beside, sizeof(beside)) ? beside :
+               (access(PLUGIN_INSTALLED, F_OK) == 0)      ? PLUGIN_INSTALLED :
+                                                            PLUGIN_FILE;
     }
 
     /* UCX keeps pointers into the transport until the process ends, while this component is

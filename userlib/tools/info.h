@@ -28,6 +28,9 @@ unsigned info_checks(info_check_t *checks);
 /* GPUs and their runtimes. @return number of checks filled in, one at least */
 unsigned info_gpu_checks(info_check_t *checks);
 
+/* The component for Open MPI; `folder` has the library. */
+void info_ompi_check(info_check_t *check, const char *folder);
+
 void info_set_value(info_check_t *check, info_state_t state, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 void info_set_fix(info_check_t *check, const char *format, ...)

@@ -315,16 +315,6 @@ static int file_in(const char *folder, const char *name, char *path, size_t size
     return (snprintf(path, size, "%s/%s", folder, name) < (int)size) && (access(path, R_OK) == 0);
 }
 
-static int find_library(const char *name)
-{
-    void *handle = dlopen(name, RTLD_LAZY | RTLD_NOLOAD);
-
-    if (handle == NULL) {
-        handle = dlopen(name, RTLD_LAZY | RTLD_LOCAL);
-    }
-    return handle != NULL; /* stays loaded, as UCX below */
-}
-
 /* Version of the UCX that the dynamic linker finds, as its own call tells. */
 static int ucx_version(char *text, size_t size)
 {
@@ -363,40 +353,6 @@ static void check_ucx(info_check_t *check, const char *folder)
     info_set_value(check, INFO_OK, "UCX %s, %.200s", version, path);
 }
 
-/* The Open MPI component: with the library, and in a folder that Open MPI looks into. */
-static void check_ompi(info_check_t *check, const char *folder)
-{
-    const char *home = getenv("HOME"), *param = getenv("OMPI_MCA_mca_base_component_path");
-    char        path[PATH_MAX + 64], home_path[PATH_MAX], ours[PATH_MAX + 64];
-    int         built, found = 0;
-
-    check->name = "Open MPI component";
-    snprintf(ours, sizeof(ours), "%s/openmpi", folder);
-    built = file_in(ours, "mca_hook_angara.so", path, sizeof(path));
-    if ((param != NULL) && (strstr(param, ours) != NULL)) {
-        found = built;
-    }
-    if (!found && (home != NULL)) {
-        snprintf(home_path, sizeof(home_path), "%s/.openmpi/components/mca_hook_angara.so", home);
-        found = access(home_path, R_OK) == 0;
-    }
-    if (!find_library("libmpi.so.40") && !find_library("libmpi.so")) {
-        info_set_value(check, INFO_NOTE, "Open MPI isn't found");
-        info_set_fix(check, "for MPI programs: install Open MPI (Debian: apt install openmpi-bin)");
-    } else if (found || (built && (strstr(folder, "/usr/lib") == folder))) {
-        info_set_value(check, INFO_OK, "%.240s", found && !built ? home_path : path);
-    } else if (built) {
-        info_set_value(check, INFO_NOTE, "%.160s is there, but Open MPI isn't told", path);
-        info_set_fix(check,
-                     "in a build tree: eval \"$(scripts/angara_env)\"; else set "
-                     "OMPI_MCA_mca_base_component_path=%.200s",
-                     ours);
-    } else {
-        info_set_value(check, INFO_MISSING, "mca_hook_angara.so isn't in %.160s", ours);
-        info_set_fix(check, "build and install all of the project: make install PREFIX=...");
-    }
-}
-
 unsigned info_checks(info_check_t *checks)
 {
     char     folder[PATH_MAX];
@@ -421,7 +377,7 @@ unsigned info_checks(info_check_t *checks)
     n += info_gpu_checks(&checks[n]);
     if (library_folder(folder, sizeof(folder)) == 0) {
         check_ucx(&checks[n++], folder);
-        check_ompi(&checks[n++], folder);
+        info_ompi_check(&checks[n++], folder);
     }
     return n;
 }

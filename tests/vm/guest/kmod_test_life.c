@@ -395,6 +395,20 @@ static void *busy_run(void *arg)
     return NULL;
 }
 
+/* The kernel's function for each page that is unmapped; Linux 6.8 has renamed it. */
+static const char *unmapping_function(void)
+{
+    char  line[256], name[128] = "";
+    FILE *symbols = fopen("/proc/kallsyms", "r");
+
+    MUST(symbols != NULL);
+    while (strcmp(name, "page_remove_rmap") != 0 && fgets(line, sizeof(line), symbols) != NULL) {
+        (void)sscanf(line, "%*s %*s %127s", name);
+    }
+    fclose(symbols);
+    return strcmp(name, "page_remove_rmap") == 0 ? "page_remove_rmap" : "folio_remove_rmap_ptes";
+}
+
 /*
  * The owner of a region unmaps memory around it, which takes seconds: the region's notifier can't
  * be removed until that is over. The device goes before, without the pages; they are let go later.
@@ -416,7 +430,7 @@ void test_remove_busy(void)
     }
     OK(mr_reg(memreg, domain, busy.pages, PAGE, ALL, &reg) == 0 && pinned_pages() == pinned + 1);
     hooks_load();
-    delay_add("page_remove_rmap", 20000);
+    delay_add(unmapping_function(), 20000);
     MUST(pthread_create(&thread, NULL, busy_run, &busy) == 0);
     while (busy_has(&busy, 1)) {
         usleep(1000);

@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Whether the MPI processes of this environment find our component: looks where Open MPI looks, in
+ * its order. Reads variables, folders and PMIx's parameter file; runs nothing but libmpi's own
+ * question for its version.
+ */
+#define _GNU_SOURCE
+#include "info.h"
+
+#include <dlfcn.h>
+#include <glob.h>
+#include <limits.h>
+#include <link.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define COMPONENT    "mca_hook_angara.so"
+#define LIST_VAR     "OMPI_MCA_mca_base_component_path"
+#define LIST_NAME    "mca_base_component_path" /* in a parameter file */
+#define LIST_DEFAULT "SYS_DEFAULT:USER_DEFAULT"
+#define VERSION_MAX  8192 /* MPI_MAX_LIBRARY_VERSION_STRING is less */
+
+/* The Open MPI that the run-time linker finds. */
+typedef struct {
+    char     folder[PATH_MAX];    /* its components' */
+    char     pmix_file[PATH_MAX]; /* of parameters; empty: PMIx isn't found */
+    char     pmix_list[PATH_MAX]; /* the component folders that it names, or empty */
+    unsigned major;
+} ompi_t;
+
+static void cut_last(char *path)
+{
+    char *slash = strrchr(path, '/');
+
+    if (slash != NULL) {
+        *slash = '\0';
+    }
+}
+
+/* Load a library. @return NULL: not found; else it stays loaded, and path[PATH_MAX] is its file */
+static void *library_open(const char *name, char *path)
+{
+    void            *handle = dlopen(name, RTLD_LAZY | RTLD_LOCAL);
+    struct link_map *map;
+
+    if (handle == NULL || dlinfo(handle, RTLD_DI_LINKMAP, &map) != 0 ||
+        realpath(map->l_name, path) == NULL) {
+        return NULL;
+    }
+    return handle;
+}
+
+/* The folder of the components: the one beside the library that has some. */
+static void folder_find(const char *library, char *folder)
+{
+    char   pattern[PATH_MAX + 32];
+    glob_t found;
+
+    snprintf(pattern, sizeof(pattern), "%s", library);
+    cut_last(pattern);
+    strcat(pattern, "/openmpi*/mca_*.so");
+    folder[0] = '\0';
+    if (glob(pattern, 0, NULL, &found) == 0) {
+        snprintf(folder, PATH_MAX, "%s", found.gl_pathv[0]);
+        cut_last(folder);
+    }
+    globfree(&found);
+}
+
+/* What a parameter file has for the list of component folders. */
+static void list_read(const char *file, char *list)
+{
+    FILE *stream = fopen(file, "r");
+    char  line[PATH_MAX + 64], name[64], value[PATH_MAX];
+
+    list[0] = '\0';
+    while (stream != NULL && fgets(line, sizeof(line), stream) != NULL) {
+        if (sscanf(line, " %63[a-z_] = %4095s", name, value) == 2 && strcmp(name, LIST_NAME) == 0) {
+            snprintf(list, PATH_MAX, "%s", value);
+        }
+    }
+    if (stream != NULL) {
+        fclose(stream);
+    }
+}
+
+/* @return 0: there is none */
+static int ompi_find(ompi_t *ompi)
+{
+    char  path[PATH_MAX], version[VERSION_MAX] = "";
+    void *mpi                           = library_open("libmpi.so.40", path);
+    int (*get)(char *text, int *length) = NULL;
+    int length;
+
+    *ompi = (ompi_t){.major = 0};
+    if (mpi == NULL && (mpi = library_open("libmpi.so", path)) == NULL) {
+        return 0;
+    }
+    *(void **)(&get) = dlsym(mpi, "MPI_Get_library_version");
+    if (get == NULL || get(version, &length) != 0 ||
+        sscanf(version, "Open MPI v%u", &ompi->major) != 1) {
+        return 0;
+    }
+    folder_find(path, ompi->folder);
+    if (library_open("libpmix.so.2", path) != NULL) {
+        cut_last(path);
+        cut_last(path);
+        snprintf(ompi->pmix_file, sizeof(ompi->pmix_file), "%.*s/share/pmix-mca-params.conf",
+                 PATH_MAX - 32, path);
+        list_read(ompi->pmix_file, ompi->pmix_list);
+    }
+    return 1;
+}
+
+/* Open MPI 5 takes the folders of PMIx's parameter file for its own. */
+static int is_hidden_by_pmix(const ompi_t *ompi)
+{
+    return getenv(LIST_VAR) == NULL && ompi->major >= 5 && ompi->pmix_list[0] != '\0';
+}
+
+static int file_in(const char *folder, char *path, size_t size)
+{
+    return folder[0] != '\0' && (snprintf(path, size, "%s/" COMPONENT, folder) < (int)size) &&
+           access(path, R_OK) == 0;
+}
+
+/* Look for the component in one element of Open MPI's list. */
+static int element_has(const ompi_t *ompi, const char *element, char *path, size_t size)
+{
+    char        user[PATH_MAX];
+    const char *home = getenv("HOME");
+
+    if (strcmp(element, "SYS_DEFAULT") == 0) {
+        return file_in(ompi->folder, path, size);
+    }
+    if (strcmp(element, "USER_DEFAULT") == 0) {
+        snprintf(user, sizeof(user), "%s/.openmpi/components", home != NULL ? home : "");
+        return file_in(user, path, size);
+    }
+    return file_in(element, path, size);
+}
+
+/* Look for it in all of them. */
+static int list_has(const ompi_t *ompi, const char *list, char *path, size_t size)
+{
+    char element[PATH_MAX];
+
+    for (const char *at = list; *at != '\0'; at += strspn(at, ":")) {
+        size_t length = strcspn(at, ":");
+
+        snprintf(element, sizeof(element), "%.*s", (int)length, at);
+        if (element_has(ompi, element, path, size)) {
+            return 1;
+        }
+        at += length;
+    }
+    return 0;
+}
+
+/* The command that tells Open MPI, for the installation or the build tree of this program. */
+static void fix_by_env(info_check_t *check)
+{
+    char    path[PATH_MAX];
+    ssize_t length = readlink("/proc/self/exe", path, sizeof(path) - 16);
+
+    path[length > 0 ? length : 0] = '\0';
+    cut_last(path);
+    strcat(path, "/angara_env");
+    info_set_fix(check, "eval \"$(%.400s)\"",
+                 access(path, X_OK) == 0 ? path : "scripts/angara_env");
+}
+
+void info_ompi_check(info_check_t *check, const char *folder)
+{
+    const char *list = getenv(LIST_VAR);
+    char        ours[PATH_MAX], path[PATH_MAX + 32];
+    ompi_t      ompi;
+
+    check->name = "Open MPI component";
+    if (!ompi_find(&ompi)) {
+        info_set_value(check, INFO_NOTE, "Open MPI isn't found");
+        info_set_fix(check, "for MPI programs: install Open MPI (Debian: apt install openmpi-bin)");
+        return;
+    }
+    if (list == NULL) {
+        list = is_hidden_by_pmix(&ompi) ? ompi.pmix_list : LIST_DEFAULT;
+    }
+    snprintf(ours, sizeof(ours), "%.*s/openmpi", PATH_MAX - 16, folder);
+    if (list_has(&ompi, list, path, sizeof(path))) {
+        info_set_value(check, INFO_OK, "%.900s", path);
+    } else if (list_has(&ompi, LIST_DEFAULT, path, sizeof(path)) ||
+               file_in(ours, path, sizeof(path))) {
+        info_set_value(check, INFO_NOTE, "%.400s is there, but %s%.400s", path,
+                       is_hidden_by_pmix(&ompi) ? "MPI processes don't see it, because of " :
+                                                  "Open MPI isn't told",
+                       is_hidden_by_pmix(&ompi) ? ompi.pmix_file : "");
+        fix_by_env(check);
+    } else {
+        info_set_value(check, INFO_MISSING, COMPONENT " isn't in %.300s, nor in %.300s", ours,
+                       ompi.folder);
+        info_set_fix(check, "%s",
+                     strncmp(folder, "/usr/lib", 8) == 0 ?
+                         "install the component (Debian: apt install openmpi-angara)" :
+                         "build and install all of the project: make install PREFIX=...");
+    }
+}
