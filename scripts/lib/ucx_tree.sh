@@ -28,10 +28,33 @@ ucx_tree_headers()
     done
 }
 
-# Copies of the tree $1 what ucx_tree_version and ucx_tree_headers read to the folder $2: it is a tree for them.
+# Lists what ucx_tree_version and ucx_tree_headers read of the tree $1, each path with a NUL behind it.
+ucx_tree_files()
+{
+    (cd "$1" && find configure.ac LICENSE src/ucs src/uct src/ucm src/ucp -type f \( -name configure.ac -o \
+        -name LICENSE -o -name '*.h' -o -name '*.inl' -o -name '*.h.in' \) -print0)
+}
+
+# Copies that to the folder $2: it is a tree for them.
 ucx_tree_reduce()
 {
     mkdir -p "$2"
-    (cd "$1" && find configure.ac LICENSE src/ucs src/uct src/ucm src/ucp -type f \( -name configure.ac -o \
-        -name LICENSE -o -name '*.h' -o -name '*.inl' -o -name '*.h.in' \) -print0 | xargs -0 cp -p --parents -t "$2")
+    ucx_tree_files "$1" | (cd "$1" && xargs -0 cp -p --parents -t "$2")
+}
+
+# A checksum of that: the same for a tree and its reduced copy.
+ucx_tree_digest()
+{
+    ucx_tree_files "$1" | LC_ALL=C sort -z | (cd "$1" && xargs -0 sha256sum) | sha256sum | cut -d ' ' -f 1
+}
+
+# What the folder $1 lacks to be a tree, in one line; nothing if it is whole.
+ucx_tree_lacks()
+{
+    local part lacks=()
+    for part in configure.ac LICENSE src/{ucs,ucm} src/uct/{base/uct_iface.h,api/version.h.in} \
+        src/ucp/api/ucp_version.h.in; do
+        [[ -r $1/$part ]] || lacks+=("$part")
+    done
+    echo "${lacks[*]}"
 }

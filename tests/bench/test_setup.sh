@@ -4,7 +4,8 @@
 # scripts/setup and `make demo` as an ordinary user: nothing is asked of sudo or apt-get where
 # nothing is missing; where something is, sudo gets just that, and without sudo a message says what
 # an administrator has to do. Nothing is installed: dpkg-query, apt-get and sudo are scripts here
-# that write down what they are asked for. All happens in a copy of the tree.
+# that write down what they are asked for. And the headers of UCX: no other version is taken for the
+# installed one, and what UCX_SOURCE names is taken or refused. All happens in a copy of the tree.
 
 set -euo pipefail
 cd -- "$(dirname -- "$(realpath -- "$0")")/../.."
@@ -129,4 +130,66 @@ as_user 400 make demo
 ok 'make demo: runs' all_of "rc_is"$'\t'0 asked_nothing \
     "has_line"$'\t'stdout$'\t'"^All data were right, and .* carried all of them" \
     test$'\t'-s$'\t'"$tree/build/demo/demo.csv"
+
+# UCX $version is installed; $other is another one.
+version=$(<build/ucx/VERSION)
+other=${version%.*}.$((${version##*.} + 1))
+# source_tree NAME [VERSION]: a folder with a source tree.
+source_tree()
+{
+    cp -a build/ucx/source "$place/$1"
+    [[ -z ${2:-} ]] || sed -i -E "s/(define\(\[ucx_ver_patch\], *)[0-9]+/\1${2##*.}/" "$place/$1/configure.ac"
+    [[ ${#user[@]} == 0 ]] || chown -R 65534:65534 "$place/$1"
+}
+source_tree same
+source_tree next "$other"
+
+# Trees that UCX_SOURCE can't mean, while build/ucx is whole.
+# refuses NAME PATH FOUND: UCX_SOURCE=PATH is refused, with what was found.
+refuses()
+{
+    as_user 60 UCX_SOURCE="$2" scripts/setup --headers
+    ok "UCX_SOURCE is $1: what was found, is needed and helps" all_of "rc_is"$'\t'1 asked_nothing \
+        "has_line"$'\t'stderr$'\t'"^setup: error: UCX_SOURCE=$2 is not a source tree of the installed UCX$" \
+        "has_line"$'\t'stderr$'\t'"^setup: +found:  $3$" \
+        "has_line"$'\t'stderr$'\t'"^setup: +needed: .* UCX $version," \
+        "has_line"$'\t'stderr$'\t'"    git clone --depth 1 --branch v$version https://[^ ]+/ucx$" \
+        "line_count"$'\t'stderr$'\t'"^[^s]|^s[^e]"$'\t'0
+}
+refuses 'no folder' /no/such/folder 'nothing at /no/such/folder'
+refuses 'a file' "$tree/README.md" "$tree/README.md, which is no folder"
+refuses 'another folder' /etc '/etc, which lacks configure.ac LICENSE .*'
+refuses 'another folder, relative' docs "$tree/docs, which lacks configure.ac LICENSE .*"
+for part in configure.ac LICENSE src/ucs src/uct src/ucm src/ucp; do
+    source_tree "without-${part##*/}"
+    rm -r "$place/without-${part##*/}/$part"
+    refuses "a tree without $part" "$place/without-${part##*/}" "$place/without-${part##*/}, which lacks $part.*"
+done
+refuses 'a tree of another version' "$place/next" "$place/next, of UCX $other"
+
+# Trees that are right. Condition: the headers were made; with a line $1 in one of them.
+made()
+{
+    all_of "rc_is"$'\t'0 asked_nothing "has_line"$'\t'stdout$'\t'"^setup: made build/ucx/include for UCX $version$" \
+        "test"$'\t'-f$'\t'"$tree/build/ucx/LICENSE" "test"$'\t'-f$'\t'"$tree/build/ucx/source/LICENSE" \
+        "grep"$'\t'-q$'\t'"${1:-UCS}"$'\t'"$tree/build/ucx/include/ucs/sys/sys.h"
+}
+made_nothing() { all_of "rc_is"$'\t'0 asked_nothing "line_count"$'\t'stdout$'\t'.$'\t'0; }
+source_tree changed
+echo '/* changed */' >>"$place/changed/src/ucs/sys/sys.h"
+cp -a "$place/same" "$tree/ucx"
+as_user 60 UCX_SOURCE=ucx scripts/setup --headers
+ok 'UCX_SOURCE is the tree that the headers are of: nothing is made' made_nothing
+as_user 60 UCX_SOURCE="$place/changed" scripts/setup --headers
+ok 'UCX_SOURCE is another tree: it is taken' made '/. changed ./'
+as_user 60 scripts/setup --headers
+ok 'UCX_SOURCE is unset again: nothing is made' made_nothing
+for part in LICENSE source source/src/ucm; do
+    rm -rf "$tree/build/ucx/$part"
+    as_user 60 UCX_SOURCE="$place/changed" scripts/setup --headers
+    ok "build/ucx/$part is missing: it is made" made '/. changed ./'
+done
+rm -r "$tree/build/ucx"
+as_user 60 UCX_SOURCE=ucx scripts/setup --headers
+ok 'build/ucx is missing: it is made of UCX_SOURCE, a relative path' made
 finish
