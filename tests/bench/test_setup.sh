@@ -131,9 +131,13 @@ ok 'make demo: runs' all_of "rc_is"$'\t'0 asked_nothing \
     "has_line"$'\t'stdout$'\t'"^All data were right, and .* carried all of them" \
     test$'\t'-s$'\t'"$tree/build/demo/demo.csv"
 
-# UCX $version is installed; $other is another one.
+# Two installations of UCX: one has the version $version, the other $other.
 version=$(<build/ucx/VERSION)
 other=${version%.*}.$((${version##*.} + 1))
+mkdir "$place/mixed"
+fake mixed/ucx_info <<END
+/usr/bin/ucx_info "\$@" | sed 's/${version//./\\.}/$other/'
+END
 # source_tree NAME [VERSION]: a folder with a source tree.
 source_tree()
 {
@@ -141,8 +145,43 @@ source_tree()
     [[ -z ${2:-} ]] || sed -i -E "s/(define\(\[ucx_ver_patch\], *)[0-9]+/\1${2##*.}/" "$place/$1/configure.ac"
     [[ ${#user[@]} == 0 ]] || chown -R 65534:65534 "$place/$1"
 }
+# headers_folder NAME UCT UCP: a folder as that of an installation with headers of these versions.
+headers_folder()
+{
+    mkdir -p "$place/$1"/{uct,ucp}/api
+    echo "#define UCT_VERNO_STRING           \"$2\"" >"$place/$1/uct/api/version.h"
+    echo "#define UCP_API_VERSION  UCP_VERSION(${3%%.*}, ${3#*.})" >"$place/$1/ucp/api/ucp_version.h"
+    printf '%s\n' 'Name: ucx' 'Description: UCX' 'Version: 1' "Cflags: -I$place/$1" >"$place/$1/ucx.pc"
+}
 source_tree same
 source_tree next "$other"
+
+# Condition: headers $2 and $3 in the folder $1 are refused for the program $4 of version $5.
+mixture_named()
+{
+    all_of "rc_is"$'\t'1 "has_line"$'\t'stderr$'\t'"^setup: error: UCX at run time is $5, but the installed headers" \
+        "has_line"$'\t'stderr$'\t'"^setup: +$5: $4$" "has_line"$'\t'stderr$'\t'"^setup: +$2: $1/uct/api/version.h$" \
+        "has_line"$'\t'stderr$'\t'"^setup: +$3: $1/ucp/api/ucp_version.h$" \
+        "has_line"$'\t'stderr$'\t'"^setup: +apt-get install --reinstall libucx-dev ucx-utils$"
+}
+if [[ -f /usr/include/uct/api/version.h ]]; then
+    path=$place/mixed:$with
+    as_user 60 UCX_SOURCE="$place/next" scripts/setup --headers
+    ok 'ucx_info and source of a version, headers of another: all are named' \
+        mixture_named /usr/include "$version" "${version%.*}" "$place/mixed/ucx_info" "$other"
+    path=$with
+else
+    skip 'ucx_info and source of a version, headers of another: all are named' 'no headers in /usr/include'
+fi
+ucx_info=$place/bin/ucx_info
+headers_folder uct-other "$other" "${version%.*}"
+as_user 60 PKG_CONFIG_PATH="$place/uct-other" scripts/setup --headers
+ok "headers of another version, by pkg-config: all are named" \
+    mixture_named "$place/uct-other" "$other" "${version%.*}" "$ucx_info" "$version"
+headers_folder ucp-other "$version" 1.99
+as_user 60 PKG_CONFIG_PATH="$place/ucp-other" scripts/setup --headers
+ok "headers of UCP of another version: all are named" \
+    mixture_named "$place/ucp-other" "$version" 1.99 "$ucx_info" "$version"
 
 # Trees that UCX_SOURCE can't mean, while build/ucx is whole.
 # refuses NAME PATH FOUND: UCX_SOURCE=PATH is refused, with what was found.
