@@ -46,7 +46,11 @@ make_path()
     ln -s /usr/bin/* "$place/bin/"
     rm -f "$place"/bin/{sudo,dpkg-query,apt-get}
     fake bin/dpkg-query <<'END'
-[[ " $* " == *' -f '* ]] || exec /usr/bin/dpkg-query "$@"
+if [[ "$*" == '-W -f ${Version} '* && -n $PACKAGED ]]; then
+    echo "$PACKAGED"
+    exit
+fi
+[[ " $* " == *'Status'* ]] || exec /usr/bin/dpkg-query "$@"
 for package in "${@:4}"; do
     [[ " $MISSING " == *" $package "* ]] || echo "installed $package"
 done
@@ -68,7 +72,7 @@ as_user()
     : >"$place/log"
     chmod a+w "$place/log"
     run "$seconds" env -i -C "$tree" PATH="$path" HOME="$place/tmp" TMPDIR="$place/tmp" \
-        LC_ALL=C.UTF-8 "${user[@]}" env MISSING= "$@"
+        LC_ALL=C.UTF-8 "${user[@]}" env MISSING= PACKAGED= "$@"
     cp "$place/log" "$out/log"
 }
 
@@ -231,4 +235,18 @@ done
 rm -r "$tree/build/ucx"
 as_user 60 UCX_SOURCE=ucx scripts/setup --headers
 ok 'build/ucx is missing: it is made of UCX_SOURCE, a relative path' made
+
+if [[ -f /usr/share/dpkg/architecture.mk ]] && dpkg-query -W libucx-dev >/dev/null 2>&1; then
+    configure=(make -f debian/rules override_dh_auto_configure)
+    as_user 60 "${configure[@]}"
+    ok 'debian/rules: configures for the installed UCX' rc_is 0
+    as_user 60 PACKAGED="$other-1" "${configure[@]}"
+    ok 'debian/rules: the library is of another version: both are named' all_of "rc_is"$'\t'2 \
+        "has_line"$'\t'stderr$'\t'"^debian/rules: error: " \
+        "has_line"$'\t'stderr$'\t'"^  built for:  UCX $version, that of $ucx_info$" \
+        "has_line"$'\t'stderr$'\t'"^  depend on:  [^ ]+ $other, that of /usr/lib/.*/libuct.so$" \
+        "has_line"$'\t'stderr$'\t'"    apt-get install --reinstall libucx-dev ucx-utils$"
+else
+    skip 'debian/rules: the library is of another version: both are named' 'UCX is not a Debian package here'
+fi
 finish
