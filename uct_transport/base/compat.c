@@ -10,7 +10,7 @@ void uct_angara_md_attr_fill(uct_angara_md_attr_t *attr, const uct_angara_md_cap
 #if UCT_ANGARA_UCX(14)
     uct_angara_md_attr_t *cap = attr;
 
-    memset(attr, 0, sizeof(*attr));
+    *attr = (uct_angara_md_attr_t){.field_mask = attr->field_mask};
 #if UCT_ANGARA_UCX(16)
     attr->reg_alignment = 1;
 #endif

@@ -9,9 +9,13 @@
 
 #define UCT_ANGARA_OVERHEAD 30e-9 /* seconds per operation */
 
-/* Measured on H100, driver 580: seconds of a copy by a GPU; bytes per second between two by NVLink,
- * and between one and the host. */
-#define UCT_ANGARA_GPU_LATENCY        8e-6
+/*
+ * Measured on H100, driver 580: seconds of a copy by a GPU; bytes per second between two by NVLink,
+ * and between one and the host. UCP counts the latency of what ends with an answer twice, and so of
+ * all zero copy: half of a copy is told.
+ */
+#define UCT_ANGARA_GPU_LATENCY        3.8e-6
+#define UCT_ANGARA_GPU_LATENCY_UNSAID 1e-6 /* more than UCP estimates for a rendezvous */
 #define UCT_ANGARA_GPU_BANDWIDTH      300e9
 #define UCT_ANGARA_GPU_HOST_BANDWIDTH 10e9
 
@@ -102,7 +106,8 @@ static double uct_angara_in_turn(double bandwidth, double other)
  */
 ucs_status_t uct_angara_iface_estimate_perf(uct_iface_h tl_iface, uct_perf_attr_t *attr)
 {
-    uct_angara_perf_ends_t ends = uct_angara_perf_ends(attr);
+    uct_angara_iface_t    *iface = ucs_derived_of(tl_iface, uct_angara_iface_t);
+    uct_angara_perf_ends_t ends  = uct_angara_perf_ends(attr);
     int          is_rma = (ends.op == UCT_EP_OP_PUT_ZCOPY) || (ends.op == UCT_EP_OP_GET_ZCOPY);
     int          is_gpu = uct_angara_memtype_is_gpu(ends.local);
     int          is_remote_gpu;
@@ -116,17 +121,28 @@ ucs_status_t uct_angara_iface_estimate_perf(uct_iface_h tl_iface, uct_perf_attr_
 
     is_remote_gpu = (ends.remote < UCS_MEMORY_TYPE_LAST) ? uct_angara_memtype_is_gpu(ends.remote) :
                                                            is_gpu;
-    bandwidth     = ucs_derived_of(tl_iface, uct_angara_iface_t)->config.bandwidth;
+    bandwidth     = iface->config.bandwidth;
     if (is_rma && is_gpu && is_remote_gpu) {
         bandwidth = UCT_ANGARA_GPU_BANDWIDTH;
         latency   = UCT_ANGARA_GPU_LATENCY;
-    } else if ((is_rma && is_remote_gpu) ||
-               ((is_rma || (ends.op == UCT_EP_OP_AM_ZCOPY)) && is_gpu)) {
-        bandwidth = is_rma ? UCT_ANGARA_GPU_HOST_BANDWIDTH :
-                             uct_angara_in_turn(bandwidth, UCT_ANGARA_GPU_HOST_BANDWIDTH);
+    } else if (is_rma && (is_gpu || is_remote_gpu)) {
+        bandwidth = UCT_ANGARA_GPU_HOST_BANDWIDTH;
         latency   = UCT_ANGARA_GPU_LATENCY;
+    } else if ((ends.op == UCT_EP_OP_AM_ZCOPY) && is_gpu) {
+        bandwidth = uct_angara_in_turn(bandwidth, UCT_ANGARA_GPU_HOST_BANDWIDTH);
+        latency   = UCT_ANGARA_GPU_LATENCY;
+        if (iface->config.gpu_rndv_thresh <= 1) {
+            latency +=
+                UCT_ANGARA_GPU_LATENCY; /* a blocking send doesn't count the receiver's copy */
+        }
     } else if (ends.op == UCT_EP_OP_AM_ZCOPY) {
         bandwidth = uct_angara_in_turn(bandwidth, uct_angara_memcpy_bandwidth());
+        /* Perhaps out of GPU memory, as UCP says from UCX 1.19 on only: then better by rendezvous.
+         */
+        if (!(attr->field_mask & UCT_PERF_ATTR_FIELD_LOCAL_MEMORY_TYPE) && uct_angara_memtypes() &&
+            (iface->config.gpu_rndv_thresh <= 1)) {
+            latency = UCT_ANGARA_GPU_LATENCY_UNSAID;
+        }
     }
 
     uct_angara_perf_bandwidth(attr, bandwidth, 0);

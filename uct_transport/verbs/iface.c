@@ -99,9 +99,9 @@ ucs_config_field_t uct_angara_iface_config_table[] = {
         "that\n"
         "uses another GPU: straight from one to the other, once it has been received. inf: from "
         "the size on\n"
-        "from which other messages do. Without effect where UCX_RNDV_THRESH is set, and from UCX "
-        "1.14\n"
-        "on.",
+        "from which other messages do. Without effect where UCX_RNDV_THRESH is set. From UCX 1.14 "
+        "on UCP's\n"
+        "estimates decide, for any receiver; more than 1 is as inf.",
         uct_angara_iface_config_t, gpu_rndv_thresh, UCS_CONFIG_TYPE_MEMUNITS),
 
     UCT_ANGARA_CONFIG_FIELD(
