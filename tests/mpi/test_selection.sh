@@ -218,7 +218,7 @@ test_not_asked()
     cp "$work/err" "$work/err.before"
     launch -- "$probe"
     ok "without UCX_TLS all is as without the component" as_without_us
-    for tls in tcp,self all ^tcp ^angara angara:aux,tcp angaraX,self; do
+    for tls in tcp,self all ^tcp ^angara angara:aux,tcp angaraXYZ,self; do
         launch "UCX_TLS=$tls" -- "$probe"
         ok "UCX_TLS=$tls does not ask" as_without_us
     done
@@ -253,6 +253,40 @@ test_fallback()
         grep -q 'mpirun -x UCX_TLS' "$work/err"
 }
 
+# --- asked for, and not used -----------------------------------------------------------------------
+
+# Another way is said, once; ANGARA_STRICT makes it an error.
+test_other_way()
+{
+    local setting ucx="--mca pml ucx --mca opal_common_ucx_tls any --mca opal_common_ucx_devices any"
+
+    launch "UCX_TLS=angra,self" -- "$probe"
+    ok "a name much like ours: Open MPI's default is used" is_ob1
+    ok "a name much like ours: one message" warned_once 'names "angra": is angara meant'
+    ok "a name much like ours: the environment is clean" env_is_clean
+    launch "UCX_TLS=tcp,cuda_copy,self" -- "$probe"
+    ok "other names: no message" is_ob1_silent
+    for setting in ANGARA_EVENTS=x UCX_ANGARA_SEG_SIZE=x ANGARA_DEVICE=nic; do
+        launch "$asked" "$setting" -- "$probe"
+        ok "$setting: Open MPI's default is used" is_ob1
+        ok "$setting: one message" warned_once "the transport isn't used"
+        launch "$asked" "$setting" ANGARA_STRICT=1 -- "$probe"
+        ok "$setting, ANGARA_STRICT=1: the job ends" has_failed
+        ok "$setting, ANGARA_STRICT=1: the message says why" warned_once 'ends because of ANGARA_STRICT'
+    done
+    # shellcheck disable=SC2086 # these are words
+    launch UCX_TLS=angara,tcp,self ANGARA_DEVICE=nic -- $ucx "$probe"
+    ok "UCX with other transports: one message" warned_once "the transport isn't used.*pml/ucx"
+    launch "UCX_TLS=angra,self" ANGARA_STRICT=1 -- "$probe"
+    ok "a name much like ours, ANGARA_STRICT=1: the job ends" has_failed
+    launch "$asked" -- --mca pml ob1 "$probe"
+    ok "an explicit choice: no message" is_ob1_silent
+    launch "$asked" ANGARA_STRICT=1 -- --mca pml ob1 "$probe"
+    ok "an explicit choice, ANGARA_STRICT=1: the job ends" has_failed
+    launch "$asked" ANGARA_STRICT=1 -- "$probe"
+    ok "ANGARA_STRICT=1 where it is used: nothing else" is_angara
+}
+
 # --- Open MPI's tools ------------------------------------------------------------------------------
 
 same_params()
@@ -279,5 +313,6 @@ test_asked
 test_user_wins
 test_not_asked
 test_fallback
+test_other_way
 test_tools
 finish

@@ -16,11 +16,12 @@
 
 /** Why the component acts, or that it doesn't. */
 typedef enum {
-    HOOK_ANGARA_REQUEST_NONE,   /* nobody asked */
-    HOOK_ANGARA_REQUEST_DENIED, /* the transport list excludes it, or the parameter does */
-    HOOK_ANGARA_REQUEST_PARAM,  /* hook_angara_enable */
-    HOOK_ANGARA_REQUEST_TLS,    /* a transport list names it */
-    HOOK_ANGARA_REQUEST_NIC     /* there is a device and nothing excludes the transport */
+    HOOK_ANGARA_REQUEST_NONE,    /* nobody asked */
+    HOOK_ANGARA_REQUEST_DENIED,  /* the transport list excludes it, or the parameter does */
+    HOOK_ANGARA_REQUEST_MISTAKE, /* a transport list has a name much like it */
+    HOOK_ANGARA_REQUEST_PARAM,   /* hook_angara_enable */
+    HOOK_ANGARA_REQUEST_TLS,     /* a transport list names it */
+    HOOK_ANGARA_REQUEST_NIC      /* there is a device and nothing excludes the transport */
 } hook_angara_request_t;
 
 /** What became of the variables that decide about UCX. */
@@ -49,6 +50,13 @@ void hook_angara_warn(const char *fmt, ...) __attribute__((format(printf, 1, 2))
  */
 hook_angara_request_t hook_angara_request_get(int enable, const char *openmpi_tls,
                                               bool is_openshmem);
+
+/**
+ * Does a transport list that excludes the transport have a name much like it?
+ *
+ * @return the variable with the list, and the name in @a word[size]; NULL if not.
+ */
+const char *hook_angara_request_mistake(char *word, size_t size);
 
 const char *hook_angara_request_str(hook_angara_request_t request);
 
@@ -89,5 +97,8 @@ char *hook_angara_am_files_lookup(const char *name);
  * @param reason  text for the user if the result is false.
  */
 bool hook_angara_plugin_load(const char *path, bool *has_gpu_p, char *reason, size_t reason_size);
+
+/** Has UCX opened an interface of the transport that was loaded? */
+bool hook_angara_plugin_is_used(void);
 
 #endif

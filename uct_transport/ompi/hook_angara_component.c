@@ -12,7 +12,9 @@
 
 #include "ompi_config.h"
 #include "ompi/mca/hook/hook.h"
+#include "ompi/communicator/communicator.h"
 #include "ompi/mca/pml/base/base.h"
+#include "ompi/runtime/mpiruntime.h"
 #include "opal/constants.h"
 #include "opal/mca/base/mca_base_var.h"
 #include "opal/util/output.h"
@@ -24,6 +26,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define MESSAGE_SIZE                         2048
 
@@ -58,10 +61,11 @@ static int   hook_angara_param_verbose;
 static char *hook_angara_param_plugin;
 static char *hook_angara_param_version;
 
-/* What this process did, for the explanation of a failing MPI_Init: why the transport is missing
- * although it was asked for (empty: it isn't missing), and whether UCX was allowed. */
-static char hook_angara_missing[1024];
-static bool hook_angara_ucx_allowed;
+/* What this process did, for the report at the end of MPI_Init: who asked for the transport, why it
+ * is missing nevertheless (empty: it isn't missing), and whether UCX was allowed. */
+static hook_angara_request_t hook_angara_asked;
+static char                  hook_angara_missing[1024];
+static bool                  hook_angara_ucx_allowed;
 
 void hook_angara_verbose(int level, const char *fmt, ...)
 {
@@ -77,13 +81,21 @@ void hook_angara_verbose(int level, const char *fmt, ...)
     opal_output(hook_angara_output, "hook/angara: %s", message);
 }
 
-void hook_angara_warn(const char *fmt, ...)
+/* One process of each node, but all if there is to be more to read. */
+static bool hook_angara_is_speaker(void)
 {
     const char *local_rank = getenv("OMPI_COMM_WORLD_LOCAL_RANK");
-    char        message[MESSAGE_SIZE];
-    va_list     ap;
 
-    if ((local_rank != NULL) && strcmp(local_rank, "0") && (hook_angara_param_verbose == 0)) {
+    return (local_rank == NULL) || (strcmp(local_rank, "0") == 0) ||
+           (hook_angara_param_verbose > 0);
+}
+
+void hook_angara_warn(const char *fmt, ...)
+{
+    char    message[MESSAGE_SIZE];
+    va_list ap;
+
+    if (!hook_angara_is_speaker()) {
         return;
     }
     va_start(ap, fmt);
@@ -143,7 +155,8 @@ static int hook_angara_open(void)
     const char           *path  = hook_angara_param_plugin;
     hook_angara_request_t request;
     bool                  has_gpu;
-    char                 *tls;
+    char                 *tls, word[64];
+    const char           *list;
 
     if (hook_angara_param_verbose > 0) {
         hook_angara_output = opal_output_open(NULL);
@@ -153,8 +166,17 @@ static int hook_angara_open(void)
     request = hook_angara_request_get(hook_angara_param_enable, tls, shmem);
     free(tls);
     hook_angara_verbose(1, "%s", hook_angara_request_str(request));
+    hook_angara_asked = request;
     if ((request == HOOK_ANGARA_REQUEST_NONE) || (request == HOOK_ANGARA_REQUEST_DENIED)) {
-        return OPAL_ERR_NOT_AVAILABLE;
+        list = (hook_angara_param_enable < 0) ? hook_angara_request_mistake(word, sizeof(word)) :
+                                                NULL;
+        if (list == NULL) {
+            return OPAL_ERR_NOT_AVAILABLE;
+        }
+        hook_angara_asked = HOOK_ANGARA_REQUEST_MISTAKE;
+        snprintf(hook_angara_missing, sizeof(hook_angara_missing),
+                 "%s names \"%s\": is " HOOK_ANGARA_TL_NAME " meant?", list, word);
+        return OPAL_SUCCESS;
     }
 
     if ((path == NULL) || (*path == '\0')) {
@@ -162,10 +184,7 @@ static int hook_angara_open(void)
     }
     if (!hook_angara_plugin_load(path, &has_gpu, hook_angara_missing,
                                  sizeof(hook_angara_missing))) {
-        hook_angara_warn("the transport was asked for (%s), but %s. Open MPI makes its default "
-                         "choice instead.",
-                         hook_angara_request_str(request), hook_angara_missing);
-        return OPAL_SUCCESS;
+        return OPAL_SUCCESS; /* Open MPI makes its default choice instead, which is reported */
     }
 
     hook_angara_missing[0]  = '\0';
@@ -183,17 +202,58 @@ static int hook_angara_close(void)
     return OPAL_SUCCESS;
 }
 
+static bool is_strict(void)
+{
+    const char *value = getenv("ANGARA_STRICT");
+
+    return (value != NULL) && (strchr("yYtT1", *value) != NULL) && (*value != '\0');
+}
+
+/*
+ * The transport was asked for, by a mistaken name perhaps, and doesn't carry this process: say what
+ * does instead, and why, once for each node. Who has chosen that knows it already.
+ */
+static void report_other_way(const char *pml)
+{
+    bool        is_chosen = (hook_angara_missing[0] == '\0') && !hook_angara_ucx_allowed;
+    const char *why       = is_chosen ? "another pml was chosen explicitly" :
+                            (hook_angara_missing[0] != '\0') ?
+                                        hook_angara_missing :
+                                        "UCX has no working device of it: see above, or angara_info";
+
+    if (is_strict()) {
+        hook_angara_warn("the transport isn't used (%s; %s): the job would run over pml/%s, and "
+                         "ends because of ANGARA_STRICT.",
+                         hook_angara_request_str(hook_angara_asked), why, pml);
+        if (!hook_angara_is_speaker()) {
+            sleep(1); /* the message of the one that speaks comes first */
+        }
+        ompi_mpi_abort(&ompi_mpi_comm_world.comm, 1);
+    }
+    if (!is_chosen || (hook_angara_param_verbose > 0)) {
+        hook_angara_warn("the transport isn't used (%s; %s): the job runs over pml/%s. With "
+                         "ANGARA_STRICT=1 it would end.",
+                         hook_angara_request_str(hook_angara_asked), why, pml);
+    }
+}
+
 static void hook_angara_init_bottom(int argc, char **argv, int requested, int *provided)
 {
+    const char *pml    = mca_pml_base_selected_component.pmlm_version.mca_component_name;
+    bool        is_ucx = strcmp(pml, "ucx") == 0;
+
     (void)argc;
     (void)argv;
     (void)requested;
     (void)provided;
 
-    if (strcmp(mca_pml_base_selected_component.pmlm_version.mca_component_name, "ucx") != 0) {
+    if (!is_ucx) {
         hook_angara_vars_withdraw_osc();
     }
     hook_angara_vars_restore();
+    if (!is_ucx || !hook_angara_plugin_is_used()) {
+        report_other_way(pml);
+    }
 }
 
 /*

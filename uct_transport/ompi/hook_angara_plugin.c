@@ -88,6 +88,15 @@ static bool plugin_is_registered(void *handle, bool *has_gpu_p)
     return is_found;
 }
 
+/* Of the transport: the interfaces that UCX has opened. */
+static const unsigned *plugin_num_opened;
+
+bool hook_angara_plugin_is_used(void)
+{
+    return (plugin_num_opened != NULL) &&
+           (__atomic_load_n(plugin_num_opened, __ATOMIC_RELAXED) != 0);
+}
+
 bool hook_angara_plugin_load(const char *path, bool *has_gpu_p, char *reason, size_t reason_size)
 {
     char        beside[PATH_MAX];
@@ -115,6 +124,7 @@ bool hook_angara_plugin_load(const char *path, bool *has_gpu_p, char *reason, si
         return false;
     }
 
+    plugin_num_opened = dlsym(handle, "uct_angara_num_opened");
     hook_angara_verbose(1, "loaded %s", path);
     dlclose(handle);
     return true;

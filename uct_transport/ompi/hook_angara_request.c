@@ -5,6 +5,8 @@
  */
 #include "hook_angara.h"
 
+#include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -101,6 +103,55 @@ hook_angara_request_t hook_angara_request_get(int enable, const char *openmpi_tl
     return HOOK_ANGARA_REQUEST_NONE;
 }
 
+/* Letters to insert, delete or replace until one word is the other: Levenshtein's distance. */
+static size_t distance(const char *word, size_t length, const char *other)
+{
+    size_t other_length = strlen(other), row[32], i, k, left_above, above;
+
+    if (other_length >= sizeof(row) / sizeof(row[0])) {
+        return SIZE_MAX;
+    }
+    for (k = 0; k <= other_length; ++k) {
+        row[k] = k;
+    }
+    for (i = 1; i <= length; ++i) {
+        left_above = row[0];
+        row[0]     = i;
+        for (k = 1; k <= other_length; ++k) {
+            above  = row[k];
+            row[k] = left_above + (word[i - 1] != other[k - 1]);
+            if (above + 1 < row[k]) {
+                row[k] = above + 1;
+            }
+            if (row[k - 1] + 1 < row[k]) {
+                row[k] = row[k - 1] + 1;
+            }
+            left_above = above;
+        }
+    }
+    return row[other_length];
+}
+
+const char *hook_angara_request_mistake(char *word, size_t size)
+{
+    const char *name = (getenv("MPI_UCX_TLS") != NULL) ? "MPI_UCX_TLS" : "UCX_TLS";
+    const char *list = getenv(name), *element;
+    size_t      length;
+
+    if ((list == NULL) || (*list == '^')) {
+        return NULL;
+    }
+    for (element = list; *element != '\0'; element += length) {
+        element += strspn(element, ",");
+        length = strcspn(element, ",");
+        if (distance(element, length, HOOK_ANGARA_TL_NAME) <= 2) {
+            snprintf(word, size, "%.*s", (int)length, element);
+            return name;
+        }
+    }
+    return NULL;
+}
+
 const char *hook_angara_request_str(hook_angara_request_t request)
 {
     switch (request) {
@@ -108,6 +159,8 @@ const char *hook_angara_request_str(hook_angara_request_t request)
         return "nothing asks for the transport";
     case HOOK_ANGARA_REQUEST_DENIED:
         return "the transport is excluded";
+    case HOOK_ANGARA_REQUEST_MISTAKE:
+        return "a name is wrong";
     case HOOK_ANGARA_REQUEST_PARAM:
         return "hook_angara_enable is set";
     case HOOK_ANGARA_REQUEST_TLS:

@@ -100,7 +100,8 @@ static const ang_var_t ang_vars[] = {
 
 /* Prefixes of ANGARA_ names that others read; no warning about them. */
 static const char *const ang_foreign[] = {"ANGARA_TEST_", "ANGARA_MUTANT", "ANGARA_BENCH_",
-                                          "ANGARA_UCT_",  "ANGARA_HOOK_",  "ANGARA_INFO_"};
+                                          "ANGARA_UCT_",  "ANGARA_HOOK_",  "ANGARA_INFO_",
+                                          "ANGARA_STRICT"};
 
 extern char **environ;
 
