@@ -28,7 +28,7 @@ run env LD_PRELOAD="$B/lib/libuct_angara.so" ucx_info -d
 ok 'UCX sees the NIC' says 'Device: angara0'
 ok 'and the soft fabric' says 'Device: soft0'
 
-ranks=(-np 4 --host 'vm0:2,vm1:2' -x UCX_TLS=angara -x 'UCX_ANGARA_STATS=/tmp/stats.%p')
+ranks=(-np 4 --host 'vm0:2,vm1:2' --map-by ppr:2:node -x UCX_TLS=angara -x 'UCX_ANGARA_STATS=/tmp/stats.%p')
 run timeout "$(slow 150)" mpirun "${ranks[@]}" "$B/bench/osu_alltoall" -c -i 5 -x 1 -m 1:65536
 ok 'two ranks on each node talk to all' [ "$rc" == 0 ]
 ok 'all sizes were measured' [ "$(grep -Ec '^[0-9]+ +[0-9.]+' "$output")" == 17 ]

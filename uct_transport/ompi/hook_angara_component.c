@@ -219,7 +219,7 @@ static void report_other_way(const char *pml)
     const char *why       = is_chosen ? "another pml was chosen explicitly" :
                             (hook_angara_missing[0] != '\0') ?
                                         hook_angara_missing :
-                                        "UCX has no working device of it: see above, or angara_info";
+                                        "UCX finds no device of it: see above, or angara_info";
 
     if (is_strict()) {
         hook_angara_warn("the transport isn't used (%s; %s): the job would run over pml/%s, and "
