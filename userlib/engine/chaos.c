@@ -285,12 +285,13 @@ static angara_status_t scribble(ang_chaos_t *chaos, ang_entry_t *entry, const an
     uint8_t              garbage[SCRIBBLE_MAX];
     uint64_t             length = entry->desc.length;
     uint64_t             part   = length < SCRIBBLE_MAX ? length : SCRIBBLE_MAX;
-    ang_ref_t            src    = ang_ref_host(garbage);
     ang_ref_t            tail   = *dst;
     uint64_t             done   = 0;
+    ang_ref_t            src;
     angara_status_t      status;
 
     memset(garbage, (int)(0xa0 | draw(chaos, 16)), part);
+    src    = ang_ref_host(garbage);
     status = be->copy(entry->pair, dst, &src, part, &done);
     if (status != ANGARA_OK) {
         return status;
