@@ -244,12 +244,7 @@ uninstall: ## remove what install put there
 	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' scripts/install --uninstall
 
 dist: ## make build/angara-VERSION.tar.gz
-	@mkdir -p build
-	@{ git ls-files --cached --others --exclude-standard 2>/dev/null || \
-		find . -path ./build -prune -o -type f -print | sed 's,^./,,'; } | sort | \
-		tar --create --gzip --file build/angara-$(VERSION).tar.gz --owner=0 --group=0 \
-		--numeric-owner --transform 's,^,angara-$(VERSION)/,S' --files-from -
-	@echo 'build/angara-$(VERSION).tar.gz'
+	@scripts/dist
 
 deb: ## build Debian packages of this tree for the installed UCX and Open MPI, in build/deb
 	@scripts/deb
