@@ -62,6 +62,11 @@ info_component_found() {
     info_component HOME="$work/home" OMPI_MCA_mca_base_component_path=/none:USER_DEFAULT |
         grep "^  ok .*$work/home/.openmpi/components/$name\$"
     info_component HOME="$work" OMPI_MCA_mca_base_component_path=/none | grep '^  note'
+    mkdir -p "$work/alone/bin" "$work/alone/lib"
+    cp "$bin/angara_info" "$work/alone/bin"
+    cp "$bin/../lib/libangara.so.0" "$work/alone/lib"
+    HOME="$work" LD_LIBRARY_PATH="$work/alone/lib" "$work/alone/bin/angara_info" |
+        grep -F "nor in $(ompi_info --parsable --path pkglibdir | sed 's/^path:pkglibdir://')"
     advice=$(info_component HOME="$work" OMPI_MCA_mca_base_component_path=/none | sed -n 's/^ *-> //p')
     (
         export HOME="$work" OMPI_MCA_mca_base_component_path=/none

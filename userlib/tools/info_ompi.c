@@ -52,21 +52,24 @@ static void *library_open(const char *name, char *path)
     return handle;
 }
 
-/* The folder of the components: the one beside the library that has some. */
+/* The folder of the components: the one that has some, beside the library or as Debian has it. */
 static void folder_find(const char *library, char *folder)
 {
-    char   pattern[PATH_MAX + 32];
-    glob_t found;
+    static const char *const places[] = {"openmpi*", "openmpi/lib/openmpi*"};
+    char                     pattern[PATH_MAX + 64], beside[PATH_MAX];
+    glob_t                   found;
 
-    snprintf(pattern, sizeof(pattern), "%s", library);
-    cut_last(pattern);
-    strcat(pattern, "/openmpi*/mca_*.so");
+    snprintf(beside, sizeof(beside), "%s", library);
+    cut_last(beside);
     folder[0] = '\0';
-    if (glob(pattern, 0, NULL, &found) == 0) {
-        snprintf(folder, PATH_MAX, "%s", found.gl_pathv[0]);
-        cut_last(folder);
+    for (unsigned i = 0; i < sizeof(places) / sizeof(places[0]) && folder[0] == '\0'; ++i) {
+        snprintf(pattern, sizeof(pattern), "%s/%s/mca_*.so", beside, places[i]);
+        if (glob(pattern, 0, NULL, &found) == 0) {
+            snprintf(folder, PATH_MAX, "%s", found.gl_pathv[0]);
+            cut_last(folder);
+        }
+        globfree(&found);
     }
-    globfree(&found);
 }
 
 /* What a parameter file has for the list of component folders. */
