@@ -7,7 +7,9 @@
 
 #include "base/memtype.h"
 
-#define UCT_ANGARA_OVERHEAD 30e-9 /* seconds per operation */
+#define UCT_ANGARA_OVERHEAD      30e-9  /* seconds per operation */
+#define UCT_ANGARA_COPY_OVERHEAD 1.2e-6 /* of a system call that copies another process's memory \
+                                         */
 
 /*
  * Measured on H100, driver 580: seconds of a copy by a GPU; bytes per second between two by NVLink,
@@ -15,7 +17,7 @@
  * all zero copy: half of a copy is told.
  */
 #define UCT_ANGARA_GPU_LATENCY        3.8e-6
-#define UCT_ANGARA_GPU_LATENCY_UNSAID 1e-6 /* more than UCP estimates for a rendezvous */
+#define UCT_ANGARA_GPU_LATENCY_UNSAID 2e-6 /* more than UCP estimates for a rendezvous */
 #define UCT_ANGARA_GPU_BANDWIDTH      300e9
 #define UCT_ANGARA_GPU_HOST_BANDWIDTH 10e9
 
@@ -107,11 +109,12 @@ static double uct_angara_in_turn(double bandwidth, double other)
 ucs_status_t uct_angara_iface_estimate_perf(uct_iface_h tl_iface, uct_perf_attr_t *attr)
 {
     uct_angara_iface_t    *iface = ucs_derived_of(tl_iface, uct_angara_iface_t);
+    uct_angara_md_t       *md    = ucs_derived_of(iface->super.md, uct_angara_md_t);
     uct_angara_perf_ends_t ends  = uct_angara_perf_ends(attr);
     int          is_rma = (ends.op == UCT_EP_OP_PUT_ZCOPY) || (ends.op == UCT_EP_OP_GET_ZCOPY);
     int          is_gpu = uct_angara_memtype_is_gpu(ends.local);
     int          is_remote_gpu;
-    double       bandwidth, latency = 0;
+    double       bandwidth, latency = 0, overhead = 0;
     ucs_status_t status;
 
     status = uct_base_iface_estimate_perf(tl_iface, attr);
@@ -128,6 +131,9 @@ ucs_status_t uct_angara_iface_estimate_perf(uct_iface_h tl_iface, uct_perf_attr_
     } else if (is_rma && (is_gpu || is_remote_gpu)) {
         bandwidth = UCT_ANGARA_GPU_HOST_BANDWIDTH;
         latency   = UCT_ANGARA_GPU_LATENCY;
+    } else if (is_rma) {
+        /* Where registering is cheap, it is the CPU that copies. */
+        overhead = (md->attr.caps & ANGARA_CAP_REG_CHEAP) ? UCT_ANGARA_COPY_OVERHEAD : 0;
     } else if ((ends.op == UCT_EP_OP_AM_ZCOPY) && is_gpu) {
         bandwidth = uct_angara_in_turn(bandwidth, UCT_ANGARA_GPU_HOST_BANDWIDTH);
         latency   = UCT_ANGARA_GPU_LATENCY;
@@ -146,6 +152,9 @@ ucs_status_t uct_angara_iface_estimate_perf(uct_iface_h tl_iface, uct_perf_attr_
     }
 
     uct_angara_perf_bandwidth(attr, bandwidth, 0);
+    if (attr->field_mask & UCT_PERF_ATTR_FIELD_SEND_PRE_OVERHEAD) {
+        attr->send_pre_overhead += overhead;
+    }
     if (attr->field_mask & UCT_PERF_ATTR_FIELD_LATENCY) {
         attr->latency.c += latency;
     }
