@@ -7,9 +7,10 @@
 
 #include "base/memtype.h"
 
-#define UCT_ANGARA_OVERHEAD      30e-9  /* seconds per operation */
-#define UCT_ANGARA_COPY_OVERHEAD 1.2e-6 /* of a system call that copies another process's memory \
-                                         */
+#define UCT_ANGARA_OVERHEAD 30e-9 /* seconds per operation */
+#define UCT_ANGARA_COPY_OVERHEAD                                    \
+    1.2e-6 /* of a system call that copies another process's memory \
+            */
 
 /*
  * Measured on H100, driver 580: seconds of a copy by a GPU; bytes per second between two by NVLink,
