@@ -52,10 +52,10 @@ static void *library_open(const char *name, char *path)
     return handle;
 }
 
-/* The folder of the components: the one that has some, beside the library or as Debian has it. */
+/* The folder of the components, which may be empty: as Debian has it, or beside the library. */
 static void folder_find(const char *library, char *folder)
 {
-    static const char *const places[] = {"openmpi*", "openmpi/lib/openmpi*"};
+    static const char *const places[] = {"openmpi/lib/openmpi*", "openmpi*"};
     char                     pattern[PATH_MAX + 64], beside[PATH_MAX];
     glob_t                   found;
 
@@ -63,10 +63,9 @@ static void folder_find(const char *library, char *folder)
     cut_last(beside);
     folder[0] = '\0';
     for (unsigned i = 0; i < sizeof(places) / sizeof(places[0]) && folder[0] == '\0'; ++i) {
-        snprintf(pattern, sizeof(pattern), "%s/%s/mca_*.so", beside, places[i]);
-        if (glob(pattern, 0, NULL, &found) == 0) {
+        snprintf(pattern, sizeof(pattern), "%s/%s", beside, places[i]);
+        if (glob(pattern, GLOB_ONLYDIR, NULL, &found) == 0) {
             snprintf(folder, PATH_MAX, "%s", found.gl_pathv[0]);
-            cut_last(folder);
         }
         globfree(&found);
     }
