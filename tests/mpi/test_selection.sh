@@ -82,6 +82,11 @@ is_ob1()
     is_right && uses pml ob1 && ! uses osc ucx && (($(stats_files) == 0))
 }
 
+uses_ours_silently()
+{
+    ((rc == 0)) && (($(stats_sum eager_tx) > 0)) && ! grep -q "isn't used" "$work/err"
+}
+
 is_silent()
 {
     [[ ! -s $work/err ]]
@@ -282,7 +287,12 @@ test_other_way()
     launch "$asked" -- --mca pml ob1 "$probe"
     ok "an explicit choice: no message" is_ob1_silent
     launch "$asked" ANGARA_STRICT=1 -- --mca pml ob1 "$probe"
-    ok "an explicit choice, ANGARA_STRICT=1: the job ends" has_failed
+    ok "an explicit choice, ANGARA_STRICT=1: it stands" is_ob1
+    ok "an explicit choice, ANGARA_STRICT=1: one message" warned_once 'chosen explicitly.*runs over pml/ob1'
+    launch "$asked" ANGARA_STRICT=1 -- --mca pml_monitoring_enable 1 "$probe"
+    ok "a pml that watches another: no message, no end" uses_ours_silently
+    launch "$asked" ANGARA_EVENTS=x ANGARA_STRICT=off -- "$probe"
+    ok "ANGARA_STRICT=off: the job runs" is_ob1
     launch "$asked" ANGARA_STRICT=1 -- "$probe"
     ok "ANGARA_STRICT=1 where it is used: nothing else" is_angara
 }

@@ -26,6 +26,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 #define MESSAGE_SIZE                         2048
@@ -202,45 +203,65 @@ static int hook_angara_close(void)
     return OPAL_SUCCESS;
 }
 
+/* A guard that is misspelled isn't off: all but the words for no are a yes. */
 static bool is_strict(void)
 {
-    const char *value = getenv("ANGARA_STRICT");
+    static const char *const no[]  = {"", "n", "no", "0", "off", "false"};
+    const char              *value = getenv("ANGARA_STRICT");
+    size_t                   i;
 
-    return (value != NULL) && (strchr("yYtT1", *value) != NULL) && (*value != '\0');
+    for (i = 0; (value != NULL) && (i < sizeof(no) / sizeof(no[0])); ++i) {
+        if (strcasecmp(value, no[i]) == 0) {
+            return false;
+        }
+    }
+    return value != NULL;
 }
 
 /*
  * The transport was asked for, by a mistaken name perhaps, and doesn't carry this process: say what
- * does instead, and why, once for each node. Who has chosen that knows it already.
+ * does instead, and why, once for each node. Who has chosen another pml explicitly knows it
+ * already. With a NIC in the node and nothing else nobody has asked.
  */
 static void report_other_way(const char *pml)
 {
-    bool        is_chosen = (hook_angara_missing[0] == '\0') && !hook_angara_ucx_allowed;
-    const char *why       = is_chosen ? "another pml was chosen explicitly" :
-                            (hook_angara_missing[0] != '\0') ?
-                                        hook_angara_missing :
-                                        "UCX finds no device of it: see above, or angara_info";
+    bool        is_missing = hook_angara_missing[0] != '\0';
+    bool        is_chosen  = !is_missing && !hook_angara_ucx_allowed;
+    bool        is_asked   = hook_angara_asked != HOOK_ANGARA_REQUEST_NIC;
+    const char *why        = is_missing ? hook_angara_missing :
+                             is_chosen  ? "another pml was chosen explicitly" :
+                                          "UCX finds no device of it: see above, or angara_info";
+    char        text[MESSAGE_SIZE];
 
-    if (is_strict()) {
-        hook_angara_warn("the transport isn't used (%s; %s): the job would run over pml/%s, and "
-                         "ends because of ANGARA_STRICT.",
-                         hook_angara_request_str(hook_angara_asked), why, pml);
+    snprintf(text, sizeof(text), "the transport isn't used (%s; %s)",
+             hook_angara_request_str(hook_angara_asked), why);
+    if (is_strict() && is_asked && !is_chosen) {
         if (!hook_angara_is_speaker()) {
-            sleep(1); /* the message of the one that speaks comes first */
+            sleep(1); /* the one that speaks, if it fails too, ends the job meanwhile */
         }
+        opal_output(0,
+                    "angara: %s: the job would run over pml/%s, and ends because of ANGARA_STRICT.",
+                    text, pml);
         ompi_mpi_abort(&ompi_mpi_comm_world.comm, 1);
+    } else if (is_missing || (is_asked && (is_strict() || !is_chosen))) {
+        hook_angara_warn("%s: the job runs over pml/%s.%s", text, pml,
+                         is_asked && !is_chosen ? " With ANGARA_STRICT=1 it would end." : "");
+    } else {
+        hook_angara_verbose(1, "%s: pml/%s", text, pml);
     }
-    if (!is_chosen || (hook_angara_param_verbose > 0)) {
-        hook_angara_warn("the transport isn't used (%s; %s): the job runs over pml/%s. With "
-                         "ANGARA_STRICT=1 it would end.",
-                         hook_angara_request_str(hook_angara_asked), why, pml);
-    }
+}
+
+/* Components that stand before the one that was selected. */
+static bool is_wrapper(const char *pml)
+{
+    return (strcmp(pml, "monitoring") == 0) || (strcmp(pml, "v") == 0);
 }
 
 static void hook_angara_init_bottom(int argc, char **argv, int requested, int *provided)
 {
-    const char *pml    = mca_pml_base_selected_component.pmlm_version.mca_component_name;
-    bool        is_ucx = strcmp(pml, "ucx") == 0;
+    const char *pml     = mca_pml_base_selected_component.pmlm_version.mca_component_name;
+    bool        is_used = hook_angara_plugin_is_used();
+    bool        is_ucx  = (strcmp(pml, "ucx") == 0) || (is_wrapper(pml) && is_used);
 
     (void)argc;
     (void)argv;
@@ -251,7 +272,8 @@ static void hook_angara_init_bottom(int argc, char **argv, int requested, int *p
         hook_angara_vars_withdraw_osc();
     }
     hook_angara_vars_restore();
-    if (!is_ucx || !hook_angara_plugin_is_used()) {
+    /* OpenSHMEM turns to UCX later, by lists of its own. */
+    if ((!is_ucx || !is_used) && ((hook_angara_missing[0] != '\0') || !is_openshmem())) {
         report_other_way(pml);
     }
 }
