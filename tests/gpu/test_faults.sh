@@ -8,51 +8,57 @@
 set -euo pipefail
 
 export LD_LIBRARY_PATH=$B/tests/gpu/standin${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+readonly program=$B/tests/gpu/mpi_gpu_faults
 num=0
+
+# job SECONDS RUNTIME ARGUMENT...: runs two ranks with that runtime; sets output and status.
+job()
+{
+    status=0
+    output=$(timeout "$1" mpirun -np 2 --oversubscribe -x UCX_TLS=angara,self -x ANGARA_GPU="$2" \
+        -x ANGARA_TEST_GPU="$2" "${@:3}" 2>&1 | tr -d '\0') || status=$?
+}
+
+# report IS_BAD NAME: of that job, whose output is shown if it is bad.
+report()
+{
+    local word=ok
+    num=$((num + 1))
+    if [[ $1 == 1 ]]; then
+        word="not ok"
+        printf '# %s\n' "${output//$'\n'/$'\n# '}"
+    fi
+    echo "$word $num - $2 (exit status $status)"
+}
 
 # A place of each end (H or D), and a size: short, and by rendezvous.
 try()
 {
-    local status=0 output word=ok
-    num=$((num + 1))
-    output=$(timeout 60 mpirun -np 2 --oversubscribe -x UCX_TLS=angara,self -x ANGARA_GPU=cuda \
-        "$B/tests/gpu/mpi_gpu_faults" beyond "$1" "$2" 2>&1 | tr -d '\0') || status=$?
-    if [[ $status == 0 || $status == 124 || $output == *"nobody minds"* ||
-        ! $output =~ angara:.*(GPU.*failed|runs past its allocation) || $output == *"Segmentation fault"* ]]; then
-        word="not ok"
-        printf '# %s\n' "${output//$'\n'/$'\n# '}"
-    fi
-    echo "$word $num - $1, $2 bytes (exit status $status)"
+    local bad=0
+    job 60 cuda "$program" beyond "$1" "$2"
+    [[ $status != 0 && $status != 124 && $output != *"nobody minds"* &&
+        $output =~ angara:.*(GPU.*failed|runs past its allocation) && $output != *"Segmentation fault"* ]] || bad=1
+    report "$bad" "$1, $2 bytes"
 }
 
 # The driver of an end (S: the sender's, R: the receiver's; D or H: the other end) answers these calls
 # with an error: the job goes on with the right data, or ends with a message.
 broken()
 {
-    local status=0 output word=ok
-    num=$((num + 1))
-    output=$(timeout 30 mpirun -np 2 --oversubscribe -x UCX_TLS=angara,self -x ANGARA_GPU=cuda \
-        "${@:4}" "$B/tests/gpu/mpi_gpu_faults" broken "$1" "$2" "$3" 2>&1 | tr -d '\0') || status=$?
-    if [[ $status == 124 || $output == *"wrong data"* || $output == *"Segmentation fault"* ||
-        ($status != 0 && ! $output =~ angara.*error:|MPI_ERRORS_ARE_FATAL) ]]; then
-        word="not ok"
-        printf '# %s\n' "${output//$'\n'/$'\n# '}"
-    fi
-    echo "$word $num - $*: fails (exit status $status)"
+    local bad=0
+    job 30 cuda "${@:4}" "$program" broken "$1" "$2" "$3"
+    [[ $status != 124 && $output != *"wrong data"* && $output != *"Segmentation fault"* &&
+        ($status == 0 || $output =~ angara.*error:|MPI_ERRORS_ARE_FATAL) ]] || bad=1
+    report "$bad" "$*: fails"
 }
 
 # The runtime has ended before MPI_Finalize: no word.
 ended()
 {
-    local status=0 output word=ok
-    num=$((num + 1))
-    output=$(timeout 30 mpirun -np 2 --oversubscribe -x UCX_TLS=angara,self -x ANGARA_GPU="$1" \
-        -x ANGARA_TEST_GPU="$1" "$B/tests/gpu/mpi_gpu_faults" ended - "$2" 2>&1) || status=$?
-    if [[ $status != 0 || $output =~ error:|ERROR|WARN|"wrong data" ]]; then
-        word="not ok"
-        printf '# %s\n' "${output//$'\n'/$'\n# '}"
-    fi
-    echo "$word $num - MPI_Finalize after the end of $1, $2 bytes (exit status $status)"
+    local bad=0
+    job 30 "$1" "$program" ended - "$2"
+    [[ $status == 0 && ! $output =~ error:|ERROR|WARN|"wrong data" ]] || bad=1
+    report "$bad" "MPI_Finalize after the end of $1, $2 bytes"
 }
 
 for size in 8 100000; do

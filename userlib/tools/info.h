@@ -31,6 +31,9 @@ unsigned info_gpu_checks(info_check_t *checks);
 /* The component for Open MPI; `folder` has the library. */
 void info_ompi_check(info_check_t *check, const char *folder);
 
+/* Can that file of the folder be read? path[size] is its name. */
+int info_file_in(const char *folder, const char *name, char *path, size_t size);
+
 void info_set_value(info_check_t *check, info_state_t state, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 void info_set_fix(info_check_t *check, const char *format, ...)

@@ -310,9 +310,10 @@ static int library_folder(char *folder, size_t size)
     return (snprintf(folder, size, "%s", path) < (int)size) ? 0 : -1;
 }
 
-static int file_in(const char *folder, const char *name, char *path, size_t size)
+int info_file_in(const char *folder, const char *name, char *path, size_t size)
 {
-    return (snprintf(path, size, "%s/%s", folder, name) < (int)size) && (access(path, R_OK) == 0);
+    return (folder[0] != '\0') && (snprintf(path, size, "%s/%s", folder, name) < (int)size) &&
+           (access(path, R_OK) == 0);
 }
 
 /* Version of the UCX that the dynamic linker finds, as its own call tells. */
@@ -344,7 +345,7 @@ static void check_ucx(info_check_t *check, const char *folder)
         info_set_fix(check, "install UCX (Debian: apt install libucx0), or set LD_LIBRARY_PATH");
         return;
     }
-    if (!file_in(folder, "libuct_angara.so", path, sizeof(path))) {
+    if (!info_file_in(folder, "libuct_angara.so", path, sizeof(path))) {
         info_set_value(check, INFO_MISSING, "libuct_angara.so isn't next to libangara.so in %.160s",
                        folder);
         info_set_fix(check, "build and install all of the project: make install PREFIX=...");

@@ -116,18 +116,6 @@ static int ompi_find(ompi_t *ompi)
     return 1;
 }
 
-/* Open MPI 5 takes the folders of PMIx's parameter file for its own. */
-static int is_hidden_by_pmix(const ompi_t *ompi)
-{
-    return getenv(LIST_VAR) == NULL && ompi->major >= 5 && ompi->pmix_list[0] != '\0';
-}
-
-static int file_in(const char *folder, char *path, size_t size)
-{
-    return folder[0] != '\0' && (snprintf(path, size, "%s/" COMPONENT, folder) < (int)size) &&
-           access(path, R_OK) == 0;
-}
-
 /* Look for the component in one element of Open MPI's list. */
 static int element_has(const ompi_t *ompi, const char *element, char *path, size_t size)
 {
@@ -135,13 +123,13 @@ static int element_has(const ompi_t *ompi, const char *element, char *path, size
     const char *home = getenv("HOME");
 
     if (strcmp(element, "SYS_DEFAULT") == 0) {
-        return file_in(ompi->folder, path, size);
+        return info_file_in(ompi->folder, COMPONENT, path, size);
     }
     if (strcmp(element, "USER_DEFAULT") == 0) {
         snprintf(user, sizeof(user), "%s/.openmpi/components", home != NULL ? home : "");
-        return file_in(user, path, size);
+        return info_file_in(user, COMPONENT, path, size);
     }
-    return file_in(element, path, size);
+    return info_file_in(element, COMPONENT, path, size);
 }
 
 /* Look for it in all of them. */
@@ -177,6 +165,7 @@ static void fix_by_env(info_check_t *check)
 void info_ompi_check(info_check_t *check, const char *folder)
 {
     const char *list = getenv(LIST_VAR);
+    int         is_hidden;
     char        ours[PATH_MAX], path[PATH_MAX + 32];
     ompi_t      ompi;
 
@@ -186,18 +175,20 @@ void info_ompi_check(info_check_t *check, const char *folder)
         info_set_fix(check, "for MPI programs: install Open MPI (Debian: apt install openmpi-bin)");
         return;
     }
+    /* Open MPI 5 takes the folders of PMIx's parameter file for its own. */
+    is_hidden = (list == NULL) && (ompi.major >= 5) && (ompi.pmix_list[0] != '\0');
     if (list == NULL) {
-        list = is_hidden_by_pmix(&ompi) ? ompi.pmix_list : LIST_DEFAULT;
+        list = is_hidden ? ompi.pmix_list : LIST_DEFAULT;
     }
     snprintf(ours, sizeof(ours), "%.*s/openmpi", PATH_MAX - 16, folder);
     if (list_has(&ompi, list, path, sizeof(path))) {
         info_set_value(check, INFO_OK, "%.900s", path);
     } else if (list_has(&ompi, LIST_DEFAULT, path, sizeof(path)) ||
-               file_in(ours, path, sizeof(path))) {
+               info_file_in(ours, COMPONENT, path, sizeof(path))) {
         info_set_value(check, INFO_NOTE, "%.400s is there, but %s%.400s", path,
-                       is_hidden_by_pmix(&ompi) ? "MPI processes don't see it, because of " :
-                                                  "Open MPI isn't told",
-                       is_hidden_by_pmix(&ompi) ? ompi.pmix_file : "");
+                       is_hidden ? "MPI processes don't see it, because of " :
+                                   "Open MPI isn't told",
+                       is_hidden ? ompi.pmix_file : "");
         fix_by_env(check);
     } else {
         info_set_value(check, INFO_MISSING, COMPONENT " isn't in %.300s, nor in %.300s", ours,
