@@ -2,6 +2,8 @@
 /*
  * Messages in GPU memory that can't go well, one job for each, by two ranks:
  *
+ *   mpi_gpu_faults plain WHERE SIZE          by an environment that leaves GPUs out
+ *   mpi_gpu_faults freed WHERE SIZE          the last message from or to memory that was freed
  *   mpi_gpu_faults beyond WHERE SIZE         buffers that are shorter than the message
  *   mpi_gpu_faults broken WHERE SIZE CALLS   a stand-in's driver whose calls fail
  *   mpi_gpu_faults ended - SIZE              a runtime that has ended before MPI_Finalize
@@ -28,12 +30,12 @@ static void exchange(void *addr, size_t size)
 }
 
 /*
- * `size` bytes of buffers that have 1000, of a GPU ("D") or of enough on the host ("H"): "HD" from
- * the host to a GPU.
+ * `size` bytes of buffers that have `room` of a GPU ("D"), or of enough on the host ("H"): "HD"
+ * from the host to a GPU.
  */
-static void run_beyond(const char *where, size_t size)
+static void run_plain(const char *where, size_t room, size_t size)
 {
-    exchange(where[mt.rank] == 'D' ? gpu->alloc(device, 1000, DEVICE_PLAIN) : mt_alloc(size), size);
+    exchange(where[mt.rank] == 'D' ? gpu->alloc(device, room, DEVICE_PLAIN) : mt_alloc(size), size);
     MPI_Barrier(MPI_COMM_WORLD);
     printf("nobody minds\n");
 }
@@ -92,6 +94,23 @@ static void run_broken(const standin_t *standin, const char *where, size_t size,
     check(standin, addr, size, GOOD);
 }
 
+static void run_freed(const char *where, size_t size)
+{
+    int   is_gpu = where[mt.rank] == 'D';
+    void *addr   = is_gpu ? gpu->alloc(device, size, DEVICE_PLAIN) : mt_alloc(size);
+
+    for (int i = 0; i < GOOD; ++i) {
+        exchange(addr, size);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (is_gpu) {
+        gpu->free(addr, DEVICE_PLAIN);
+    }
+    exchange(addr, size);
+    MPI_Barrier(MPI_COMM_WORLD);
+    printf("nobody minds\n");
+}
+
 /* As in a program whose runtime's destructor comes first: MPI keeps registrations and mappings. */
 static void run_ended(const standin_t *standin, size_t size)
 {
@@ -111,6 +130,7 @@ int main(int argc, char **argv)
 {
     standin_t standin;
     size_t    size;
+    int       has_standin;
 
     if (argc < 4 || (strcmp(argv[1], "broken") == 0) != (argc == 5)) {
         fprintf(stderr, "see the head of mpi_gpu_faults.c\n");
@@ -120,11 +140,18 @@ int main(int argc, char **argv)
     buffer_runtime();
     num_gpus = gpu->open();
     mt_start(&(int){1}, &argv, MPI_THREAD_SINGLE, "GPU memory that fails", (mt_state_t){0});
-    if (!buffer_devices(num_gpus) || !standin_load(device_library(gpu), &standin)) {
-        MPI_Abort(MPI_COMM_WORLD, 2);
+    if (!buffer_devices(num_gpus)) {
+        return mt_finish();
     }
-    if (strcmp(argv[1], "beyond") == 0) {
-        run_beyond(argv[2], size);
+    has_standin = standin_load(device_library(gpu), &standin);
+    if (strcmp(argv[1], "plain") == 0) {
+        run_plain(argv[2], size, size);
+    } else if (strcmp(argv[1], "freed") == 0) {
+        run_freed(argv[2], size);
+    } else if (strcmp(argv[1], "beyond") == 0) {
+        run_plain(argv[2], 1000, size);
+    } else if (!has_standin) {
+        mt_skip("all", "the runtime is no stand-in");
     } else if (strcmp(argv[1], "broken") == 0) {
         run_broken(&standin, argv[2], size, argv[4]);
     } else {

@@ -31,6 +31,22 @@ report()
     echo "$word $num - $2 (exit status $status)"
 }
 
+# refused NAME MESSAGE ARGUMENT...: a job that ends with that message.
+refused()
+{
+    local bad=0
+    job 30 "$runtime" "${@:3}"
+    [[ $status != 0 && $status != 124 && $output != *"nobody minds"* && $output =~ $2 &&
+        $output != *"Segmentation fault"* ]] || bad=1
+    report "$bad" "$1"
+}
+
+# left_out WORD MESSAGE WHERE SIZE: an ANGARA_GPU that leaves out the GPU's memory.
+left_out()
+{
+    refused "ANGARA_GPU=$1, $3, $4 bytes" "$2" -x ANGARA_GPU="$1" "$program" plain "$3" "$4"
+}
+
 # A place of each end (H or D), and a size: short, and by rendezvous.
 try()
 {
@@ -73,7 +89,15 @@ for size in 8 100000; do
 done
 broken RD 100000 cuPointerGetAttributes -x UCX_RNDV_SCHEME=put_zcopy
 broken SD 100000 cuEventQuery,cuStreamQuery -x UCX_RNDV_SCHEME=put_zcopy
+runtime=cuda
 for places in DD HD DH; do
+    for size in 8 9000 900000; do
+        refused "freed, $places, $size bytes" "memory of a GPU perhaps, which was freed" \
+            "$program" freed "$places" "$size"
+        left_out none "memory of a GPU, which ANGARA_GPU=none leaves out" "$places" "$size"
+    done
+    left_out rocm "memory of a GPU, which ANGARA_GPU=rocm leaves out" "$places" 8
+    left_out cud "ends because of ANGARA_GPU" "$places" 8
     try "$places" 4000
     try "$places" 900000
 done

@@ -571,23 +571,6 @@ static void test_fork(void **state)
     gpu->free(addr, DEVICE_PLAIN);
 }
 
-static void test_none(void **state)
-{
-    char    *addr = alloc(0, MB, DEVICE_PLAIN);
-    uint32_t kinds;
-
-    (void)state;
-    assert_int_equal(angara_mem_kinds(&kinds), ANGARA_OK);
-    assert_true(kinds & 1u << kind_of(DEVICE_PLAIN) && kinds & 1u << ANGARA_MEM_HOST);
-    ang_config.gpu = ANG_CONFIG_GPU_NONE;
-    assert_true(is_host(addr));
-    assert_int_equal(angara_mem_kinds(&kinds), ANGARA_OK);
-    assert_int_equal(kinds, 1u << ANGARA_MEM_HOST);
-    ang_config.gpu = ANG_CONFIG_GPU_AUTO;
-    assert_false(is_host(addr));
-    gpu->free(addr, DEVICE_PLAIN);
-}
-
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -596,7 +579,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_many),    cmocka_unit_test(test_full),
         cmocka_unit_test(test_refused), cmocka_unit_test(test_blocking_writes),
         cmocka_unit_test(test_threads), cmocka_unit_test(test_shared),
-        cmocka_unit_test(test_fork),    cmocka_unit_test(test_none),
+        cmocka_unit_test(test_fork),
     };
     const char *name = getenv("ANGARA_TEST_GPU");
     char        byte;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * GPU memory is known from the first question on: whatever other threads load meanwhile, and in
- * children of fork(). Each test is a process of its own, since a runtime is found only once.
+ * GPU memory is known from the first question on: whatever other threads load meanwhile, in
+ * children of fork(), and where ANGARA_GPU leaves it out. Each test is a process of its own, since
+ * a runtime is found only once.
  */
 #include "device.h"
 
@@ -276,6 +277,53 @@ static int run_children_load(void)
     return result == 0;
 }
 
+static const char *leaves_out; /* a value of ANGARA_GPU */
+
+/* Host memory is as before; no call takes the GPU's. */
+static int run_left_out(void)
+{
+    const uint32_t  bit = 1u << kind;
+    char            host[64];
+    void           *addr, *managed;
+    angara_domain_h dom;
+    angara_mr_h     mr;
+    angara_copy_t   copy;
+    angara_mem_t    mem;
+    uint32_t        kinds, others;
+    const char     *name, *lacks;
+
+    setenv("ANGARA_GPU", leaves_out, 1);
+    addr    = gpu_alloc();
+    managed = gpu->alloc(0, SIZE, DEVICE_MANAGED);
+    /* asked first: without a node ROCm's runtime counts only once there is memory of it */
+    if (angara_mem_query((char *)addr + 5, &mem) != ANGARA_ERR_UNSUPPORTED ||
+        angara_open(NULL, &dom) != ANGARA_OK || angara_mem_kinds(&kinds) != ANGARA_OK ||
+        angara_mem_kinds_left_out(&others) != ANGARA_OK) {
+        return 0;
+    }
+    return (int)mem.kind == kind && mem.base == addr && query(host) == ANGARA_MEM_HOST &&
+           query(managed) == ANGARA_MEM_HOST && !(kinds & bit) && others == bit &&
+           angara_mem_runtime(0, &name, &lacks) == ANGARA_OK && strcmp(name, gpu->name) == 0 &&
+           angara_mr_register(dom, addr, SIZE, ANGARA_ACCESS_ALL, &mr) == ANGARA_ERR_UNSUPPORTED &&
+           angara_copy(host, addr, 8) == ANGARA_ERR_UNSUPPORTED &&
+           angara_copy(addr, host, 8) == ANGARA_ERR_UNSUPPORTED &&
+           angara_copy_start(addr, host, 8, &copy) == ANGARA_ERR_UNSUPPORTED &&
+           angara_mr_register(dom, host, sizeof(host), ANGARA_ACCESS_ALL, &mr) == ANGARA_OK &&
+           angara_mr_deregister(mr) == ANGARA_OK && angara_close(dom) == ANGARA_OK;
+}
+
+static int run_none(void)
+{
+    leaves_out = "none";
+    return run_left_out();
+}
+
+static int run_other(void)
+{
+    leaves_out = kind == ANGARA_MEM_CUDA ? "rocm" : "cuda";
+    return run_left_out();
+}
+
 static void run(int (*test)(void))
 {
     pid_t pid = fork();
@@ -303,6 +351,8 @@ TEST(child)
 TEST(child_meanwhile)
 TEST(children_load)
 TEST(loaded)
+TEST(none)
+TEST(other)
 
 int main(int argc, char **argv)
 {
@@ -310,7 +360,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_loading),         cmocka_unit_test(test_constructor),
         cmocka_unit_test(test_no_runtime),      cmocka_unit_test(test_child),
         cmocka_unit_test(test_child_meanwhile), cmocka_unit_test(test_children_load),
-        cmocka_unit_test(test_loaded),
+        cmocka_unit_test(test_loaded),          cmocka_unit_test(test_none),
+        cmocka_unit_test(test_other),
     };
 
     gpu = argc == 3 ? device_runtime(argv[1]) : NULL;

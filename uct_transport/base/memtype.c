@@ -14,12 +14,12 @@ ucs_memory_type_t uct_angara_memtype(angara_mem_kind_t kind)
     return ((unsigned)kind < ANGARA_MEM_LAST) ? uct_angara_memtype_of[kind] : UCS_MEMORY_TYPE_LAST;
 }
 
-uint64_t uct_angara_memtypes(void)
+static uint64_t uct_angara_memtypes_get(angara_status_t (*get)(uint32_t *kinds))
 {
     uint64_t types = 0;
     uint32_t kinds, kind;
 
-    if (angara_mem_kinds(&kinds) != ANGARA_OK) {
+    if (get(&kinds) != ANGARA_OK) {
         return 0; /* the library has said why */
     }
 
@@ -29,6 +29,16 @@ uint64_t uct_angara_memtypes(void)
         }
     }
     return types;
+}
+
+uint64_t uct_angara_memtypes(void)
+{
+    return uct_angara_memtypes_get(angara_mem_kinds);
+}
+
+uint64_t uct_angara_memtypes_left_out(void)
+{
+    return uct_angara_memtypes_get(angara_mem_kinds_left_out);
 }
 
 uint64_t uct_angara_memtypes_device(void)

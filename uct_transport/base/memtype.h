@@ -16,6 +16,9 @@ uint64_t uct_angara_memtypes(void);
 /** Those of them that the CPU can't touch. */
 uint64_t uct_angara_memtypes_device(void);
 
+/** Bits of the types that may occur, but that ANGARA_GPU leaves out: none of the above. */
+uint64_t uct_angara_memtypes_left_out(void);
+
 /** Memory that only a GPU reaches fast? */
 static inline int uct_angara_memtype_is_gpu(ucs_memory_type_t type)
 {

@@ -9,6 +9,7 @@
 
 #include <ucs/sys/topo/base/topo.h>
 
+#include <stdlib.h>
 #include <string.h>
 
 #define UCT_ANGARA_GPU_NAME "angara_gpu"
@@ -19,7 +20,7 @@ static ucs_status_t uct_angara_gpu_query_md_resources(uct_component_t         *c
                                                       uct_md_resource_desc_t **resources_p,
                                                       unsigned                *num_resources_p)
 {
-    if (uct_angara_memtypes() == 0) {
+    if ((uct_angara_memtypes() | uct_angara_memtypes_left_out()) == 0) {
         return uct_md_query_empty_md_resource(resources_p, num_resources_p);
     }
     return uct_md_query_single_md_resource(component, resources_p, num_resources_p);
@@ -41,7 +42,7 @@ static ucs_status_t uct_angara_gpu_md_query(uct_md_h tl_md, uct_angara_md_attr_t
     uct_angara_md_caps_t caps = {.flags         = UCT_MD_FLAG_REG | UCT_ANGARA_MD_FLAG_MEMTYPE_COPY,
                                  .reg_mem_types = UCS_BIT(UCS_MEMORY_TYPE_HOST) | md->kinds,
                                  .access_mem_types = md->kinds,
-                                 .detect_mem_types = md->kinds,
+                                 .detect_mem_types = md->kinds | md->left_out,
                                  .reg_cost         = ucs_linear_func_make(0, 0)};
 
     uct_angara_md_attr_fill(attr, &caps);
@@ -112,6 +113,31 @@ static void uct_angara_gpu_check_end(const angara_mem_t *mem, const void *addres
     }
 }
 
+/*
+ * Is it memory of a GPU that this process may use? UCX takes what it isn't told of for the host's,
+ * and can't be told of an error: what nobody can touch would end in a crash a little later.
+ */
+static int uct_angara_gpu_is_known(const void *address, size_t length, angara_mem_t *mem)
+{
+    angara_status_t status   = angara_mem_query(address, mem);
+    int             is_known = (status == ANGARA_OK) && (mem->kind != ANGARA_MEM_HOST);
+
+    if (is_known || (length == 0)) {
+        return is_known;
+    }
+    if (status == ANGARA_ERR_UNSUPPORTED) {
+        uct_angara_gpu_end("a buffer of %zu bytes at %p is memory of a GPU, which ANGARA_GPU=%s "
+                           "leaves out",
+                           length, address, getenv("ANGARA_GPU"));
+    }
+    if (uct_angara_gpu_is_gone(address)) {
+        uct_angara_gpu_end("there is no memory at %p, where a buffer of %zu bytes begins: it was "
+                           "memory of a GPU perhaps, which was freed",
+                           address, length);
+    }
+    return 0;
+}
+
 static ucs_status_t uct_angara_gpu_md_mem_query(uct_md_h tl_md, const void *address, size_t length,
                                                 uct_angara_mem_attr_t *attr)
 {
@@ -119,8 +145,7 @@ static ucs_status_t uct_angara_gpu_md_mem_query(uct_md_h tl_md, const void *addr
     ucs_memory_type_t    type;
     angara_mem_t         mem;
 
-    if (!uct_angara_gpu_is_asking() || (angara_mem_query(address, &mem) != ANGARA_OK) ||
-        (mem.kind == ANGARA_MEM_HOST)) {
+    if (!uct_angara_gpu_is_asking() || !uct_angara_gpu_is_known(address, length, &mem)) {
         return UCS_ERR_INVALID_ADDR;
     }
 
@@ -189,6 +214,7 @@ static ucs_status_t uct_angara_gpu_md_open(uct_component_t *component, const cha
     md->super.ops       = &uct_angara_gpu_md_ops;
     md->super.component = component;
     md->kinds           = uct_angara_memtypes();
+    md->left_out        = uct_angara_memtypes_left_out();
     uct_angara_gpu_detect_start(md);
     *md_p = &md->super;
     return UCS_OK;

@@ -22,7 +22,8 @@
 
 typedef struct uct_angara_gpu_md {
     uct_md_t super;
-    uint64_t kinds; /**< bits of UCX's memory types */
+    uint64_t kinds;    /**< bits of UCX's memory types */
+    uint64_t left_out; /**< the same that is recognised only to be refused */
 } uct_angara_gpu_md_t;
 
 /** Device address. As long as the other transport's, which reads it too. */
@@ -62,6 +63,9 @@ UCS_CLASS_DECLARE_DELETE_FUNC(uct_angara_gpu_ep_t, uct_ep_t);
 void uct_angara_gpu_register(void);
 void uct_angara_gpu_unregister(void);
 
+/** End the process, with a message: what UCP can't be told of. */
+void uct_angara_gpu_end(const char *fmt, ...) UCS_F_PRINTF(1, 2) UCS_F_NORETURN;
+
 /**
  * End the process, with a message, if a copy to or from GPU memory has failed: UCP doesn't look at
  * what copies of its own end with, and would take old bytes for the message.
@@ -85,6 +89,9 @@ static UCS_F_ALWAYS_INLINE int uct_angara_gpu_is_asking(void)
 
 /** UCX asks about @a mem: if it has never done, it drops what it has kept for those addresses. */
 void uct_angara_gpu_hear(const angara_mem_t *mem);
+
+/** Is there no memory any more at @a address, between allocations that UCX has heard of? */
+int uct_angara_gpu_is_gone(const void *address);
 
 /**
  * What the GPU memory at @a address was when UCX last asked, if it was about this address that the

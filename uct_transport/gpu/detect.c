@@ -12,6 +12,7 @@
  *
  * What UCX keeps about the memory that has been at an address goes when other memory is seen there.
  */
+#define _GNU_SOURCE
 #include "gpu/copier.h"
 
 #include "base/memtype.h"
@@ -21,8 +22,11 @@
 #include <ucs/memory/memtype_cache.h>
 #include <ucs/sys/sys.h>
 
+#include <errno.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
 
 /** Beyond all addresses of a process. */
 #define UCT_ANGARA_GPU_ADDRESSES UCS_BIT(56)
@@ -66,6 +70,38 @@ static int uct_angara_gpu_is_watched(uct_angara_gpu_md_t *md)
            (ucm_set_event_handler(UCM_EVENT_MMAP, 1, uct_angara_gpu_mapped, md) == UCS_OK);
 }
 
+/* All allocations that UCX has heard of lie between; atomic. */
+static uintptr_t uct_angara_gpu_low  = UINTPTR_MAX;
+static uintptr_t uct_angara_gpu_high = 0;
+
+static void uct_angara_gpu_widen(const angara_mem_t *mem)
+{
+    uintptr_t low  = (uintptr_t)mem->base;
+    uintptr_t high = low + mem->length;
+    uintptr_t old;
+
+    old = __atomic_load_n(&uct_angara_gpu_low, __ATOMIC_RELAXED);
+    while ((low < old) && !__atomic_compare_exchange_n(&uct_angara_gpu_low, &old, low, 1,
+                                                       __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+    }
+    old = __atomic_load_n(&uct_angara_gpu_high, __ATOMIC_RELAXED);
+    while ((high > old) && !__atomic_compare_exchange_n(&uct_angara_gpu_high, &old, high, 1,
+                                                        __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+    }
+}
+
+/* Of other addresses nobody asks the kernel, which takes longer than a short message. */
+int uct_angara_gpu_is_gone(const void *address)
+{
+    char         byte;
+    struct iovec local  = {.iov_base = &byte, .iov_len = 1};
+    struct iovec remote = {.iov_base = (void *)address, .iov_len = 1};
+
+    return ((uintptr_t)address >= __atomic_load_n(&uct_angara_gpu_low, __ATOMIC_RELAXED)) &&
+           ((uintptr_t)address < __atomic_load_n(&uct_angara_gpu_high, __ATOMIC_RELAXED)) &&
+           (process_vm_readv(getpid(), &local, 1, &remote, 1, 0) < 0) && (errno == EFAULT);
+}
+
 /** Allocations that UCX has heard of. Of two so far apart the other one is forgotten. */
 #define UCT_ANGARA_GPU_HEARD 65536
 
@@ -87,6 +123,7 @@ void uct_angara_gpu_hear(const angara_mem_t *mem)
         return;
     }
 
+    uct_angara_gpu_widen(mem);
     ucm_event_enter();
     ucm_event_dispatch(UCM_EVENT_MEM_TYPE_FREE, &event);
     ucm_event_leave();

@@ -5,6 +5,7 @@
 #include <uct/base/uct_iov.inl>
 
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -28,6 +29,19 @@ UCS_CLASS_DEFINE_DELETE_FUNC(uct_angara_gpu_ep_t, uct_ep_t);
 
 /* ---- copies -------------------------------------------------------------------------------- */
 
+void uct_angara_gpu_end(const char *fmt, ...)
+{
+    char    message[512];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(message, sizeof(message), fmt, ap);
+    va_end(ap);
+    fprintf(stderr, "angara: %s: aborting\n", message);
+    signal(SIGABRT, SIG_DFL); /* without the traces of UCX's and Open MPI's handlers */
+    abort();
+}
+
 void uct_angara_gpu_check(angara_status_t status, uint64_t remote, size_t length)
 {
     angara_mem_t mem;
@@ -37,17 +51,12 @@ void uct_angara_gpu_check(angara_status_t status, uint64_t remote, size_t length
     }
 
     if ((angara_mem_query((void *)remote, &mem) == ANGARA_OK) && (mem.kind == ANGARA_MEM_HOST)) {
-        fprintf(stderr,
-                "angara: %zu bytes at %p were to be copied as memory of a GPU, which it isn't: the "
-                "buffer was freed, or the message runs past it: aborting\n",
-                length, (void *)remote);
-    } else {
-        fprintf(stderr,
-                "angara: a copy of %zu bytes at %p of a GPU's memory failed: %s: aborting\n",
-                length, (void *)remote, angara_strerror(status));
+        uct_angara_gpu_end("%zu bytes at %p were to be copied as memory of a GPU, which it isn't: "
+                           "the buffer was freed, or the message runs past it",
+                           length, (void *)remote);
     }
-    signal(SIGABRT, SIG_DFL);
-    abort();
+    uct_angara_gpu_end("a copy of %zu bytes at %p of a GPU's memory failed: %s", length,
+                       (void *)remote, angara_strerror(status));
 }
 
 /* UCP slices buffers that it took for GPU memory: what isn't any is no memory of the message's. */

@@ -218,6 +218,14 @@ static bool is_strict(void)
     return value != NULL;
 }
 
+/* Whoever names GPUs has buffers in their memory, which crash every other way of this Open MPI. */
+static bool is_gpu_named(void)
+{
+    const char *value = getenv("ANGARA_GPU");
+
+    return (value != NULL) && (strcasecmp(value, "none") != 0) && (strcasecmp(value, "auto") != 0);
+}
+
 /*
  * The transport was asked for, by a mistaken name perhaps, and doesn't carry this process: say what
  * does instead, and why, once for each node. Who has chosen another pml explicitly knows it
@@ -235,13 +243,14 @@ static void report_other_way(const char *pml)
 
     snprintf(text, sizeof(text), "the transport isn't used (%s; %s)",
              hook_angara_request_str(hook_angara_asked), why);
-    if (is_strict() && is_asked && !is_chosen) {
+    if ((is_strict() || is_gpu_named()) && is_asked && !is_chosen) {
         if (!hook_angara_is_speaker()) {
             sleep(1); /* the one that speaks, if it fails too, ends the job meanwhile */
         }
-        opal_output(0,
-                    "angara: %s: the job would run over pml/%s, and ends because of ANGARA_STRICT.",
-                    text, pml);
+        opal_output(0, "angara: %s: the job would run over pml/%s, and ends because of %s.", text,
+                    pml,
+                    is_strict() ? "ANGARA_STRICT" :
+                                  "ANGARA_GPU: nothing else takes buffers in a GPU's memory");
         ompi_mpi_abort(&ompi_mpi_comm_world.comm, 1);
     } else if (is_missing || (is_asked && (is_strict() || !is_chosen))) {
         hook_angara_warn("%s: the job runs over pml/%s.%s", text, pml,

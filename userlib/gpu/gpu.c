@@ -25,6 +25,7 @@ static const ang_gpu_ops_t *const runtimes[] = {
 /* ---- which are here -------------------------------------------------------------------------- */
 
 uint32_t        ang_gpu_here; /* bit per runtime, only grows; atomic */
+static unsigned left_out;     /* the same of those that ANGARA_GPU leaves out; atomic */
 uint64_t        ang_gpu_set;
 static unsigned used;  /* bit per runtime that has had memory here; atomic */
 static unsigned epoch; /* ang_fork_epoch then */
@@ -105,10 +106,11 @@ static void look(void)
         return;
     }
     for (unsigned i = 0; libraries.listed >> i != 0; ++i) {
-        if ((libraries.listed >> i & 1) && is_wanted(i) &&
-            !(__atomic_load_n(&ang_gpu_here, __ATOMIC_RELAXED) >> i & 1) &&
+        unsigned *found = is_wanted(i) ? &ang_gpu_here : &left_out;
+
+        if ((libraries.listed >> i & 1) && !(__atomic_load_n(found, __ATOMIC_RELAXED) >> i & 1) &&
             ang_gpu_library_find(runtimes[i]->library)) {
-            __atomic_or_fetch(&ang_gpu_here, 1u << i, __ATOMIC_RELEASE);
+            __atomic_or_fetch(found, 1u << i, __ATOMIC_RELEASE);
         }
     }
     __atomic_store_n(&looked, libraries.loaded, __ATOMIC_RELEASE);
@@ -117,8 +119,7 @@ static void look(void)
 /* A child whose parent has had GPU memory has none: no runtime outlives fork(). */
 static int may_be_here(void)
 {
-    return ang_config.gpu != ANG_CONFIG_GPU_NONE &&
-           (__atomic_load_n(&used, __ATOMIC_ACQUIRE) == 0 || epoch == ang_fork_epoch);
+    return __atomic_load_n(&used, __ATOMIC_ACQUIRE) == 0 || epoch == ang_fork_epoch;
 }
 
 void ang_gpu_look(void)
@@ -128,10 +129,15 @@ void ang_gpu_look(void)
     }
 }
 
-/* Bits of those that have been found and may be asked. */
+/* Bits of those that have been found and may be asked, of `ang_gpu_here` or `left_out`. */
+static unsigned found_of(const unsigned *found)
+{
+    return may_be_here() ? __atomic_load_n(found, __ATOMIC_ACQUIRE) : 0;
+}
+
 static unsigned runtimes_found(void)
 {
-    return may_be_here() ? __atomic_load_n(&ang_gpu_here, __ATOMIC_ACQUIRE) : 0;
+    return found_of(&ang_gpu_here);
 }
 
 static unsigned runtimes_here(void)
@@ -150,13 +156,21 @@ static int has_node(const ang_gpu_ops_t *ops)
     return 0;
 }
 
-/* Bits of the runtimes whose memory there is, or may be: of GPUs that were named, at least. */
-static unsigned runtimes_usable(void)
+static int is_named(unsigned i)
 {
-    unsigned usable = runtimes_here();
+    return ang_config.gpu != ANG_CONFIG_GPU_AUTO && is_wanted(i);
+}
 
+/* Bits of the runtimes among `found` whose memory there is, or may be: of GPUs that were named, at
+ * least. */
+static unsigned usable_of(const unsigned *found)
+{
+    unsigned usable;
+
+    ang_gpu_look();
+    usable = found_of(found);
     for (unsigned i = 0; i < RUNTIMES_NUM; ++i) {
-        if (ang_config.gpu == ANG_CONFIG_GPU_AUTO && runtimes[i]->is_common &&
+        if (!is_named(i) && runtimes[i]->is_common &&
             !(__atomic_load_n(&used, __ATOMIC_RELAXED) >> i & 1) && !has_node(runtimes[i])) {
             usable &= ~(1u << i);
         }
@@ -166,13 +180,25 @@ static unsigned runtimes_usable(void)
 
 uint32_t ang_gpu_kinds(void)
 {
-    unsigned usable = runtimes_usable();
+    unsigned usable = usable_of(&ang_gpu_here);
     uint32_t kinds  = 1u << ANGARA_MEM_HOST;
 
     for (unsigned i = 0; i < RUNTIMES_NUM; ++i) {
-        if (is_wanted(i) &&
-            (ang_config.gpu != ANG_CONFIG_GPU_AUTO || (usable >> i & 1) || has_node(runtimes[i]))) {
+        if (is_wanted(i) && (is_named(i) || (usable >> i & 1) || has_node(runtimes[i]))) {
             kinds |= 1u << runtimes[i]->kind | 1u << runtimes[i]->managed;
+        }
+    }
+    return kinds;
+}
+
+uint32_t ang_gpu_kinds_left_out(void)
+{
+    unsigned usable = usable_of(&left_out);
+    uint32_t kinds  = 0;
+
+    for (unsigned i = 0; i < RUNTIMES_NUM; ++i) {
+        if (!is_wanted(i) && ((usable >> i & 1) || has_node(runtimes[i]))) {
+            kinds |= 1u << runtimes[i]->kind;
         }
     }
     return kinds;
@@ -213,6 +239,23 @@ static void note_gpu(const ang_gpu_mem_t *mem)
     }
 }
 
+/* Memory that isn't a wanted runtime's: is it one's that ANGARA_GPU leaves out? */
+static void query_left_out(const void *addr, ang_gpu_mem_t *mem)
+{
+    unsigned others = found_of(&left_out);
+
+    for (unsigned i = 0; others >> i != 0; ++i) {
+        if ((others >> i & 1) && runtimes[i]->query(addr, mem)) {
+            note_use(i);
+            mem->is_left_out = mem->mem.kind == runtimes[i]->kind;
+            if (!mem->is_left_out) {
+                mem->mem = (angara_mem_t){.kind = ANGARA_MEM_HOST, .device = -1};
+            }
+            return;
+        }
+    }
+}
+
 void ang_gpu_query(const void *addr, ang_gpu_mem_t *mem)
 {
     unsigned here = runtimes_found();
@@ -220,6 +263,9 @@ void ang_gpu_query(const void *addr, ang_gpu_mem_t *mem)
     ang_gpu_query_found(addr, mem);
     if (mem->ops == NULL && runtimes_here() != here) {
         ang_gpu_query_found(addr, mem); /* it may be of a runtime that came since */
+    }
+    if (mem->ops == NULL) {
+        query_left_out(addr, mem);
     }
     note_gpu(mem);
 }
@@ -399,7 +445,7 @@ const ang_gpu_ops_t *ang_gpu_map(uint32_t kind, int device, const ang_gpu_handle
 
 const char *ang_gpu_lacks(unsigned i, const char **name_p)
 {
-    unsigned usable = runtimes_usable();
+    unsigned usable = usable_of(&ang_gpu_here) | usable_of(&left_out);
 
     for (unsigned n = 0; usable >> n != 0; ++n) {
         if ((usable >> n & 1) && i-- == 0) {

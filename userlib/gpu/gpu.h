@@ -29,6 +29,7 @@ typedef struct {
     angara_mem_t         mem;
     const ang_gpu_ops_t *ops;     /* NULL: host memory */
     void                *context; /* of the runtime: what the allocation belongs to, or NULL */
+    int is_left_out; /* of a GPU, but ANGARA_GPU leaves that out: nobody here can touch it */
 } ang_gpu_mem_t;
 
 /* What angara_copy_t holds. */
@@ -134,8 +135,9 @@ void ang_gpu_query_found(const void *addr, ang_gpu_mem_t *mem);
 /* Find runtimes that were loaded since. Called without a lock. */
 void ang_gpu_look(void);
 
-/* As angara_mem_kinds(). */
+/* As angara_mem_kinds() and angara_mem_kinds_left_out(). */
 uint32_t ang_gpu_kinds(void);
+uint32_t ang_gpu_kinds_left_out(void);
 
 /* Not 0 once a runtime is in the process: any address may be a GPU's from then on. Atomic. */
 extern uint32_t ang_gpu_here;

@@ -46,8 +46,8 @@ static const ang_var_t ang_vars[] = {
      "granted it to the user (angara_jobkey). They reach PEs of the same key only. 0: the user's "
      "own. The soft fabric has no job keys."},
     {"ANGARA_GPU", "auto", ANG_VAR_ENUM, FIELD(gpu), 0, 0, "auto|rocm|cuda|none",
-     "Which GPUs' memory is recognised: auto (of every runtime that the program has loaded), rocm, "
-     "cuda, or none."},
+     "Which GPUs' memory may be used: auto (of every runtime that the program has loaded), rocm, "
+     "cuda, or none. Other GPUs' memory is refused."},
     {"ANGARA_LOG_LEVEL", "warn", ANG_VAR_ENUM, FIELD(log_level), 0, 0, "error|warn|info|debug",
      "What the library writes to stderr: error, warn, info or debug."},
     {"ANGARA_SOFT_NODE", "0", ANG_VAR_NUMBER, FIELD(node), 0, 0xfffffffe, NULL,

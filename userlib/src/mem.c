@@ -22,10 +22,10 @@ angara_status_t angara_mem_query_sized(const void *addr, angara_mem_t *mem, size
     ang_gpu_query(addr, &gpu);
     memset(mem, 0, size);
     memcpy(mem, &gpu.mem, size < sizeof(gpu.mem) ? size : sizeof(gpu.mem));
-    return ANGARA_OK;
+    return gpu.is_left_out ? ANGARA_ERR_UNSUPPORTED : ANGARA_OK;
 }
 
-angara_status_t angara_mem_kinds(uint32_t *kinds)
+static angara_status_t kinds_get(uint32_t (*get)(void), uint32_t *kinds)
 {
     angara_status_t status = ang_config_load();
 
@@ -35,8 +35,18 @@ angara_status_t angara_mem_kinds(uint32_t *kinds)
     if (kinds == NULL) {
         return ANGARA_ERR_INVALID;
     }
-    *kinds = ang_gpu_kinds();
+    *kinds = get();
     return ANGARA_OK;
+}
+
+angara_status_t angara_mem_kinds(uint32_t *kinds)
+{
+    return kinds_get(ang_gpu_kinds, kinds);
+}
+
+angara_status_t angara_mem_kinds_left_out(uint32_t *kinds)
+{
+    return kinds_get(ang_gpu_kinds_left_out, kinds);
 }
 
 angara_status_t angara_mem_runtime(unsigned i, const char **name, const char **lacks)
@@ -78,6 +88,15 @@ angara_gpu_use_t angara_peer_gpu(angara_peer_h peer, angara_mem_kind_t kind, uin
     return set & ang_gpu_bit(kind, pci) ? ANGARA_GPU_SAME : ANGARA_GPU_OTHERS;
 }
 
+/* The ends of a copy. */
+static angara_status_t query_ends(const void *dst, ang_gpu_mem_t *dst_mem, const void *src,
+                                  ang_gpu_mem_t *src_mem)
+{
+    ang_gpu_query(dst, dst_mem);
+    ang_gpu_query(src, src_mem);
+    return dst_mem->is_left_out || src_mem->is_left_out ? ANGARA_ERR_UNSUPPORTED : ANGARA_OK;
+}
+
 angara_status_t angara_copy_start(void *dst, const void *src, size_t length, angara_copy_t *copy)
 {
     angara_status_t status = ang_config_load();
@@ -89,8 +108,10 @@ angara_status_t angara_copy_start(void *dst, const void *src, size_t length, ang
     if (copy == NULL || (length != 0 && (dst == NULL || src == NULL))) {
         return ANGARA_ERR_INVALID;
     }
-    ang_gpu_query(dst, &dst_mem);
-    ang_gpu_query(src, &src_mem);
+    status = query_ends(dst, &dst_mem, src, &src_mem);
+    if (status != ANGARA_OK) {
+        return status;
+    }
     return ang_gpu_copy_start(dst, &dst_mem, src, &src_mem, length, (ang_gpu_copy_t *)(void *)copy);
 }
 
@@ -110,8 +131,10 @@ angara_status_t angara_copy(void *dst, const void *src, size_t length)
     if (dst == NULL || src == NULL) {
         return ANGARA_ERR_INVALID;
     }
-    ang_gpu_query(dst, &dst_mem);
-    ang_gpu_query(src, &src_mem);
+    status = query_ends(dst, &dst_mem, src, &src_mem);
+    if (status != ANGARA_OK) {
+        return status;
+    }
     if (!ang_gpu_is_device(&dst_mem) && !ang_gpu_is_device(&src_mem)) {
         memcpy(dst, src, length);
         return ANGARA_OK;

@@ -3,7 +3,8 @@
  * What memory a pointer points to, and copies that involve memory of a GPU. The library finds the
  * GPU's runtime (CUDA's driver library, ROCm's HSA runtime) if the program has loaded and started
  * it; it loads and starts none itself, makes no context, and leaves the current one as it was.
- * ANGARA_GPU restricts it to one kind of GPU, or to none.
+ * ANGARA_GPU restricts it to one kind of GPU, or to none: other GPUs' memory is still told from the
+ * host's, so that a call which is given some ends with an error.
  *
  * Threads: all calls may be made by any thread, with any context current, or none. An
  * angara_copy_t belongs to one thread at a time.
@@ -43,8 +44,10 @@ typedef struct {
  *
  * @param addr  any address; it isn't touched
  * @param mem   what it is
- * @return ANGARA_OK, also if nothing is mapped there (kind ANGARA_MEM_HOST); ANGARA_ERR_INVALID
- *         for NULL pointers or a wrong ANGARA_GPU
+ * @return ANGARA_OK, also if nothing is mapped there (kind ANGARA_MEM_HOST);
+ *         ANGARA_ERR_UNSUPPORTED for memory of a GPU that ANGARA_GPU leaves out: *mem says what it
+ *         is, and no other call takes it; ANGARA_ERR_INVALID for NULL pointers or a wrong
+ *         ANGARA_GPU
  */
 #define angara_mem_query(addr, mem) angara_mem_query_sized(addr, mem, sizeof(angara_mem_t))
 ANGARA_API angara_status_t angara_mem_query_sized(const void *addr, angara_mem_t *mem, size_t size);
@@ -59,7 +62,18 @@ ANGARA_API angara_status_t angara_mem_query_sized(const void *addr, angara_mem_t
 ANGARA_API angara_status_t angara_mem_kinds(uint32_t *kinds);
 
 /**
- * The GPU runtimes that the program has loaded and that the library has found. ROCm's, which
+ * Which kinds of memory may occur in this process, but are left out by ANGARA_GPU: those for which
+ * angara_mem_query() says ANGARA_ERR_UNSUPPORTED. Managed memory, which the CPU may touch, counts
+ * as the host's then.
+ *
+ * @param kinds  a bit (1 << kind) each
+ * @return as angara_mem_kinds()
+ */
+ANGARA_API angara_status_t angara_mem_kinds_left_out(uint32_t *kinds);
+
+/**
+ * The GPU runtimes that the program has loaded and that the library has found, also those that
+ * ANGARA_GPU leaves out. ROCm's, which
  * programs without a GPU load as well, counts on a machine with such a GPU, or if it was named by
  * ANGARA_GPU, or once a pointer was its memory.
  *
@@ -110,7 +124,8 @@ typedef struct {
  * @param length    bytes
  * @param copy      to be asked by angara_copy_test() until that says other than ANGARA_INPROGRESS
  * @return ANGARA_INPROGRESS; ANGARA_OK if it is done already; ANGARA_ERR_UNSUPPORTED if both are
- *         host memory, of GPUs that don't reach each other, or no context can be had;
+ *         host memory, of GPUs that don't reach each other or that ANGARA_GPU leaves out, or no
+ *         context can be had;
  *         ANGARA_ERR_BOUNDS beyond an allocation; ANGARA_ERR_NO_RESOURCE if too many are under
  *         way: test those, or use angara_copy(); ANGARA_ERR_SYSTEM if the runtime refuses it (the
  *         log says why)

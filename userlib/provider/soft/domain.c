@@ -321,7 +321,10 @@ angara_status_t soft_mr_register(angara_domain_h dom, void *addr, size_t length,
         return ANGARA_ERR_NO_MEMORY;
     }
     ang_gpu_query(addr, &mem);
-    if (ang_gpu_is_device(&mem)) {
+    if (mem.is_left_out) {
+        ang_error("%zu bytes at %p are memory of a GPU that ANGARA_GPU leaves out", length, addr);
+        status = ANGARA_ERR_UNSUPPORTED;
+    } else if (ang_gpu_is_device(&mem)) {
         status = mr_set_gpu(mr, &mem, &fd);
     }
     if (status == ANGARA_OK) {
