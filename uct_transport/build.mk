@@ -18,6 +18,8 @@ $(B)/lib/libuct_angara.so: $(UCT_ANGARA_OBJS) $(B)/lib/libangara.so
 	$(Q)$(CC) $(CFLAGS_COMMON) $(LDFLAGS_COMMON) $(CFLAGS) -shared -Wl,-soname,libuct_angara.so -Wl,-z,nodelete \
 		-Wl,-rpath,'$$ORIGIN' -o $@ $(UCT_ANGARA_OBJS) -L$(B)/lib -langara \
 		$(UCT_ANGARA_LIBS) -ldl -lpthread $(LDFLAGS)
+# UCX from 1.22 on loads what has the suffix of its own libraries, from the folders in UCX_PLUGIN_PATH.
+	$(Q)! printf '1.22\n%s\n' "$$(cat build/ucx/VERSION)" | sort -VC || ln -sf $(@F) $@.0
 
 .PHONY: transport-objects
 transport-objects: $(UCT_ANGARA_OBJS)

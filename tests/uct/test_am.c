@@ -324,6 +324,7 @@ static void am_refusals(ut_t *t)
     ut_mem_t                mem;
     size_t                  i;
 
+    ut_needs_checks();
     ut_open(t);
     ep = t->ep[1 - t->rank];
     am_buffer_init(t, &mem, attr);

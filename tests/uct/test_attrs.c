@@ -323,6 +323,7 @@ static void unaligned_atomics(ut_t *t)
     ut_mem_t    mem;
     ut_comp_t   comp;
 
+    ut_needs_checks();
     ut_open(t);
     ut_mem_init(t, &mem, UT_MEM_PRIVATE, 4096);
     ut_mem_exchange(t, &mem, remotes);

@@ -424,6 +424,7 @@ static void rma_refusals(ut_t *t)
     rma_t                   rma;
     size_t                  i;
 
+    ut_needs_checks();
     rma_init(&rma, t);
     ut_comp_init(&comp, 1);
     for (i = 0; i < sizeof(iov) / sizeof(iov[0]); ++i) {

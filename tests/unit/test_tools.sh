@@ -76,6 +76,26 @@ info_component_found() {
     )
 }
 
+# In the place of a tree with this build.
+env_preload() {
+    env -u B -u FLAVOR -u UCX_PLUGIN_PATH "$work/tree/scripts/angara_env" --preload >"$work/env" 2>/dev/null
+}
+
+# UCX from 1.22 on finds the transport by itself, where the build has given it the name for that.
+env_plugin() {
+    local lib=$work/tree/build/lib
+    mkdir -p "$work/tree/scripts" "$lib"
+    cp scripts/angara_env "$work/tree/scripts"
+    touch "$lib/libuct_angara.so"
+    env_preload
+    grep -q "^export LD_PRELOAD='$lib/libuct_angara.so'" "$work/env"
+    [[ $(<"$work/env") != *UCX_PLUGIN_PATH* ]]
+    ln -s libuct_angara.so "$lib/libuct_angara.so.0"
+    env_preload
+    [[ $(<"$work/env") != *LD_PRELOAD* ]]
+    grep "^export UCX_PLUGIN_PATH='$lib'\$" "$work/env"
+}
+
 info_config_json() {
     ANGARA_EVENTS=512 "$bin/angara_info" --config --json >"$work/json"
     json '[v["value"] for v in d["variables"] if v["name"] == "ANGARA_EVENTS"] == ["512"]'
@@ -174,6 +194,7 @@ check 'angara_info prints the device' exits 0 'provider soft' "$bin/angara_info"
 check 'angara_info shows what is missing' exits 0 'This machine' "$bin/angara_info"
 check 'angara_info --json is JSON' info_json
 check 'angara_info --config lists variables' exits 0 'ANGARA_SOFT_LOOPBACK=y' "$bin/angara_info" --config
+check 'angara_env has no preload where UCX loads the transport by itself' env_plugin
 check 'angara_info --config --json shows values in force' info_config_json
 check 'angara_info --version' exits 0 "$("$bin/angara_info" --version)" "$bin/angara_info" -V
 check 'angara_info refuses unknown options' exits 2 '--help' "$bin/angara_info" --bogus

@@ -36,12 +36,17 @@ static void uct_angara_gpu_md_close(uct_md_h tl_md)
     ucs_free(md);
 }
 
+/* Where UCX tells domains that copy from others it wants to hear of both ends. */
+static const uint64_t uct_angara_gpu_md_host = UCT_ANGARA_MD_FLAG_MEMTYPE_COPY ?
+                                                   UCS_BIT(UCS_MEMORY_TYPE_HOST) :
+                                                   0;
+
 static ucs_status_t uct_angara_gpu_md_query(uct_md_h tl_md, uct_angara_md_attr_t *attr)
 {
     uct_angara_gpu_md_t *md   = ucs_derived_of(tl_md, uct_angara_gpu_md_t);
     uct_angara_md_caps_t caps = {.flags         = UCT_MD_FLAG_REG | UCT_ANGARA_MD_FLAG_MEMTYPE_COPY,
                                  .reg_mem_types = UCS_BIT(UCS_MEMORY_TYPE_HOST) | md->kinds,
-                                 .access_mem_types = md->kinds,
+                                 .access_mem_types = md->kinds | uct_angara_gpu_md_host,
                                  .detect_mem_types = md->kinds | md->left_out,
                                  .reg_cost         = ucs_linear_func_make(0, 0)};
 
