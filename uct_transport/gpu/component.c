@@ -154,7 +154,7 @@ static ucs_status_t uct_angara_gpu_md_mem_query(uct_md_h tl_md, const void *addr
         return UCS_ERR_INVALID_ADDR;
     }
 
-    uct_angara_gpu_hear(&mem);
+    uct_angara_gpu_hear(address, &mem);
     uct_angara_gpu_asked.address = address;
     uct_angara_gpu_asked.mem     = mem;
     type                         = uct_angara_memtype(mem.kind);

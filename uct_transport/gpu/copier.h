@@ -87,10 +87,13 @@ static UCS_F_ALWAYS_INLINE int uct_angara_gpu_is_asking(void)
     return __atomic_load_n(&uct_angara_gpu_asks, __ATOMIC_ACQUIRE);
 }
 
-/** UCX asks about @a mem: if it has never done, it drops what it has kept for those addresses. */
-void uct_angara_gpu_hear(const angara_mem_t *mem);
+/**
+ * UCX asks about @a address, which is in @a mem: if it has never asked about that, it drops what it
+ * has kept for those addresses.
+ */
+void uct_angara_gpu_hear(const void *address, const angara_mem_t *mem);
 
-/** Is there no memory any more at @a address, between allocations that UCX has heard of? */
+/** Is there no memory at @a address, where UCX has asked about some of a GPU's before? */
 int uct_angara_gpu_is_gone(const void *address);
 
 /**

@@ -70,35 +70,38 @@ static int uct_angara_gpu_is_watched(uct_angara_gpu_md_t *md)
            (ucm_set_event_handler(UCM_EVENT_MMAP, 1, uct_angara_gpu_mapped, md) == UCS_OK);
 }
 
-/* All allocations that UCX has heard of lie between; atomic. */
-static uintptr_t uct_angara_gpu_low  = UINTPTR_MAX;
-static uintptr_t uct_angara_gpu_high = 0;
+/** What a GPU's driver gives addresses for at once, at least: nothing of the host's is between. */
+#define UCT_ANGARA_GPU_PAGE_SHIFT 21
 
-static void uct_angara_gpu_widen(const angara_mem_t *mem)
+/** Such pages that are remembered. Of two so far apart the other one is forgotten. */
+#define UCT_ANGARA_GPU_PAGES 1024
+
+static uintptr_t uct_angara_gpu_pages[UCT_ANGARA_GPU_PAGES]; /* numbers; atomic */
+
+static uintptr_t *uct_angara_gpu_page(const void *address, uintptr_t *number_p)
 {
-    uintptr_t low  = (uintptr_t)mem->base;
-    uintptr_t high = low + mem->length;
-    uintptr_t old;
+    *number_p = (uintptr_t)address >> UCT_ANGARA_GPU_PAGE_SHIFT;
+    return &uct_angara_gpu_pages[*number_p % UCT_ANGARA_GPU_PAGES];
+}
 
-    old = __atomic_load_n(&uct_angara_gpu_low, __ATOMIC_RELAXED);
-    while ((low < old) && !__atomic_compare_exchange_n(&uct_angara_gpu_low, &old, low, 1,
-                                                       __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
-    }
-    old = __atomic_load_n(&uct_angara_gpu_high, __ATOMIC_RELAXED);
-    while ((high > old) && !__atomic_compare_exchange_n(&uct_angara_gpu_high, &old, high, 1,
-                                                        __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+static void uct_angara_gpu_remember(const void *address)
+{
+    uintptr_t number, *page = uct_angara_gpu_page(address, &number);
+
+    if (__atomic_load_n(page, __ATOMIC_RELAXED) != number) {
+        __atomic_store_n(page, number, __ATOMIC_RELAXED);
     }
 }
 
-/* Of other addresses nobody asks the kernel, which takes longer than a short message. */
+/* Of other pages nobody asks the kernel, which takes longer than a short message. */
 int uct_angara_gpu_is_gone(const void *address)
 {
+    uintptr_t    number, *page = uct_angara_gpu_page(address, &number);
     char         byte;
     struct iovec local  = {.iov_base = &byte, .iov_len = 1};
     struct iovec remote = {.iov_base = (void *)address, .iov_len = 1};
 
-    return ((uintptr_t)address >= __atomic_load_n(&uct_angara_gpu_low, __ATOMIC_RELAXED)) &&
-           ((uintptr_t)address < __atomic_load_n(&uct_angara_gpu_high, __ATOMIC_RELAXED)) &&
+    return (__atomic_load_n(page, __ATOMIC_RELAXED) == number) &&
            (process_vm_readv(getpid(), &local, 1, &remote, 1, 0) < 0) && (errno == EFAULT);
 }
 
@@ -110,7 +113,7 @@ int uct_angara_gpu_is_gone(const void *address)
  * without an id may be other memory each time. That the id is known tells threads that the rest has
  * been done.
  */
-void uct_angara_gpu_hear(const angara_mem_t *mem)
+void uct_angara_gpu_hear(const void *address, const angara_mem_t *mem)
 {
     static uint64_t heard[UCT_ANGARA_GPU_HEARD]; /* ids; atomic */
     uint64_t       *id    = &heard[mem->id % UCT_ANGARA_GPU_HEARD];
@@ -118,12 +121,12 @@ void uct_angara_gpu_hear(const angara_mem_t *mem)
                                           .size     = mem->length,
                                           .mem_type = uct_angara_memtype(mem->kind)}};
 
+    uct_angara_gpu_remember(address);
     if ((mem->base == NULL) ||
         ((mem->id != 0) && (__atomic_load_n(id, __ATOMIC_ACQUIRE) == mem->id))) {
         return;
     }
 
-    uct_angara_gpu_widen(mem);
     ucm_event_enter();
     ucm_event_dispatch(UCM_EVENT_MEM_TYPE_FREE, &event);
     ucm_event_leave();
