@@ -16,7 +16,7 @@ job()
 {
     status=0
     output=$(timeout "$1" mpirun -np 2 --oversubscribe -x UCX_TLS=angara,self -x ANGARA_GPU="$2" \
-        -x ANGARA_TEST_GPU="$2" "${@:3}" 2>&1 | tr -d '\0') || status=$?
+        -x ANGARA_TEST_GPU="$2" -x ANGARA_TEST_MUST=1 "${@:3}" 2>&1 | tr -d '\0') || status=$?
 }
 
 # report IS_BAD NAME: of that job, whose output is shown if it is bad.
@@ -94,9 +94,9 @@ for places in DD HD DH; do
     for size in 8 9000 900000; do
         refused "freed, $places, $size bytes" "memory of a GPU perhaps, which was freed" \
             "$program" freed "$places" "$size"
-        left_out none "memory of a GPU, which ANGARA_GPU=none leaves out" "$places" "$size"
+        left_out none "memory of a GPU, which ANGARA_GPU leaves out" "$places" "$size"
     done
-    left_out rocm "memory of a GPU, which ANGARA_GPU=rocm leaves out" "$places" 8
+    left_out rocm "memory of a GPU, which ANGARA_GPU leaves out" "$places" 8
     left_out cud "ends because of ANGARA_GPU" "$places" 8
     try "$places" 4000
     try "$places" 900000

@@ -302,7 +302,7 @@ static int run_left_out(void)
         return 0;
     }
     return (int)mem.kind == kind && mem.base == addr && query(host) == ANGARA_MEM_HOST &&
-           query(managed) == ANGARA_MEM_HOST && !(kinds & bit) && others == bit &&
+           query(managed) == ANGARA_MEM_HOST && !(kinds & bit) && (others & bit) &&
            angara_mem_runtime(0, &name, &lacks) == ANGARA_OK && strcmp(name, gpu->name) == 0 &&
            angara_mr_register(dom, addr, SIZE, ANGARA_ACCESS_ALL, &mr) == ANGARA_ERR_UNSUPPORTED &&
            angara_copy(host, addr, 8) == ANGARA_ERR_UNSUPPORTED &&

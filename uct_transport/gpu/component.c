@@ -9,18 +9,55 @@
 
 #include <ucs/sys/topo/base/topo.h>
 
-#include <stdlib.h>
 #include <string.h>
 
 #define UCT_ANGARA_GPU_NAME "angara_gpu"
 
 /* ---- what there is ------------------------------------------------------------------------- */
 
+/* Does UCX have this component, and a device of it? */
+static int uct_angara_gpu_has_component(const char *name)
+{
+    uct_component_attr_t attr = {.field_mask = UCT_COMPONENT_ATTR_FIELD_NAME};
+    int                  has  = 0;
+    uct_component_h     *components;
+    unsigned             i, num_components;
+
+    if (uct_query_components(&components, &num_components) != UCS_OK) {
+        return 0;
+    }
+    for (i = 0; i < num_components; ++i) {
+        attr.field_mask = UCT_COMPONENT_ATTR_FIELD_NAME;
+        if ((uct_component_query(components[i], &attr) != UCS_OK) ||
+            (strcmp(attr.name, name) != 0)) {
+            continue;
+        }
+        attr.field_mask = UCT_COMPONENT_ATTR_FIELD_MD_RESOURCE_COUNT;
+        has = (uct_component_query(components[i], &attr) == UCS_OK) && (attr.md_resource_count > 0);
+    }
+    uct_release_component_list(components);
+    return has;
+}
+
+/* Types of memory to be refused: UCX's own copy transports take what this one leaves out. */
+static uint64_t uct_angara_gpu_left_out(void)
+{
+    uint64_t types = uct_angara_memtypes_left_out();
+
+    if ((types & UCS_BIT(UCS_MEMORY_TYPE_CUDA)) && uct_angara_gpu_has_component("cuda_cpy")) {
+        types &= ~UCS_BIT(UCS_MEMORY_TYPE_CUDA);
+    }
+    if ((types & UCS_BIT(UCS_MEMORY_TYPE_ROCM)) && uct_angara_gpu_has_component("rocm_cpy")) {
+        types &= ~UCS_BIT(UCS_MEMORY_TYPE_ROCM);
+    }
+    return types;
+}
+
 static ucs_status_t uct_angara_gpu_query_md_resources(uct_component_t         *component,
                                                       uct_md_resource_desc_t **resources_p,
                                                       unsigned                *num_resources_p)
 {
-    if ((uct_angara_memtypes() | uct_angara_memtypes_left_out()) == 0) {
+    if ((uct_angara_memtypes() | uct_angara_gpu_left_out()) == 0) {
         return uct_md_query_empty_md_resource(resources_p, num_resources_p);
     }
     return uct_md_query_single_md_resource(component, resources_p, num_resources_p);
@@ -122,7 +159,8 @@ static void uct_angara_gpu_check_end(const angara_mem_t *mem, const void *addres
  * Is it memory of a GPU that this process may use? UCX takes what it isn't told of for the host's,
  * and can't be told of an error: what nobody can touch would end in a crash a little later.
  */
-static int uct_angara_gpu_is_known(const void *address, size_t length, angara_mem_t *mem)
+static int uct_angara_gpu_is_known(const uct_angara_gpu_md_t *md, const void *address,
+                                   size_t length, angara_mem_t *mem)
 {
     angara_status_t status   = angara_mem_query(address, mem);
     int             is_known = (status == ANGARA_OK) && (mem->kind != ANGARA_MEM_HOST);
@@ -130,12 +168,14 @@ static int uct_angara_gpu_is_known(const void *address, size_t length, angara_me
     if (is_known || (length == 0)) {
         return is_known;
     }
-    if (status == ANGARA_ERR_UNSUPPORTED) {
-        uct_angara_gpu_end("a buffer of %zu bytes at %p is memory of a GPU, which ANGARA_GPU=%s "
-                           "leaves out",
-                           length, address, getenv("ANGARA_GPU"));
+    if ((status == ANGARA_ERR_UNSUPPORTED) &&
+        (md->left_out & UCS_BIT(uct_angara_memtype(mem->kind)))) {
+        uct_angara_gpu_end(
+            "a buffer of %zu bytes at %p is memory of a GPU, which ANGARA_GPU leaves "
+            "out",
+            length, address);
     }
-    if (uct_angara_gpu_is_gone(address)) {
+    if ((status == ANGARA_OK) && uct_angara_gpu_is_gone(address)) {
         uct_angara_gpu_end("there is no memory at %p, where a buffer of %zu bytes begins: it was "
                            "memory of a GPU perhaps, which was freed",
                            address, length);
@@ -150,7 +190,7 @@ static ucs_status_t uct_angara_gpu_md_mem_query(uct_md_h tl_md, const void *addr
     ucs_memory_type_t    type;
     angara_mem_t         mem;
 
-    if (!uct_angara_gpu_is_asking() || !uct_angara_gpu_is_known(address, length, &mem)) {
+    if (!uct_angara_gpu_is_asking() || !uct_angara_gpu_is_known(md, address, length, &mem)) {
         return UCS_ERR_INVALID_ADDR;
     }
 
@@ -219,7 +259,7 @@ static ucs_status_t uct_angara_gpu_md_open(uct_component_t *component, const cha
     md->super.ops       = &uct_angara_gpu_md_ops;
     md->super.component = component;
     md->kinds           = uct_angara_memtypes();
-    md->left_out        = uct_angara_memtypes_left_out();
+    md->left_out        = uct_angara_gpu_left_out();
     uct_angara_gpu_detect_start(md);
     *md_p = &md->super;
     return UCS_OK;

@@ -218,7 +218,7 @@ static bool is_strict(void)
     return value != NULL;
 }
 
-/* Whoever names GPUs has buffers in their memory, which crash every other way of this Open MPI. */
+/* Whoever names GPUs has buffers in their memory, which crash other ways than GPU-aware ones. */
 static bool is_gpu_named(void)
 {
     const char *value = getenv("ANGARA_GPU");
@@ -247,10 +247,9 @@ static void report_other_way(const char *pml)
         if (!hook_angara_is_speaker()) {
             sleep(1); /* the one that speaks, if it fails too, ends the job meanwhile */
         }
-        opal_output(0, "angara: %s: the job would run over pml/%s, and ends because of %s.", text,
-                    pml,
-                    is_strict() ? "ANGARA_STRICT" :
-                                  "ANGARA_GPU: nothing else takes buffers in a GPU's memory");
+        opal_output(
+            0, "angara: %s: the job would run over pml/%s, and ends because of %s.", text, pml,
+            is_strict() ? "ANGARA_STRICT" : "ANGARA_GPU: buffers in a GPU's memory might crash it");
         ompi_mpi_abort(&ompi_mpi_comm_world.comm, 1);
     } else if (is_missing || (is_asked && (is_strict() || !is_chosen))) {
         hook_angara_warn("%s: the job runs over pml/%s.%s", text, pml,

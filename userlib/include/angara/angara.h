@@ -260,8 +260,9 @@ static inline angara_status_t angara_query(angara_domain_h dom, angara_attr_t *a
  * @return ANGARA_OK; ANGARA_ERR_INVALID for a zero length, a range that wraps, unknown rights, GPU
  *         memory that isn't of one allocation, or
  *         (where pages are pinned: the NIC) memory that isn't mapped, or not writable though rights
- *         but ANGARA_ACCESS_REMOTE_READ are asked for; ANGARA_ERR_UNSUPPORTED for memory of a GPU
- *         that ANGARA_GPU leaves out; ANGARA_ERR_NO_MEMORY if the table is full.
+ *         but ANGARA_ACCESS_REMOTE_READ are asked for; ANGARA_ERR_UNSUPPORTED (soft
+ *         fabric) for memory of a GPU that ANGARA_GPU leaves out; ANGARA_ERR_NO_MEMORY if the
+ *         table is full.
  */
 ANGARA_API angara_status_t angara_mr_register(angara_domain_h dom, void *addr, size_t length,
                                               unsigned access, angara_mr_h *mr_p);

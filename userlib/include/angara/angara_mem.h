@@ -4,7 +4,7 @@
  * GPU's runtime (CUDA's driver library, ROCm's HSA runtime) if the program has loaded and started
  * it; it loads and starts none itself, makes no context, and leaves the current one as it was.
  * ANGARA_GPU restricts it to one kind of GPU, or to none: other GPUs' memory is still told from the
- * host's, so that a call which is given some ends with an error.
+ * host's, and refused by the calls below and by the soft fabric's angara_mr_register().
  *
  * Threads: all calls may be made by any thread, with any context current, or none. An
  * angara_copy_t belongs to one thread at a time.
@@ -46,7 +46,7 @@ typedef struct {
  * @param mem   what it is
  * @return ANGARA_OK, also if nothing is mapped there (kind ANGARA_MEM_HOST);
  *         ANGARA_ERR_UNSUPPORTED for memory of a GPU that ANGARA_GPU leaves out: *mem says what it
- *         is, and no other call takes it; ANGARA_ERR_INVALID for NULL pointers or a wrong
+ *         is; ANGARA_ERR_INVALID for NULL pointers or a wrong
  *         ANGARA_GPU
  */
 #define angara_mem_query(addr, mem) angara_mem_query_sized(addr, mem, sizeof(angara_mem_t))
