@@ -45,6 +45,9 @@ run()
     in_time "$@" >"$out/stdout" 2>"$out/stderr" </dev/null || rc=$?
 }
 
+# Windows that Open MPI allocates within a node would stay with its osc/sm.
+export OMPI_MCA_osc=ucx
+
 # mpi SECONDS RANKS [mpirun's options] PROGRAM...: a plain job over the transport.
 mpi()
 {

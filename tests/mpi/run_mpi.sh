@@ -102,7 +102,8 @@ done
 shift $((OPTIND - 1))
 (($# > 0)) || die "no program"
 
-variables=("UCX_TLS=angara,self" "UCX_ANGARA_STATS=$work/stats.%p")
+# osc/ucx for all windows: those that Open MPI allocates within a node would stay with its osc/sm.
+variables=("UCX_TLS=angara,self" "UCX_ANGARA_STATS=$work/stats.%p" OMPI_MCA_osc=ucx)
 IFS=+ read -r -a parts <<<"$variation"
 for part in "${parts[@]}"; do
     variation_apply "$part"

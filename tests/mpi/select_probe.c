@@ -67,22 +67,35 @@ static void print_environment(void)
     }
 }
 
-/* A window proves that osc works, whichever it is. */
-static int exchange(int rank, int size, char *osc, size_t osc_size)
+/* A ring of puts into `base`, of a window, which is freed: whichever component has it, it works. */
+static int put_ring(int rank, int next, int previous, int *base, MPI_Win win)
 {
-    int     next = (rank + 1) % size, previous = (rank + size - 1) % size, got = -1, *base;
-    MPI_Win win;
+    int is_right;
 
-    MPI_Sendrecv(&rank, 1, MPI_INT, next, 1, &got, 1, MPI_INT, previous, 1, MPI_COMM_WORLD,
-                 MPI_STATUS_IGNORE);
-    MPI_Win_allocate(sizeof(int), 1, MPI_INFO_NULL, MPI_COMM_WORLD, &base, &win);
-    osc_name(win, osc, osc_size);
     *base = -1;
     MPI_Win_fence(0, win);
     MPI_Put(&rank, 1, MPI_INT, next, 0, 1, MPI_INT, win);
     MPI_Win_fence(0, win);
-    got = (got == previous) && (*base == previous);
+    is_right = *base == previous;
     MPI_Win_free(&win);
+    return is_right;
+}
+
+/* Messages, and windows of the program's own memory and of Open MPI's. */
+static int exchange(int rank, int size, char *created, char *allocated, size_t name_size)
+{
+    int     next = (rank + 1) % size, previous = (rank + size - 1) % size, got = -1, mine, *base;
+    MPI_Win win;
+
+    MPI_Sendrecv(&rank, 1, MPI_INT, next, 1, &got, 1, MPI_INT, previous, 1, MPI_COMM_WORLD,
+                 MPI_STATUS_IGNORE);
+    got = got == previous;
+    MPI_Win_create(&mine, sizeof(int), 1, MPI_INFO_NULL, MPI_COMM_WORLD, &win);
+    osc_name(win, created, name_size);
+    got &= put_ring(rank, next, previous, &mine, win);
+    MPI_Win_allocate(sizeof(int), 1, MPI_INFO_NULL, MPI_COMM_WORLD, &base, &win);
+    osc_name(win, allocated, name_size);
+    got &= put_ring(rank, next, previous, base, win);
     MPI_Allreduce(MPI_IN_PLACE, &got, 1, MPI_INT, MPI_LAND, MPI_COMM_WORLD);
     return got;
 }
@@ -90,7 +103,7 @@ static int exchange(int rank, int size, char *osc, size_t osc_size)
 int main(int argc, char **argv)
 {
     int  rank, size, provided, is_right;
-    char osc[64];
+    char created[64], allocated[64];
 
     if ((argc > 1) && !strcmp(argv[1], "-t")) {
         MPI_T_init_thread(MPI_THREAD_SINGLE, &provided);
@@ -98,10 +111,11 @@ int main(int argc, char **argv)
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
-    is_right = exchange(rank, size, osc, sizeof(osc));
+    is_right = exchange(rank, size, created, allocated, sizeof(created));
     if (rank == 0) {
         printf("pml %s\n", mca_pml_base_selected_component.pmlm_version.mca_component_name);
-        printf("osc %s\n", osc);
+        printf("osc %s\n", created);
+        printf("osc-allocated %s\n", allocated);
         print_environment();
         printf("data %s\n", is_right ? "right" : "wrong");
     }

@@ -60,7 +60,7 @@ env_is_clean()
 
 is_angara()
 {
-    is_right && uses pml ucx && uses osc ucx && env_is_clean &&
+    is_right && uses pml ucx && uses osc ucx && uses osc-allocated sm && env_is_clean &&
         (($(stats_sum eager_tx) > 0)) &&
         (($(stats_sum put_short) + $(stats_sum put_bcopy) + $(stats_sum put_zcopy) > 0))
 }
@@ -165,6 +165,8 @@ test_user_wins()
     ok "OMPI_MCA_pml=^ucx wins, though it is the distribution's value" is_ob1_silent
     launch "$asked" -- --mca osc '^ucx' "$probe"
     ok "--mca osc ^ucx wins" is_angara_without_osc
+    launch "$asked" -- --mca osc ucx "$probe"
+    ok "--mca osc ucx: for allocated windows, too" uses osc-allocated ucx
 
     # Open MPI 5's mpirun reads that file, and puts it into the environment.
     local unchanged=is_ob1_clean_silent dashes=-

@@ -37,6 +37,13 @@ static bool tl_element_is(const char *element, size_t length, const char *word)
     return (length == strlen(word)) && !strncmp(element, word, length);
 }
 
+const char *hook_angara_list_next(const char *at, size_t *length_p)
+{
+    at += strspn(at, ",");
+    *length_p = strcspn(at, ",");
+    return (*length_p > 0) ? at : NULL;
+}
+
 static tl_list_t tl_list_parse(const char *list)
 {
     bool        negate, is_first = true;
@@ -48,9 +55,8 @@ static tl_list_t tl_list_parse(const char *list)
     }
 
     negate = *list == '^';
-    for (element = list + negate; *element != '\0'; element += length) {
-        element += strspn(element, ",");
-        length = strcspn(element, ",");
+    for (element = hook_angara_list_next(list + negate, &length); element != NULL;
+         element = hook_angara_list_next(element + length, &length)) {
         if (tl_element_matches(element, length)) {
             return negate ? TL_LIST_EXCLUDES : TL_LIST_NAMES;
         }
@@ -141,9 +147,8 @@ const char *hook_angara_request_mistake(char *word, size_t size)
     if ((list == NULL) || (*list == '^')) {
         return NULL;
     }
-    for (element = list; *element != '\0'; element += length) {
-        element += strspn(element, ",");
-        length = strcspn(element, ",");
+    for (element = hook_angara_list_next(list, &length); element != NULL;
+         element = hook_angara_list_next(element + length, &length)) {
         if (distance(element, length, HOOK_ANGARA_TL_NAME) <= 2) {
             snprintf(word, size, "%.*s", (int)length, element);
             return name;

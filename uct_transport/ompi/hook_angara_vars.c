@@ -28,7 +28,7 @@
 #define PML_VALUE    "^nosuch"
 #define OSC_VALUE    "^pt2pt"
 
-#define OSC_PRIORITY "200"
+#define OSC_PRIORITY "10"
 
 #define MEMORY_VALUE "^patcher"
 
@@ -72,12 +72,12 @@ static const var_def_t var_defs[VAR_LAST] = {
     [VAR_OSC] = {ENV_PREFIX "osc", OSC_VALUE, "ompi", "osc", NULL, NULL, MCA_BASE_VAR_TYPE_STRING,
                  MCA_BASE_VAR_FLAG_SETTABLE, OPAL_INFO_LVL_2, MCA_BASE_VAR_SCOPE_ALL_EQ,
                  SELECTION_DESCRIPTION("osc")},
-    /* Above osc/rdma and osc/sm, which would keep windows off the transport. Windows of shared
-     * memory stay with osc/sm, whatever this says. */
-    [VAR_OSC_PRIORITY] = {ENV_PREFIX "osc_ucx_priority", OSC_PRIORITY, "ompi", "osc", "ucx",
+    /* Open MPI 4.1 has osc/rdma (101) before osc/sm (100) and osc/ucx (60): behind both of them it
+     * leaves windows within a node that Open MPI allocates to osc/sm, and the others to osc/ucx. */
+    [VAR_OSC_PRIORITY] = {ENV_PREFIX "osc_rdma_priority", OSC_PRIORITY, "ompi", "osc", "rdma",
                           "priority", MCA_BASE_VAR_TYPE_UNSIGNED_INT, MCA_BASE_VAR_FLAG_DWG,
                           OPAL_INFO_LVL_3, MCA_BASE_VAR_SCOPE_GROUP,
-                          "Priority of the osc/ucx component"},
+                          "Priority of the osc/rdma component"},
     [VAR_UCX_TLS] = {ENV_PREFIX "opal_common_ucx_tls", HOOK_ANGARA_TL_NAME, "opal", "opal_common",
                      "ucx", "tls", MCA_BASE_VAR_TYPE_STRING, MCA_BASE_VAR_FLAG_SETTABLE,
                      OPAL_INFO_LVL_3, MCA_BASE_VAR_SCOPE_LOCAL,
@@ -271,18 +271,18 @@ static void var_set_unless_user(var_id_t id)
 /* Does a selection, such as "ob1", "^ucx" or "ucx,ob1", leave ucx in? */
 static bool selection_has_ucx(const char *selection)
 {
-    bool   is_found = false, negate;
-    size_t length;
+    bool        is_found = false, negate;
+    const char *element;
+    size_t      length;
 
     if ((selection == NULL) || (*selection == '\0')) {
         return true;
     }
 
     negate = *selection == '^';
-    for (selection += negate; *selection != '\0'; selection += length) {
-        selection += strspn(selection, ",");
-        length = strcspn(selection, ",");
-        is_found |= (length == 3) && !strncmp(selection, "ucx", length);
+    for (element = hook_angara_list_next(selection + negate, &length); element != NULL;
+         element = hook_angara_list_next(element + length, &length)) {
+        is_found |= (length == 3) && !strncmp(element, "ucx", length);
     }
     return is_found != negate;
 }
