@@ -20,6 +20,11 @@
 #define TAG  11
 #define GOOD 3 /* messages before the one that fails */
 
+static void *place(int is_gpu, size_t size)
+{
+    return is_gpu ? gpu->alloc(device, size, DEVICE_PLAIN) : mt_alloc(size);
+}
+
 static void exchange(void *addr, size_t size)
 {
     if (mt.rank == 0) {
@@ -35,7 +40,7 @@ static void exchange(void *addr, size_t size)
  */
 static void run_plain(const char *where, size_t room, size_t size)
 {
-    exchange(where[mt.rank] == 'D' ? gpu->alloc(device, room, DEVICE_PLAIN) : mt_alloc(size), size);
+    exchange(where[mt.rank] == 'D' ? place(1, room) : place(0, size), size);
     MPI_Barrier(MPI_COMM_WORLD);
     printf("nobody minds\n");
 }
@@ -80,7 +85,7 @@ static void run_broken(const standin_t *standin, const char *where, size_t size,
 {
     int   is_broken = where[0] == (mt.rank == 0 ? 'S' : 'R');
     int   is_gpu    = is_broken || where[1] == 'D';
-    void *addr      = is_gpu ? gpu->alloc(device, size, DEVICE_PLAIN) : mt_alloc(size);
+    void *addr      = place(is_gpu, size);
 
     for (int i = 0; i <= GOOD; ++i) {
         fill(addr, size, is_gpu, i);
@@ -97,7 +102,7 @@ static void run_broken(const standin_t *standin, const char *where, size_t size,
 static void run_freed(const char *where, size_t size)
 {
     int   is_gpu = where[mt.rank] == 'D';
-    void *addr   = is_gpu ? gpu->alloc(device, size, DEVICE_PLAIN) : mt_alloc(size);
+    void *addr   = place(is_gpu, size);
 
     for (int i = 0; i < GOOD; ++i) {
         exchange(addr, size);
@@ -114,7 +119,7 @@ static void run_freed(const char *where, size_t size)
 /* As in a program whose runtime's destructor comes first: MPI keeps registrations and mappings. */
 static void run_ended(const standin_t *standin, size_t size)
 {
-    void *addr = gpu->alloc(device, size, DEVICE_PLAIN);
+    void *addr = place(1, size);
 
     for (int i = 0; i < GOOD; ++i) {
         fill(addr, size, 1, i);

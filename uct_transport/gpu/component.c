@@ -5,6 +5,7 @@
  */
 #include "gpu/copier.h"
 
+#include "base/abort.h"
 #include "base/memtype.h"
 
 #include <ucs/sys/topo/base/topo.h>
@@ -15,11 +16,12 @@
 
 /* ---- what there is ------------------------------------------------------------------------- */
 
-/* Does UCX have this component, and a device of it? */
+/* Does UCX have this component, and a device of it? Only that one is asked for its devices, as this
+ * is part of our own answer. */
 static int uct_angara_gpu_has_component(const char *name)
 {
-    uct_component_attr_t attr = {.field_mask = UCT_COMPONENT_ATTR_FIELD_NAME};
-    int                  has  = 0;
+    int                  has = 0;
+    uct_component_attr_t attr;
     uct_component_h     *components;
     unsigned             i, num_components;
 
@@ -57,7 +59,7 @@ static ucs_status_t uct_angara_gpu_query_md_resources(uct_component_t         *c
                                                       uct_md_resource_desc_t **resources_p,
                                                       unsigned                *num_resources_p)
 {
-    if ((uct_angara_memtypes() | uct_angara_gpu_left_out()) == 0) {
+    if ((uct_angara_memtypes() == 0) && (uct_angara_gpu_left_out() == 0)) {
         return uct_md_query_empty_md_resource(resources_p, num_resources_p);
     }
     return uct_md_query_single_md_resource(component, resources_p, num_resources_p);
@@ -170,15 +172,14 @@ static int uct_angara_gpu_is_known(const uct_angara_gpu_md_t *md, const void *ad
     }
     if ((status == ANGARA_ERR_UNSUPPORTED) &&
         (md->left_out & UCS_BIT(uct_angara_memtype(mem->kind)))) {
-        uct_angara_gpu_end(
-            "a buffer of %zu bytes at %p is memory of a GPU, which ANGARA_GPU leaves "
-            "out",
-            length, address);
+        uct_angara_abort("a buffer of %zu bytes at %p is memory of a GPU, which ANGARA_GPU leaves "
+                         "out: aborting",
+                         length, address);
     }
     if ((status == ANGARA_OK) && uct_angara_gpu_is_gone(address)) {
-        uct_angara_gpu_end("there is no memory at %p, where a buffer of %zu bytes begins: it was "
-                           "memory of a GPU perhaps, which was freed",
-                           address, length);
+        uct_angara_abort("there is no memory at %p, where a buffer of %zu bytes begins: it was "
+                         "memory of a GPU perhaps, which was freed: aborting",
+                         address, length);
     }
     return 0;
 }

@@ -63,9 +63,6 @@ UCS_CLASS_DECLARE_DELETE_FUNC(uct_angara_gpu_ep_t, uct_ep_t);
 void uct_angara_gpu_register(void);
 void uct_angara_gpu_unregister(void);
 
-/** End the process, with a message: what UCP can't be told of. */
-void uct_angara_gpu_end(const char *fmt, ...) UCS_F_PRINTF(1, 2) UCS_F_NORETURN;
-
 /**
  * End the process, with a message, if a copy to or from GPU memory has failed: UCP doesn't look at
  * what copies of its own end with, and would take old bytes for the message.

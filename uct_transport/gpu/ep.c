@@ -2,12 +2,9 @@
 /* Endpoint of the copy transport: its far end is this process, "remote" is GPU memory. */
 #include "gpu/copier.h"
 
-#include <uct/base/uct_iov.inl>
+#include "base/abort.h"
 
-#include <signal.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
+#include <uct/base/uct_iov.inl>
 
 static UCS_CLASS_INIT_FUNC(uct_angara_gpu_ep_t, const uct_ep_params_t *params)
 {
@@ -29,19 +26,6 @@ UCS_CLASS_DEFINE_DELETE_FUNC(uct_angara_gpu_ep_t, uct_ep_t);
 
 /* ---- copies -------------------------------------------------------------------------------- */
 
-void uct_angara_gpu_end(const char *fmt, ...)
-{
-    char    message[512];
-    va_list ap;
-
-    va_start(ap, fmt);
-    vsnprintf(message, sizeof(message), fmt, ap);
-    va_end(ap);
-    fprintf(stderr, "angara: %s: aborting\n", message);
-    signal(SIGABRT, SIG_DFL); /* without the traces of UCX's and Open MPI's handlers */
-    abort();
-}
-
 void uct_angara_gpu_check(angara_status_t status, uint64_t remote, size_t length)
 {
     angara_mem_t mem;
@@ -51,12 +35,12 @@ void uct_angara_gpu_check(angara_status_t status, uint64_t remote, size_t length
     }
 
     if ((angara_mem_query((void *)remote, &mem) == ANGARA_OK) && (mem.kind == ANGARA_MEM_HOST)) {
-        uct_angara_gpu_end("%zu bytes at %p were to be copied as memory of a GPU, which it isn't: "
-                           "the buffer was freed, or the message runs past it",
-                           length, (void *)remote);
+        uct_angara_abort("%zu bytes at %p were to be copied as memory of a GPU, which it isn't: "
+                         "the buffer was freed, or the message runs past it: aborting",
+                         length, (void *)remote);
     }
-    uct_angara_gpu_end("a copy of %zu bytes at %p of a GPU's memory failed: %s", length,
-                       (void *)remote, angara_strerror(status));
+    uct_angara_abort("a copy of %zu bytes at %p of a GPU's memory failed: %s: aborting", length,
+                     (void *)remote, angara_strerror(status));
 }
 
 /* UCP slices buffers that it took for GPU memory: what isn't any is no memory of the message's. */

@@ -41,8 +41,7 @@ void hook_angara_warn(const char *fmt, ...) __attribute__((format(printf, 1, 2))
 
 /* hook_angara_request.c */
 
-/** The first element of a list with commas at or after @a at, and its length; NULL: there is none.
- */
+/** The next element of a list with commas, from @a at on, and its length; NULL: there is none. */
 const char *hook_angara_list_next(const char *at, size_t *length_p);
 
 /**

@@ -6,7 +6,8 @@
 #include "verbs/settings.h"
 #include "verbs/ep.h"
 
-#include <signal.h>
+#include "base/abort.h"
+
 #include <stdlib.h>
 
 const char *uct_angara_dead_peer_names[] = {[UCT_ANGARA_DEAD_PEER_ABORT]  = "abort",
@@ -244,12 +245,9 @@ static void uct_angara_iface_unhandled(uct_angara_net_t *net, const char *reason
 {
     switch (ucs_container_of(net, uct_angara_iface_t, net)->config.dead_peer) {
     case UCT_ANGARA_DEAD_PEER_ABORT:
-        fprintf(stderr,
-                "angara: %s, and nothing in this program handles that: aborting "
-                "(UCX_ANGARA_DEAD_PEER=error goes on)\n",
-                reason);
-        signal(SIGABRT, SIG_DFL);
-        abort();
+        uct_angara_abort("%s, and nothing in this program handles that: aborting "
+                         "(UCX_ANGARA_DEAD_PEER=error goes on)",
+                         reason);
     case UCT_ANGARA_DEAD_PEER_ERROR:
         ucs_error("angara: %s", reason);
         break;

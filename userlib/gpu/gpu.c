@@ -215,18 +215,24 @@ static void note_use(unsigned i)
     }
 }
 
-void ang_gpu_query_found(const void *addr, ang_gpu_mem_t *mem)
+/* Whose memory is it, of these runtimes? *mem is filled in, all but its `ops`; NULL: nobody's. */
+static const ang_gpu_ops_t *ask(unsigned these, const void *addr, ang_gpu_mem_t *mem)
 {
-    unsigned here = runtimes_found();
-
-    *mem = (ang_gpu_mem_t){.mem = {.kind = ANGARA_MEM_HOST, .device = -1}};
-    for (unsigned i = 0; here >> i != 0; ++i) {
-        if ((here >> i & 1) && runtimes[i]->query(addr, mem)) {
-            mem->ops = runtimes[i];
+    for (unsigned i = 0; these >> i != 0; ++i) {
+        if ((these >> i & 1) && runtimes[i]->query(addr, mem)) {
             note_use(i);
-            return;
+            return runtimes[i];
         }
     }
+    return NULL;
+}
+
+static const ang_gpu_mem_t host_memory = {.mem = {.kind = ANGARA_MEM_HOST, .device = -1}};
+
+void ang_gpu_query_found(const void *addr, ang_gpu_mem_t *mem)
+{
+    *mem     = host_memory;
+    mem->ops = ask(runtimes_found(), addr, mem);
 }
 
 /* The program uses that GPU. */
@@ -242,17 +248,14 @@ static void note_gpu(const ang_gpu_mem_t *mem)
 /* Memory that isn't a wanted runtime's: is it one's that ANGARA_GPU leaves out? */
 static void query_left_out(const void *addr, ang_gpu_mem_t *mem)
 {
-    unsigned others = found_of(&left_out);
+    const ang_gpu_ops_t *ops = ask(found_of(&left_out), addr, mem);
 
-    for (unsigned i = 0; others >> i != 0; ++i) {
-        if ((others >> i & 1) && runtimes[i]->query(addr, mem)) {
-            note_use(i);
-            mem->is_left_out = mem->mem.kind == runtimes[i]->kind;
-            if (!mem->is_left_out) {
-                mem->mem = (angara_mem_t){.kind = ANGARA_MEM_HOST, .device = -1};
-            }
-            return;
-        }
+    if (ops == NULL) {
+        return;
+    }
+    mem->is_left_out = mem->mem.kind == ops->kind;
+    if (!mem->is_left_out) {
+        *mem = host_memory; /* the CPU may touch managed memory */
     }
 }
 
@@ -387,19 +390,18 @@ static angara_status_t copy_direct(void *dst, const ang_gpu_mem_t *dst_mem, cons
 static angara_status_t copy_staged(char *dst, const ang_gpu_mem_t *dst_mem, const char *src,
                                    const ang_gpu_mem_t *src_mem, size_t length)
 {
-    const ang_gpu_mem_t host   = {.mem = {.kind = ANGARA_MEM_HOST, .device = -1}};
-    angara_status_t     status = ANGARA_OK;
-    size_t              size;
-    char               *stage = malloc(length < STAGE ? length : STAGE);
+    angara_status_t status = ANGARA_OK;
+    size_t          size;
+    char           *stage = malloc(length < STAGE ? length : STAGE);
 
     if (stage == NULL) {
         return ANGARA_ERR_NO_MEMORY;
     }
     for (size_t done = 0; done < length && status == ANGARA_OK; done += size) {
         size   = length - done < STAGE ? length - done : STAGE;
-        status = copy_direct(stage, &host, src + done, src_mem, size);
+        status = copy_direct(stage, &host_memory, src + done, src_mem, size);
         if (status == ANGARA_OK) {
-            status = copy_direct(dst + done, dst_mem, stage, &host, size);
+            status = copy_direct(dst + done, dst_mem, stage, &host_memory, size);
         }
     }
     free(stage);

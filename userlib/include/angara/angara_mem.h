@@ -46,8 +46,7 @@ typedef struct {
  * @param mem   what it is
  * @return ANGARA_OK, also if nothing is mapped there (kind ANGARA_MEM_HOST);
  *         ANGARA_ERR_UNSUPPORTED for memory of a GPU that ANGARA_GPU leaves out: *mem says what it
- *         is; ANGARA_ERR_INVALID for NULL pointers or a wrong
- *         ANGARA_GPU
+ *         is; ANGARA_ERR_INVALID for NULL pointers or a wrong ANGARA_GPU
  */
 #define angara_mem_query(addr, mem) angara_mem_query_sized(addr, mem, sizeof(angara_mem_t))
 ANGARA_API angara_status_t angara_mem_query_sized(const void *addr, angara_mem_t *mem, size_t size);
@@ -73,9 +72,8 @@ ANGARA_API angara_status_t angara_mem_kinds_left_out(uint32_t *kinds);
 
 /**
  * The GPU runtimes that the program has loaded and that the library has found, also those that
- * ANGARA_GPU leaves out. ROCm's, which
- * programs without a GPU load as well, counts on a machine with such a GPU, or if it was named by
- * ANGARA_GPU, or once a pointer was its memory.
+ * ANGARA_GPU leaves out. ROCm's, which programs without a GPU load as well, counts on a machine
+ * with such a GPU, or if it was named by ANGARA_GPU, or once a pointer was its memory.
  *
  * @param i      which, from 0
  * @param name   "cuda" or "rocm"; valid for the life of the process
@@ -125,10 +123,9 @@ typedef struct {
  * @param copy      to be asked by angara_copy_test() until that says other than ANGARA_INPROGRESS
  * @return ANGARA_INPROGRESS; ANGARA_OK if it is done already; ANGARA_ERR_UNSUPPORTED if both are
  *         host memory, of GPUs that don't reach each other or that ANGARA_GPU leaves out, or no
- *         context can be had;
- *         ANGARA_ERR_BOUNDS beyond an allocation; ANGARA_ERR_NO_RESOURCE if too many are under
- *         way: test those, or use angara_copy(); ANGARA_ERR_SYSTEM if the runtime refuses it (the
- *         log says why)
+ *         context can be had; ANGARA_ERR_BOUNDS beyond an allocation; ANGARA_ERR_NO_RESOURCE if too
+ *         many are under way: test those, or use angara_copy(); ANGARA_ERR_SYSTEM if the runtime
+ *         refuses it (the log says why)
  */
 ANGARA_API angara_status_t angara_copy_start(void *dst, const void *src, size_t length,
                                              angara_copy_t *copy);
