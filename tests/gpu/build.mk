@@ -45,6 +45,7 @@ GPU_REGIONS := $(patsubst %,$(B)/tests/gpu/%,test_regions test_regions_ops test_
                  test_regions_end test_regions_faults test_regions_flight)
 GPU_MPI    := $(patsubst %,$(B)/tests/gpu/%,mpi_gpu mpi_gpu_threads mpi_gpu_faults)
 GPU_UCP    := $(B)/tests/gpu/test_ucp
+GPU_ASIDE  := $(B)/tests/gpu/test_aside
 
 # Bare copies of CUDA's driver.
 GPU_FLOOR     := $(B)/tests/gpu/gpu_floor
@@ -57,7 +58,7 @@ $(GPU_FLOOR): $(B)/obj/tests/gpu/gpu_floor.o
 
 # Without the headers of libhsa-runtime-dev there are no programs of ROCm.
 ifneq ($(wildcard /usr/include/hsa/hsa_ext_amd.h),)
-TEST_PROGRAMS += $(GPU_TESTS) $(GPU_REGIONS) $(GPU_MPI) $(GPU_UCP)
+TEST_PROGRAMS += $(GPU_TESTS) $(GPU_REGIONS) $(GPU_MPI) $(GPU_UCP) $(GPU_ASIDE)
 else
 $(B)/obj/tests/gpu/device.o: CFLAGS_EXTRA += -DDEVICE_NO_ROCM
 endif
@@ -100,3 +101,12 @@ $(GPU_UCP): $(B)/obj/tests/gpu/test_ucp.o $(GPU_DEVICE)
 	$(SAY) LD $@
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS_COMMON) $(LDFLAGS_COMMON) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lucp -luct -lucs -lucm -lpthread -ldl
+
+# It is a component of UCX's, by UCX's internal headers.
+$(B)/obj/tests/gpu/test_aside.o: CFLAGS_EXTRA += $(subst -I,-isystem ,$(UCX_CFLAGS))
+$(B)/obj/tests/gpu/test_aside.o: | build/ucx/VERSION
+
+$(GPU_ASIDE): $(B)/obj/tests/gpu/test_aside.o $(GPU_DEVICE)
+	$(SAY) LD $@
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS_COMMON) $(LDFLAGS_COMMON) $(CFLAGS) $(LDFLAGS) -o $@ $^ -luct -lucs -lcmocka -ldl

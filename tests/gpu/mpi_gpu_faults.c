@@ -4,6 +4,7 @@
  *
  *   mpi_gpu_faults plain WHERE SIZE          by an environment that leaves GPUs out
  *   mpi_gpu_faults freed WHERE SIZE          the last message from or to memory that was freed
+ *   mpi_gpu_faults wild WHERE SIZE           the last message from or to where there is no memory
  *   mpi_gpu_faults beyond WHERE SIZE         buffers that are shorter than the message
  *   mpi_gpu_faults broken WHERE SIZE CALLS   a stand-in's driver whose calls fail
  *   mpi_gpu_faults ended - SIZE              a runtime that has ended before MPI_Finalize
@@ -116,6 +117,20 @@ static void run_freed(const char *where, size_t size)
     printf("nobody minds\n");
 }
 
+/* W: an address that nobody maps. */
+static void run_wild(const char *where, size_t size)
+{
+    char  end  = where[mt.rank];
+    void *addr = place(end == 'D', size);
+
+    for (int i = 0; i < GOOD; ++i) {
+        exchange(addr, size);
+    }
+    exchange(end == 'W' ? (void *)0x123456789000 : addr, size);
+    MPI_Barrier(MPI_COMM_WORLD);
+    printf("nobody minds\n");
+}
+
 /* As in a program whose runtime's destructor comes first: MPI keeps registrations and mappings. */
 static void run_ended(const standin_t *standin, size_t size)
 {
@@ -153,6 +168,8 @@ int main(int argc, char **argv)
         run_plain(argv[2], size, size);
     } else if (strcmp(argv[1], "freed") == 0) {
         run_freed(argv[2], size);
+    } else if (strcmp(argv[1], "wild") == 0) {
+        run_wild(argv[2], size);
     } else if (strcmp(argv[1], "beyond") == 0) {
         run_plain(argv[2], 1000, size);
     } else if (!has_standin) {

@@ -85,9 +85,15 @@ for size in 8 100000; do
 done
 broken RD 100000 cuPointerGetAttributes -x UCX_RNDV_SCHEME=put_zcopy
 broken SD 100000 cuEventQuery,cuStreamQuery -x UCX_RNDV_SCHEME=put_zcopy
+for places in WD DW WH HW; do
+    for size in 8 900000; do
+        refused "no memory, $places, $size bytes" "there is no memory at .*the pointer is wrong" \
+            "$program" wild "$places" "$size"
+    done
+done
 for places in DD HD DH; do
     for size in 8 9000 900000; do
-        refused "freed, $places, $size bytes" "memory of a GPU perhaps, which was freed" \
+        refused "freed, $places, $size bytes" "there is no memory at .*it was freed, or" \
             "$program" freed "$places" "$size"
         left_out none "memory of a GPU, which ANGARA_GPU leaves out" "$places" "$size"
     done

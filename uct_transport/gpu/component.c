@@ -176,9 +176,9 @@ static int uct_angara_gpu_is_known(const uct_angara_gpu_md_t *md, const void *ad
                          "out: aborting",
                          length, address);
     }
-    if ((status == ANGARA_OK) && uct_angara_gpu_is_gone(address)) {
+    if ((status == ANGARA_OK) && !uct_angara_gpu_is_host(address)) {
         uct_angara_abort("there is no memory at %p, where a buffer of %zu bytes begins: it was "
-                         "memory of a GPU perhaps, which was freed: aborting",
+                         "freed, or the pointer is wrong: aborting",
                          address, length);
     }
     return 0;

@@ -90,8 +90,11 @@ static UCS_F_ALWAYS_INLINE int uct_angara_gpu_is_asking(void)
  */
 void uct_angara_gpu_hear(const void *address, const angara_mem_t *mem);
 
-/** Is there no memory at @a address, where UCX has asked about some of a GPU's before? */
-int uct_angara_gpu_is_gone(const void *address);
+/**
+ * Is @a address, which isn't a GPU's, memory at all? The answer was true once: what the host has
+ * freed since, or never had within the same 2 MiB, isn't found.
+ */
+int uct_angara_gpu_is_host(const void *address);
 
 /**
  * What the GPU memory at @a address was when UCX last asked, if it was about this address that the

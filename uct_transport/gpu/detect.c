@@ -76,36 +76,45 @@ static int uct_angara_gpu_is_watched(uct_angara_gpu_md_t *md)
 /** Such pages that are remembered. Of two so far apart the other one is forgotten. */
 #define UCT_ANGARA_GPU_PAGES 1024
 
-static uintptr_t uct_angara_gpu_pages[UCT_ANGARA_GPU_PAGES]; /* numbers; atomic */
+static uintptr_t uct_angara_gpu_host_pages[UCT_ANGARA_GPU_PAGES]; /* numbers; atomic */
 
-static uintptr_t *uct_angara_gpu_page(const void *address, uintptr_t *number_p)
+static uintptr_t *uct_angara_gpu_host_page(const void *address, uintptr_t *number_p)
 {
     *number_p = (uintptr_t)address >> UCT_ANGARA_GPU_PAGE_SHIFT;
-    return &uct_angara_gpu_pages[*number_p % UCT_ANGARA_GPU_PAGES];
-}
-
-static void uct_angara_gpu_remember(const void *address)
-{
-    uintptr_t number, *page = uct_angara_gpu_page(address, &number);
-
-    if (__atomic_load_n(page, __ATOMIC_RELAXED) != number) {
-        __atomic_store_n(page, number, __ATOMIC_RELAXED);
-    }
+    return &uct_angara_gpu_host_pages[*number_p % UCT_ANGARA_GPU_PAGES];
 }
 
 /*
- * Of other pages nobody asks the kernel, which takes longer than a short message. It reads the
- * bytes before it sees that there is nothing to do. (To read them by process_vm_readv() fails for
- * device registers, too, which the CPU may touch.)
+ * To ask the kernel takes longer than a short message: once for each page, until a GPU's memory is
+ * seen there. (0 stands for no page: that of null pointers is asked for each time.)
  */
-int uct_angara_gpu_is_gone(const void *address)
+int uct_angara_gpu_is_host(const void *address)
 {
-    uintptr_t number, *page = uct_angara_gpu_page(address, &number);
+    uintptr_t number, *page = uct_angara_gpu_host_page(address, &number);
     uintptr_t word = ucs_align_down_pow2((uintptr_t)address, sizeof(uint64_t));
 
-    return (__atomic_load_n(page, __ATOMIC_RELAXED) == number) &&
-           (syscall(SYS_rt_sigprocmask, -1, word, NULL, sizeof(uint64_t)) != 0) &&
-           (errno == EFAULT);
+    if ((number != 0) && (__atomic_load_n(page, __ATOMIC_RELAXED) == number)) {
+        return 1;
+    }
+    /*
+     * The kernel reads the bytes before it sees that there is nothing to do. (To read them by
+     * process_vm_readv() fails for device registers, too, which the CPU may touch.)
+     */
+    if ((syscall(SYS_rt_sigprocmask, -1, word, NULL, sizeof(uint64_t)) != 0) && (errno == EFAULT)) {
+        return 0;
+    }
+    __atomic_store_n(page, number, __ATOMIC_RELAXED);
+    return 1;
+}
+
+/* A GPU's memory is there now: once it was freed, nothing is. */
+static void uct_angara_gpu_forget_host(const void *address)
+{
+    uintptr_t number, *page = uct_angara_gpu_host_page(address, &number);
+
+    if (__atomic_load_n(page, __ATOMIC_RELAXED) == number) {
+        __atomic_store_n(page, 0, __ATOMIC_RELAXED);
+    }
 }
 
 /** Allocations that UCX has heard of. Of two so far apart the other one is forgotten. */
@@ -124,7 +133,7 @@ void uct_angara_gpu_hear(const void *address, const angara_mem_t *mem)
                                           .size     = mem->length,
                                           .mem_type = uct_angara_memtype(mem->kind)}};
 
-    uct_angara_gpu_remember(address);
+    uct_angara_gpu_forget_host(address);
     if ((mem->base == NULL) ||
         ((mem->id != 0) && (__atomic_load_n(id, __ATOMIC_ACQUIRE) == mem->id))) {
         return;
