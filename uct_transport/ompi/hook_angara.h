@@ -104,4 +104,7 @@ bool hook_angara_plugin_load(const char *path, bool *has_gpu_p, char *reason, si
 /** Has UCX opened an interface of the transport that was loaded? */
 bool hook_angara_plugin_is_used(void);
 
+/** @return false if UCX can't be used by several threads at once. True before it was loaded. */
+bool hook_angara_plugin_has_threads(void);
+
 #endif

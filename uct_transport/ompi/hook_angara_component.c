@@ -273,13 +273,18 @@ static void hook_angara_init_bottom(int argc, char **argv, int requested, int *p
 
     (void)argc;
     (void)argv;
-    (void)requested;
     (void)provided;
 
     if (!is_ucx) {
         hook_angara_vars_withdraw_osc();
     }
     hook_angara_vars_restore();
+    if (!is_ucx && hook_angara_ucx_allowed && (requested == MPI_THREAD_MULTIPLE) &&
+        !hook_angara_plugin_has_threads()) {
+        snprintf(hook_angara_missing, sizeof(hook_angara_missing),
+                 "this UCX has no threads (it was configured without --enable-mt), and the program "
+                 "asks for MPI_THREAD_MULTIPLE");
+    }
     /* OpenSHMEM turns to UCX later, by lists of its own. */
     if ((!is_ucx || !is_used) && ((hook_angara_missing[0] != '\0') || !is_openshmem())) {
         report_other_way(pml);

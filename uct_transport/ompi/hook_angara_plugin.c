@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include "hook_angara.h"
 
+#include <ucp/api/ucp.h>
 #include <uct/api/uct.h>
 
 #include <dlfcn.h>
@@ -30,6 +31,7 @@ typedef ucs_status_t (*query_components_func_t)(uct_component_h **components_p,
 typedef void (*release_component_list_func_t)(uct_component_h *components);
 typedef ucs_status_t (*component_query_func_t)(uct_component_h       component,
                                                uct_component_attr_t *component_attr);
+typedef ucs_status_t (*lib_query_func_t)(ucp_lib_attr_t *attr);
 
 /* The transport is installed in the folder above this component's. */
 static bool plugin_path_beside(char *path, size_t size)
@@ -88,6 +90,24 @@ static bool plugin_is_registered(void *handle, bool *has_gpu_p)
     return is_found;
 }
 
+/* Open MPI needs a UCX for any number of threads at once where the program does. */
+static bool plugin_has_threads = true;
+
+static void plugin_ask_threads(void *handle)
+{
+    lib_query_func_t lib_query = (lib_query_func_t)dlsym(handle, "ucp_lib_query");
+    ucp_lib_attr_t   attr      = {.field_mask = UCP_LIB_ATTR_FIELD_MAX_THREAD_LEVEL};
+
+    if ((lib_query != NULL) && (lib_query(&attr) == UCS_OK)) {
+        plugin_has_threads = attr.max_thread_level == UCS_THREAD_MODE_MULTI;
+    }
+}
+
+bool hook_angara_plugin_has_threads(void)
+{
+    return plugin_has_threads;
+}
+
 /* Of the transport: the interfaces that UCX has opened. */
 static const unsigned *plugin_num_opened;
 
@@ -124,6 +144,7 @@ bool hook_angara_plugin_load(const char *path, bool *has_gpu_p, char *reason, si
         return false;
     }
 
+    plugin_ask_threads(handle);
     plugin_num_opened = dlsym(handle, "uct_angara_num_opened");
     hook_angara_verbose(1, "loaded %s", path);
     dlclose(handle);
