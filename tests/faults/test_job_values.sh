@@ -44,7 +44,7 @@ ok 'the job runs' well
 for name in ANGARA_DEVICE ANGARA_SOFT_CMA ANGARA_EVENTS; do
     mpi 30 2 -x "$name=nonsense" "${job[@]}"
     ok "$name=nonsense" all_of fallen_back -- \
-        each_rank_says "^angara\[.*error: .*($name|\"nonsense\")"
+        each_rank_says "\] angara error: .*($name|\"nonsense\")"
 done
 mpi 30 2 -x ANGARA_DEVICE=angara0 "${job[@]}"
 ok 'a NIC that is not there' all_of fallen_back -- \
@@ -139,6 +139,17 @@ if can_unshare -p -f --mount-proc; then
 else
     skip 'another PID namespace: the job ends with an error' 'unshare is not permitted'
 fi
+if can_unshare -U -r; then
+    unlike "${job[@]}" -- unshare -U -r "${job[@]}"
+    ok 'another user namespace: the job ends with an error' all_of rc_error -- \
+        line_count 'user namespace' 1 4 -- nothing_left
+    # Whoever allows another transport gets that.
+    run 40 mpirun -np 2 -x UCX_TLS=angara,tcp,self unshare -U -r "${job[@]}"
+    ok 'each rank in a user namespace of its own: by tcp' all_of rc_is 0 -- \
+        line_count 'user namespace' 1 4 -- nothing_left
+else
+    skip 'another user namespace: the job ends with an error' 'unshare is not permitted'
+fi
 # The receiver sizes its rings, the sender its messages: the one must fit into the other.
 rings() # SETTING... -- SETTING...: of the first rank and of the second
 {
@@ -181,7 +192,7 @@ descriptors()
     for limit in 24 26 28 30 32 34 36; do
         mpi 30 2 prlimit --nofile="$limit" "${job[@]}"
         # What Open MPI and UCX do with fewer than they need is theirs.
-        if ! grep -Eq '^angara\[' "$out/stdout" "$out/stderr"; then
+        if ! grep -Eq '\] angara (error|warning): ' "$out/stdout" "$out/stderr"; then
             continue
         fi
         all_of ended -- line_count 'ulimit -n' 1 20 || why "with $limit" || return 1
@@ -203,8 +214,8 @@ address_space()
         mpi 30 2 prlimit --as=$((mib << 20)) "$program" --seconds 0 --size 1000000 --window 8
         [[ $rc != 124 && $rc != 137 ]] || why "it hangs with $mib MiB" || return 1
         line_count 'wrong data|libangara.*\+0x|libuct_angara.*\+0x' 0 0 || return 1
-        ! grep -q '^angara' "$out/stderr" || met=$((met + 1))
-        ! grep '^angara' "$out/stderr" | grep -v 'ulimit -v' || return 1
+        ! grep -q '\] angara error: ' "$out/stderr" || met=$((met + 1))
+        ! grep '\] angara error: ' "$out/stderr" | grep -v 'ulimit -v' || return 1
     done
     [[ $met -gt 0 ]] || why 'the limit was never ours'
 }

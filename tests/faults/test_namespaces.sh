@@ -26,6 +26,19 @@ else
     skip 'PID namespaces' 'unshare is not permitted'
 fi
 
+# --- user namespaces ------------------------------------------------------------------------------
+
+# Rootless containers: the same user, but who is in one may not look into who isn't.
+if can_unshare -U -r; then
+    run 20 unshare -U -r "$pair"
+    ok 'both in a user namespace of their own' quiet
+    run 20 "$pair" --peer 'unshare -U -r'
+    ok 'user namespaces differ: named' all_of rc_is "$status_refused" -- \
+        messages 'error: .*user namespace' 1 2
+else
+    skip 'user namespaces' 'unshare is not permitted'
+fi
+
 # --- file systems ---------------------------------------------------------------------------------
 
 if can_unshare -m; then

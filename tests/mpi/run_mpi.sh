@@ -116,7 +116,7 @@ for variable in "${variables[@]}"; do
 done
 
 # UCX logs to stdout, unless UCX_LOG_FILE says otherwise; the library and the sanitizers to stderr.
-error_lines='UCX +(ERROR|FATAL)|^angara\[[0-9]+\] error|Assertion|runtime error:|Sanitizer'
+error_lines='UCX +(ERROR|FATAL)|\] angara error:|Assertion|runtime error:|Sanitizer'
 
 # shellcheck disable=SC2317 # called by ok
 no_error_logged()

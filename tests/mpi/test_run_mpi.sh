@@ -63,10 +63,10 @@ echo "$1"
 echo "$2" >&2
 END
 chmod +x "$work/speaker"
-run -p "$work/speaker" 'no error' 'angara[1] warning: nothing bad'
+run -p "$work/speaker" 'no error' '[1.5] [host:1] angara warning: nothing bad'
 refused 'harmless lines' "${fallback[@]:1}"
 for line in '[1.5] [host:1:0] x.c:1  UCX  ERROR bad' '[1.5] [host:1:0] x.c:1 UCX FATAL bad' \
-    "x: x.c:1: f: Assertion \`0' failed." 'angara[12345] error: bad' \
+    "x: x.c:1: f: Assertion \`0' failed." '[1.5] [host:1 rank 0] angara error: bad' \
     'x.c:1:2: runtime error: signed integer overflow' 'ERROR: AddressSanitizer: stack-overflow'; do
     run -p "$work/speaker" "$line" ''
     refused "on stdout: $line" "${fallback[@]}"

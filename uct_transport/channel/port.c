@@ -77,10 +77,27 @@ static ucs_status_t uct_angara_port_set_shape(uct_angara_port_t *port, const ang
 
     status = uct_angara_window_layout(&port->window, uct_angara_shape_slots_bytes(shape), nbig,
                                       config->max_peers, attr->window_max);
-    if ((status == UCS_OK) && (port->window.max_peers != config->max_peers)) {
-        ucs_diag("angara: the window has room for %u peers", port->window.max_peers);
-    }
     return status;
+}
+
+/* What is in force, and which values that is not what was asked for. */
+static void uct_angara_port_log(const uct_angara_port_t        *port,
+                                const uct_angara_port_config_t *config)
+{
+    size_t seg_size = ucs_align_down_pow2(config->seg_size, 1ul << port->shape.slot_shift);
+
+    ucs_info("angara: rings of %u slots of %u bytes, messages up to %zu bytes, %u peers at most",
+             port->shape.nslots, 1u << port->shape.slot_shift, port->run_bytes,
+             port->window.max_peers);
+    if (seg_size > port->run_bytes + sizeof(uint64_t)) {
+        ucs_diag("UCX_ANGARA_SEG_SIZE=%zu: in force %zu, a quarter of the ring "
+                 "(UCX_ANGARA_RING_SLOTS) and %lu at most",
+                 config->seg_size, port->run_bytes + sizeof(uint64_t), UCT_ANGARA_RUN_MAX);
+    }
+    if (port->window.max_peers != config->max_peers) {
+        ucs_diag("UCX_ANGARA_MAX_PEERS=%u: in force %u, for whom the largest window has room",
+                 config->max_peers, port->window.max_peers);
+    }
 }
 
 static void *uct_angara_alloc_lines(size_t size, const char *name)
@@ -188,6 +205,7 @@ ucs_status_t uct_angara_port_open(uct_angara_port_t *port, angara_domain_h dom,
         goto err_mpool;
     }
 
+    uct_angara_port_log(port, config);
     return UCS_OK;
 
 err_mpool:

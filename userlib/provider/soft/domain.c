@@ -132,6 +132,12 @@ angara_status_t soft_domain_open(const char *device, angara_domain_h *dom_p)
     dom->shared->id     = next_random(dom);
     dom->shared->magic  = SOFT_MAGIC_DOMAIN;
     ang_fork_add(&dom->fork, domain_in_child);
+    ang_info("%s is open: node %u, %s loopback, process_vm %s, GPU memory %s%s",
+             dom->base.attr.device, dom->base.attr.node, ang_config.loopback ? "with" : "without",
+             ang_config.cma ? "where it is permitted" : "switched off (ANGARA_SOFT_CMA)",
+             ang_config.gpu != ANG_CONFIG_GPU_NONE ? "where there is any" :
+                                                     "switched off (ANGARA_GPU)",
+             ang_config.chaos != 0 ? ", chaos mode" : "");
     *dom_p = &dom->base;
     return ANGARA_OK;
 

@@ -98,6 +98,7 @@ static angara_status_t make_address(soft_pe_t *pe)
     address->loc[1] = self.start_time;
     address->loc[2] = self.pid_ns;
     address->loc[3] = self.host;
+    address->loc[4] = self.user_ns;
     pe->seg->flags  = self.membarrier ? 0 : SOFT_PE_NEEDS_FENCE;
     return ANGARA_OK;
 }

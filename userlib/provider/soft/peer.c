@@ -54,6 +54,13 @@ static angara_status_t reach(const angara_address_t *address, ang_log_level_t le
                 "one container, or share the host's (--pid=host)");
         return ANGARA_ERR_UNREACHABLE;
     }
+    /* Either might look into the other, but never both: the kernel asks for a capability there. */
+    if (address->loc[4] != self.user_ns) {
+        ang_log(level,
+                "unreachable: the peer is in another user namespace, as in a rootless container of "
+                "its own. Start all ranks of a node in one container, or without one");
+        return ANGARA_ERR_UNREACHABLE;
+    }
     return ANGARA_OK;
 }
 
@@ -183,6 +190,14 @@ angara_status_t soft_peer_connect(angara_pe_h base, const angara_address_t *addr
     bind_fast_path(pe, peer);
     ang_engine_pair_add(&pe->engine, &peer->pair);
     ang_peer_link(&peer->base);
+    ang_info("connected to %s%s, window of %zu bytes: private memory by %s", peer->base.name,
+             peer->is_self             ? " (itself)" :
+             peer->remote.same_process ? " (this process)" :
+                                         "",
+             peer->remote.window_size,
+             peer->remote.same_process ? "plain copies" :
+             peer->cma                 ? "process_vm" :
+                                         "its helper thread");
     *peer_p = &peer->base;
     return ANGARA_OK;
 

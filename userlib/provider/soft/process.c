@@ -307,6 +307,7 @@ angara_status_t soft_process_self(soft_process_t *self)
         return ANGARA_ERR_SYSTEM;
     }
     self->pid_ns     = info.st_ino;
+    self->user_ns    = stat("/proc/thread-self/ns/user", &info) == 0 ? info.st_ino : 0;
     self->host       = hash(boot_id);
     self->membarrier = register_membarrier();
     return ANGARA_OK;

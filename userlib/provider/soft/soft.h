@@ -63,6 +63,7 @@ typedef struct {
     pid_t    pid;
     uint64_t start_time; /* field 22 of /proc/PID/stat */
     uint64_t pid_ns;     /* inode of the PID namespace */
+    uint64_t user_ns;    /* the same of the user namespace; 0: this kernel has none */
     uint64_t host;       /* from the kernel's boot id */
     int      membarrier; /* registered for the global expedited membarrier */
 } soft_process_t;
