@@ -31,6 +31,8 @@ if [[ $rc == 77 ]]; then
 fi
 ok 'the cluster ends with its shell' [ "$rc" == 0 ]
 ok 'the shell is in vm0' grep -q $'vm0\r$' "$output"
+ok 'that there is no NIC is at the prompt' grep -qF 'vm0 (no NIC):' "$output"
+ok 'that the guests see files is said' grep -q 'see all files of this machine' "$output"
 ok 'commands run in vm1' grep -q $'vm1\r$' "$output"
 cluster '\035' 1
 ok 'the escape key ends it' [ "$rc" == 0 ]
