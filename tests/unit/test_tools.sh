@@ -101,6 +101,30 @@ info_config_json() {
     json '[v["value"] for v in d["variables"] if v["name"] == "ANGARA_EVENTS"] == ["512"]'
 }
 
+# info_env PYTHON VARIABLE=VALUE...: of the variables, by name, that --env lists.
+info_env() {
+    env "${@:2}" "$bin/angara_info" --env --json >"$work/json" 2>"$work/err"
+    json "(lambda v: $1)({v['name']: v for v in d['variables']})"
+}
+
+info_env_origins() {
+    info_env "v['ANGARA_EVENTS']['origin'] == 'environment' and v['ANGARA_EVENTS']['value'] == '512' and \
+        v['ANGARA_CHAOS'] == {'name': 'ANGARA_CHAOS', 'value': '0', 'origin': 'default', 'default': '0'} and \
+        v['ANGARA_STRICT']['origin'] == 'environment'" ANGARA_EVENTS=512 ANGARA_STRICT=1 &&
+        info_env "v['ANGARA_CHAOS']['origin'] == 'refused' and v['ANGARA_CHAOS']['value'] == '0'" ANGARA_CHAOS=maybe
+}
+
+info_env_ucx() {
+    info_env "v['UCX_ANGARA_SEG_SIZE']['origin'] == 'environment' and \
+        v['UCX_ANGARA_SEG_SIZE']['value'] == '4K' and v['UCX_ANGARA_SEG_SIZE']['default'] == '8448' and \
+        v['UCX_ANGARA_FAILURE']['origin'] == 'UCX_*' and v['UCX_ANGARA_FAILURE']['value'] == 'ERROR' and \
+        v['UCX_ANGARA_SEGSIZE']['origin'] == 'unknown, ignored' and \
+        v['UCX_ANGARA_MAX_IOV']['origin'] == 'default' and not d['lacks']" \
+        UCX_ANGARA_SEG_SIZE=4K UCX_FAILURE=ERROR UCX_ANGARA_SEGSIZE=1 &&
+        info_env "v['UCX_ANGARA_SEG_SIZE']['origin'].startswith('not in force')" UCX_ANGARA_SEG_SIZE=many &&
+        grep -q SEG_SIZE "$work/err"
+}
+
 # Every line of a short run is `test size value unit` with a number above zero.
 perf_lines() {
     "$bin/angara_perf" "$@" --iterations=200 --warm-up=20 >"$work/out"
@@ -196,6 +220,12 @@ check 'angara_info --json is JSON' info_json
 check 'angara_info --config lists variables' exits 0 'ANGARA_SOFT_LOOPBACK=y' "$bin/angara_info" --config
 check 'angara_env has no preload where UCX loads the transport by itself' env_plugin
 check 'angara_info --config --json shows values in force' info_config_json
+check 'angara_info --env tells origins' info_env_origins
+if [[ -e $bin/../lib/libuct_angara.so ]]; then
+    check 'angara_info --env lists the variables of the transport' info_env_ucx
+else
+    skip 'angara_info --env lists the variables of the transport' 'the transport is not built'
+fi
 check 'angara_info --version' exits 0 "$("$bin/angara_info" --version)" "$bin/angara_info" -V
 check 'angara_info refuses unknown options' exits 2 '--help' "$bin/angara_info" --bogus
 check 'angara_info refuses arguments' exits 2 'unexpected' "$bin/angara_info" soft

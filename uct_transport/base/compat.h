@@ -164,11 +164,14 @@ typedef struct uct_angara_md_caps {
 #define UCT_ANGARA_MD_FLAG_INVALIDATE UCT_MD_FLAG_INVALIDATE
 #endif
 
-/** A domain that only copies within the process. */
+/** A domain that only copies within the process; and all variables, as the last argument of
+ * ucs_config_parser_print_all_opts(). */
 #if UCT_ANGARA_UCX(19)
 #define UCT_ANGARA_MD_FLAG_MEMTYPE_COPY UCT_MD_FLAG_MEMTYPE_COPY
+#define UCT_ANGARA_PRINT_FILTER         , NULL
 #else
 #define UCT_ANGARA_MD_FLAG_MEMTYPE_COPY 0
+#define UCT_ANGARA_PRINT_FILTER
 #endif
 
 void uct_angara_md_attr_fill(uct_angara_md_attr_t *attr, const uct_angara_md_caps_t *caps);

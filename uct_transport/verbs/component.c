@@ -192,6 +192,15 @@ static int uct_angara_version_fits(void)
 
 #endif
 
+/* For angara_info. */
+__attribute__((visibility("default"))) void uct_angara_print_variables(FILE *stream);
+
+void uct_angara_print_variables(FILE *stream)
+{
+    ucs_config_parser_print_all_opts(stream, UCS_DEFAULT_ENV_PREFIX, UCS_CONFIG_PRINT_CONFIG,
+                                     &ucs_config_global_list UCT_ANGARA_PRINT_FILTER);
+}
+
 static int uct_angara_is_registered = 0;
 
 UCS_F_CTOR static void uct_angara_register(void)

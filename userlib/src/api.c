@@ -313,12 +313,12 @@ void angara_pe_address(angara_pe_h pe, angara_address_t *address)
 
 void *angara_pe_window(angara_pe_h pe, size_t *size_p)
 {
-    if (check_pe(pe) != ANGARA_OK) {
-        *size_p = 0;
-        return NULL;
+    int is_usable = check_pe(pe) == ANGARA_OK;
+
+    if (size_p != NULL) {
+        *size_p = is_usable ? pe->window_size : 0;
     }
-    *size_p = pe->window_size;
-    return pe->window;
+    return is_usable ? pe->window : NULL;
 }
 
 angara_status_t angara_pe_window_commit(angara_pe_h pe, size_t offset, size_t length)

@@ -294,6 +294,16 @@ static void print_value(const ang_var_t *var, char *text, size_t size)
     }
 }
 
+static const char *origin_of(const ang_var_t *var)
+{
+    const char  *text = getenv(var->name);
+    ang_config_t scratch;
+
+    return text == NULL                          ? "default" :
+           parse_value(var, text, &scratch) == 0 ? "environment" :
+                                                   "refused";
+}
+
 angara_status_t angara_config_var_sized(unsigned index, angara_config_var_t *out, size_t size)
 {
     angara_config_var_t var = {0};
@@ -305,6 +315,7 @@ angara_status_t angara_config_var_sized(unsigned index, angara_config_var_t *out
     var.name         = ang_vars[index].name;
     var.default_text = ang_vars[index].default_text;
     var.help         = ang_vars[index].help;
+    var.origin       = origin_of(&ang_vars[index]);
     print_value(&ang_vars[index], var.value, sizeof(var.value));
     memcpy(out, &var, size < sizeof(var) ? size : sizeof(var));
     return ANGARA_OK;

@@ -121,6 +121,20 @@ static void print_checks(const info_check_t *checks, unsigned count)
     }
 }
 
+static void print_env(const info_env_t *env)
+{
+    printf("%-33s %-24s %-28s %s\n", "VARIABLE", "VALUE", "ORIGIN", "DEFAULT");
+    for (unsigned i = 0; i < env->count; ++i) {
+        const info_env_var_t *var = &env->vars[i];
+
+        printf("%-33s %-24s %-28s %s\n", var->name, var->value[0] != '\0' ? var->value : "-",
+               var->origin, var->default_text[0] != '\0' ? var->default_text : "-");
+    }
+    if (env->lacks[0] != '\0') {
+        printf("(%s)\n", env->lacks);
+    }
+}
+
 static void print_config(void)
 {
     angara_config_var_t var;
@@ -185,6 +199,20 @@ static json_t *json_config(void)
     return list;
 }
 
+static json_t *json_env(const info_env_t *env)
+{
+    json_t *list = json_array();
+
+    for (unsigned i = 0; i < env->count; ++i) {
+        const info_env_var_t *var = &env->vars[i];
+
+        json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s}", "name", var->name, "value",
+                                              var->value, "origin", var->origin, "default",
+                                              var->default_text));
+    }
+    return list;
+}
+
 static void print_json(json_t *root)
 {
     json_dumpf(root, stdout, JSON_INDENT(2));
@@ -196,16 +224,19 @@ static void print_json(json_t *root)
 
 static void usage(FILE *out)
 {
-    fprintf(out,
-            "Usage: %s [OPTION]...\n"
-            "Show Angara devices, what they can do, and what is missing on this machine.\n\n"
-            "  -d, --device=NAME   look at this device (default: ANGARA_DEVICE)\n"
-            "  -c, --config        list the configuration variables instead\n"
-            "  -j, --json          as JSON\n"
-            "  -V, --version       version of the library\n"
-            "  -h, --help          this text\n\n"
-            "Exit status: 0, 1 if no device can be used, 2 for wrong usage.\n",
-            info_name);
+    fprintf(
+        out,
+        "Usage: %s [OPTION]...\n"
+        "Show Angara devices, what they can do, and what is missing on this machine.\n\n"
+        "  -d, --device=NAME   look at this device (default: ANGARA_DEVICE)\n"
+        "  -c, --config        list the configuration variables instead\n"
+        "  -e, --env           list the variables of library, transport and Open MPI component\n"
+        "                      instead: value, origin, default\n"
+        "  -j, --json          as JSON\n"
+        "  -V, --version       version of the library\n"
+        "  -h, --help          this text\n\n"
+        "Exit status: 0, 1 if no device can be used, 2 for wrong usage.\n",
+        info_name);
 }
 
 static int show_config(int json)
@@ -215,6 +246,20 @@ static int show_config(int json)
             json_pack("{s:s, s:o}", "version", angara_version(), "variables", json_config()));
     } else {
         print_config();
+    }
+    return EXIT_SUCCESS;
+}
+
+static int show_env(int json)
+{
+    static info_env_t env; /* large */
+
+    info_env(&env);
+    if (json) {
+        print_json(json_pack("{s:s, s:o, s:s}", "version", angara_version(), "variables",
+                             json_env(&env), "lacks", env.lacks));
+    } else {
+        print_env(&env);
     }
     return EXIT_SUCCESS;
 }
@@ -251,20 +296,27 @@ static int show_all(const char *name, int json)
 int main(int argc, char **argv)
 {
     static const struct option options[] = {
-        {"device", required_argument, NULL, 'd'}, {"config", no_argument, NULL, 'c'},
-        {"json", no_argument, NULL, 'j'},         {"version", no_argument, NULL, 'V'},
-        {"help", no_argument, NULL, 'h'},         {NULL, 0, NULL, 0},
+        {"device", required_argument, NULL, 'd'},
+        {"config", no_argument, NULL, 'c'},
+        {"env", no_argument, NULL, 'e'},
+        {"json", no_argument, NULL, 'j'},
+        {"version", no_argument, NULL, 'V'},
+        {"help", no_argument, NULL, 'h'},
+        {NULL, 0, NULL, 0},
     };
     const char *device = NULL;
-    int         json = 0, config = 0, c;
+    int         json = 0, config = 0, env = 0, c;
 
-    while ((c = getopt_long(argc, argv, "d:cjVh", options, NULL)) != -1) {
+    while ((c = getopt_long(argc, argv, "d:cejVh", options, NULL)) != -1) {
         switch (c) {
         case 'd':
             device = optarg;
             break;
         case 'c':
             config = 1;
+            break;
+        case 'e':
+            env = 1;
             break;
         case 'j':
             json = 1;
@@ -285,5 +337,5 @@ int main(int argc, char **argv)
                 info_name);
         return EXIT_USAGE;
     }
-    return config ? show_config(json) : show_all(device, json);
+    return env ? show_env(json) : config ? show_config(json) : show_all(device, json);
 }

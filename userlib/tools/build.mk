@@ -5,7 +5,7 @@
 TOOLS_JANSSON := $(shell $(PKG_CONFIG) --libs jansson 2>/dev/null || echo -ljansson)
 
 ANGARA_INFO_OBJS := $(patsubst %.c,$(B)/obj/%.o,userlib/tools/angara_info.c userlib/tools/info_checks.c \
-	userlib/tools/info_gpu.c userlib/tools/info_ompi.c)
+	userlib/tools/info_env.c userlib/tools/info_gpu.c userlib/tools/info_ompi.c)
 ANGARA_PERF_OBJS := $(patsubst %.c,$(B)/obj/%.o,userlib/tools/angara_perf.c userlib/tools/perf_options.c \
                      userlib/tools/perf_tests.c tests/gpu/device.c tests/gpu/device_cuda.c tests/gpu/device_rocm.c)
 

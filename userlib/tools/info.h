@@ -25,6 +25,31 @@ typedef struct {
 /* Look at everything around the library. @return number of checks filled in. */
 unsigned info_checks(info_check_t *checks);
 
+#define INFO_ENV_MAX  96
+#define INFO_ENV_NAME 64
+
+/* A variable, with its value in force. */
+typedef struct {
+    char        name[INFO_ENV_NAME];
+    char        value[512];
+    char        default_text[64];
+    const char *origin; /* "default", "environment", or why it isn't in force */
+} info_env_var_t;
+
+typedef struct {
+    unsigned       count;
+    info_env_var_t vars[INFO_ENV_MAX];
+    char           lacks[512]; /* why some aren't listed; empty: all are */
+} info_env_t;
+
+/* All variables of the library, the component and the transport. */
+void info_env(info_env_t *env);
+
+#define INFO_TRANSPORT "libuct_angara.so"
+
+/* Folder of the library that this program runs with. @return 0, or -1 if nobody knows */
+int info_library_folder(char *folder, size_t size);
+
 /* GPUs and their runtimes. @return number of checks filled in, one at least */
 unsigned info_gpu_checks(info_check_t *checks);
 

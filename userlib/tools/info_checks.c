@@ -291,8 +291,7 @@ static void check_nic(info_check_t *check)
     info_set_value(check, INFO_OK, "%s and %s", nodes[0], nodes[1]);
 }
 
-/* Folder of the library that this program runs with. */
-static int library_folder(char *folder, size_t size)
+int info_library_folder(char *folder, size_t size)
 {
     char    path[PATH_MAX];
     char   *slash;
@@ -345,8 +344,8 @@ static void check_ucx(info_check_t *check, const char *folder)
         info_set_fix(check, "install UCX (Debian: apt install libucx0), or set LD_LIBRARY_PATH");
         return;
     }
-    if (!info_file_in(folder, "libuct_angara.so", path, sizeof(path))) {
-        info_set_value(check, INFO_MISSING, "libuct_angara.so isn't next to libangara.so in %.160s",
+    if (!info_file_in(folder, INFO_TRANSPORT, path, sizeof(path))) {
+        info_set_value(check, INFO_MISSING, INFO_TRANSPORT " isn't next to libangara.so in %.160s",
                        folder);
         info_set_fix(check, "build and install all of the project: make install PREFIX=...");
         return;
@@ -376,7 +375,7 @@ unsigned info_checks(info_check_t *checks)
                 "enough for the soft fabric; on a NIC rings, windows and registered memory count",
                 "only with a NIC: ulimit -l unlimited, or memlock in limits.conf");
     n += info_gpu_checks(&checks[n]);
-    if (library_folder(folder, sizeof(folder)) == 0) {
+    if (info_library_folder(folder, sizeof(folder)) == 0) {
         check_ucx(&checks[n++], folder);
         info_ompi_check(&checks[n++], folder);
     }

@@ -2,10 +2,11 @@
 /*
  * libangara: put/get/offload operations and completion markers on an Angara-class interconnect.
  *
- * This is the only header that a program needs. It is opaque, C and C++ clean, and versioned: a
- * struct that may grow is passed with its size, and no more than that is read or filled. The
- * programming model behind it (what a PE, a region, a window, a marker is, and what is ordered) is
- * docs/nic-model.md; read that first.
+ * This header has all calls but two groups: window puts and the look at markers that are compiled
+ * into the program (<angara/angara_fast.h>), and GPU memory (<angara/angara_mem.h>). It is opaque,
+ * C and C++ clean, and versioned: a struct that may grow is passed with its size, and no more than
+ * that is read or filled. The programming model behind it (what a PE, a region, a window, a marker
+ * is, and what is ordered) is docs/nic-model.md; read that first.
  *
  * Threads: calls on different domains may run concurrently. Calls on one PE and on its peers must
  * be serialised by the caller. Registration calls on one domain may run concurrently with each
@@ -200,6 +201,7 @@ typedef struct {
     const char *default_text; /**< default as text */
     const char *help;         /**< one sentence with unit and range */
     char        value[64];    /**< value in force */
+    const char *origin;       /**< "default", "environment", or "refused" (a wrong value) */
 } angara_config_var_t;
 
 /**
@@ -357,7 +359,8 @@ ANGARA_API void angara_pe_destroy(angara_pe_h pe);
 /** Address to hand to others. */
 ANGARA_API void angara_pe_address(angara_pe_h pe, angara_address_t *address);
 
-/** The PE's own put window as this process sees it, and its size. NULL in a forked child. */
+/** The PE's own put window as this process sees it, and its size (@a size_p may be NULL). NULL in a
+ * forked child. */
 ANGARA_API void *angara_pe_window(angara_pe_h pe, size_t *size_p);
 
 /**
@@ -562,7 +565,8 @@ ANGARA_API void angara_wake(angara_peer_h peer);
 typedef volatile uint64_t angara_marker_slot_t;
 
 /**
- * Take a free marker slot. Its value may be any; the markers of its user must count up from there.
+ * Take a free marker slot. Its value may be any; the markers of its user must count up from there:
+ * the first one is *slot + 1, each next one 1 more.
  * @return ANGARA_OK, ANGARA_ERR_NO_RESOURCE if all are in use.
  */
 ANGARA_API angara_status_t angara_marker_slot_get(angara_pe_h pe, angara_marker_slot_t **slot_p);

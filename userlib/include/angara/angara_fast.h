@@ -28,6 +28,13 @@ extern "C" {
 #define ANGARA_LIKELY(_x)   __builtin_expect(!!(_x), 1)
 #define ANGARA_UNLIKELY(_x) __builtin_expect(!!(_x), 0)
 
+/* A cast from a void pointer, or of a number: without a warning in C++, too. */
+#ifdef __cplusplus
+#define ANGARA_CAST(_type, _value) static_cast<_type>(_value)
+#else
+#define ANGARA_CAST(_type, _value) ((_type)(_value))
+#endif
+
 /**
  * Start of every provider's peer object. Read-only for users of the library. It is compiled into
  * them: ANGARA_FAST_VERSION goes up with every change here, and angara_open() compares.
@@ -55,7 +62,9 @@ static inline void angara_fence_landed(void)
 
 static inline const struct angara_peer_fast *angara_peer_fast(angara_peer_h peer)
 {
-    return (const struct angara_peer_fast *)(const void *)peer;
+    const void *start = peer;
+
+    return ANGARA_CAST(const struct angara_peer_fast *, start);
 }
 
 /**
@@ -68,7 +77,8 @@ static inline void *angara_put_begin(angara_peer_h peer, uint64_t offset, size_t
     const struct angara_peer_fast *fast = angara_peer_fast(peer);
 
     (void)length;
-    return ANGARA_LIKELY(fast->window != NULL) ? fast->window + offset : (char *)scratch;
+    return ANGARA_LIKELY(fast->window != NULL) ? fast->window + offset :
+                                                 ANGARA_CAST(char *, scratch);
 }
 
 /**
@@ -81,7 +91,9 @@ static inline angara_status_t angara_put_commit(angara_peer_h peer, const void *
     const struct angara_peer_fast *fast = angara_peer_fast(peer);
 
     if (ANGARA_LIKELY(fast->window != NULL)) {
-        __atomic_store_n((uint64_t *)(void *)(fast->window + flag_offset), flag, __ATOMIC_RELEASE);
+        void *word = fast->window + flag_offset;
+
+        __atomic_store_n(ANGARA_CAST(uint64_t *, word), flag, __ATOMIC_RELEASE);
         return ANGARA_OK;
     }
     return angara_put_flag(peer, offset, p, length, flag_offset, flag);
@@ -96,7 +108,9 @@ static inline angara_status_t angara_put_u16(angara_peer_h peer, uint64_t offset
     const struct angara_peer_fast *fast = angara_peer_fast(peer);
 
     if (ANGARA_LIKELY(fast->window != NULL)) {
-        __atomic_store_n((uint16_t *)(void *)(fast->window + offset), value, __ATOMIC_RELEASE);
+        void *word = fast->window + offset;
+
+        __atomic_store_n(ANGARA_CAST(uint16_t *, word), value, __ATOMIC_RELEASE);
         return ANGARA_OK;
     }
     return angara_put(peer, offset, &value, sizeof(value));
@@ -108,7 +122,9 @@ static inline angara_status_t angara_put_u64(angara_peer_h peer, uint64_t offset
     const struct angara_peer_fast *fast = angara_peer_fast(peer);
 
     if (ANGARA_LIKELY(fast->window != NULL)) {
-        __atomic_store_n((uint64_t *)(void *)(fast->window + offset), value, __ATOMIC_RELEASE);
+        void *word = fast->window + offset;
+
+        __atomic_store_n(ANGARA_CAST(uint64_t *, word), value, __ATOMIC_RELEASE);
         return ANGARA_OK;
     }
     return angara_put(peer, offset, &value, sizeof(value));
@@ -132,7 +148,8 @@ static inline void angara_wake_if_armed(angara_peer_h peer)
 /** @return non-zero once the marker @a value has arrived in the slot. */
 static inline int angara_marker_arrived(const angara_marker_slot_t *slot, uint64_t value)
 {
-    int arrived = (int64_t)(__atomic_load_n(slot, __ATOMIC_ACQUIRE) - value) >= 0;
+    int64_t ahead   = ANGARA_CAST(int64_t, __atomic_load_n(slot, __ATOMIC_ACQUIRE) - value);
+    int     arrived = ahead >= 0;
 
     angara_fence_landed();
     return arrived;

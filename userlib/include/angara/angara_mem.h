@@ -48,8 +48,12 @@ typedef struct {
  *         ANGARA_ERR_UNSUPPORTED for memory of a GPU that ANGARA_GPU leaves out: *mem says what it
  *         is; ANGARA_ERR_INVALID for NULL pointers or a wrong ANGARA_GPU
  */
-#define angara_mem_query(addr, mem) angara_mem_query_sized(addr, mem, sizeof(angara_mem_t))
 ANGARA_API angara_status_t angara_mem_query_sized(const void *addr, angara_mem_t *mem, size_t size);
+
+static inline angara_status_t angara_mem_query(const void *addr, angara_mem_t *mem)
+{
+    return angara_mem_query_sized(addr, mem, sizeof(*mem));
+}
 
 /**
  * Which kinds of memory may occur in this process: of GPUs that the machine has, as far as their
