@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A ping-pong over two windows: each message is 8 bytes behind a flag that counts up. Prints half
+ * of a round trip, as osu_latency does.
+ */
+#include "two.h"
+
+#include <angara/angara_fast.h>
+#include <time.h>
+
+#define ROUNDS  100000
+#define WINDOW  4096
+#define DATA_AT 8
+
+static double now(void)
+{
+    struct timespec time;
+
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec * 1e6 + (double)time.tv_nsec / 1e3;
+}
+
+static void ping(const two_t *two, uint64_t round)
+{
+    uint64_t  scratch;
+    uint64_t *data = angara_put_begin(two->peer, DATA_AT, sizeof(*data), &scratch);
+
+    *data = 3 * round;
+    MUST(angara_put_commit(two->peer, data, DATA_AT, sizeof(*data), 0, round));
+}
+
+static void pong(const two_t *two, const uint64_t *window, uint64_t round)
+{
+    while (__atomic_load_n(&window[0], __ATOMIC_ACQUIRE) != round) {
+        angara_pe_progress(two->pe); /* where puts don't land by themselves (chaos mode) */
+    }
+    angara_fence_landed();
+    if (window[DATA_AT / 8] != 3 * round) {
+        fprintf(stderr, "wrong data\n");
+        exit(EXIT_FAILURE);
+    }
+}
+
+int main(void)
+{
+    const uint64_t *window;
+    double          start;
+    two_t           two;
+
+    two_start(&two, WINDOW);
+    window = angara_pe_window(two.pe, NULL);
+    two_barrier(&two);
+    start = now();
+    for (uint64_t round = 1; round <= ROUNDS; ++round) {
+        if (two.number == 0) {
+            ping(&two, round);
+            pong(&two, window, round);
+        } else {
+            pong(&two, window, round);
+            ping(&two, round);
+        }
+    }
+    if (two.number == 0) {
+        printf("8 bytes: %.3f us\n", (now() - start) / ROUNDS / 2);
+    }
+    two_end(&two);
+    return 0;
+}
