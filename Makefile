@@ -149,13 +149,13 @@ check: ## set up, build, and run every test layer; the last line counts
 	+@$(SUB) flavors
 	@scripts/run_tests
 
-check-fast: ## as check, but only the layers that take seconds (and three builds, the first time)
+check-fast: ## as check, but without MPI and virtual machines: some minutes
 	@scripts/setup
 	+@$(SUB) flavors
 	@scripts/run_tests -l style -l unit -l conformance -l uct -l kmod
 
 MAKE_KMOD = $(MAKE) -C kmod B='$(abspath $(B))/kmod' DESTDIR='$(DESTDIR)' $(if $(KDIR),KDIR='$(KDIR)')
-modules: ## build the kernel modules (KDIR=kernel build folder; the running kernel's by default)
+modules: ## build the kernel modules (KDIR=kernel build folder; by default the running kernel's, or the newest that is installed)
 	@$(MAKE_KMOD) all
 
 check-vm: ## set up, build, and run the kernel modules' tests in virtual machines

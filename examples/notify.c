@@ -5,7 +5,6 @@
 #include "two.h"
 
 #include <poll.h>
-#include <string.h>
 
 int main(void)
 {
@@ -25,14 +24,18 @@ int main(void)
             status = angara_pe_event_arm(two.pe);
             if (status == ANGARA_OK) {
                 poll(&wait, 1, -1);
+                angara_pe_event_disarm(two.pe); /* sees, too, whether a peer has died */
             } else if (status == ANGARA_INPROGRESS) {
                 angara_pe_progress(two.pe); /* something came, or has to go on */
             } else {
                 MUST(status);
             }
         }
-        angara_pe_event_disarm(two.pe);
-        printf("received: %s\n", event.type == ANGARA_EVENT_NOTIFY ? (char *)event.data : "?");
+        if (event.type != ANGARA_EVENT_NOTIFY) {
+            fprintf(stderr, "the other process has ended\n");
+            return EXIT_FAILURE;
+        }
+        printf("received: %.*s\n", (int)event.len, (char *)event.data);
     }
     two_end(&two);
     return 0;

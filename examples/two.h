@@ -7,7 +7,12 @@
 #ifndef EXAMPLES_TWO_H
 #define EXAMPLES_TWO_H
 
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+
 #include <angara/angara.h>
+#include <angara/angara_fast.h>
 
 #include <errno.h>
 #include <stdio.h>
@@ -41,7 +46,7 @@ typedef struct {
  */
 static inline void two_exchange(const two_t *two, const void *mine, void *theirs, size_t size)
 {
-    ssize_t num = send(two->socket, mine, size, 0);
+    ssize_t num = send(two->socket, mine, size, MSG_NOSIGNAL);
     size_t  got = 0;
 
     while (num != 0 && (num > 0 || errno == EAGAIN) && got < size) {
@@ -88,6 +93,13 @@ static inline void two_start(two_t *two, size_t window_size)
     angara_pe_address(two->pe, &mine);
     two_exchange(two, &mine, &theirs, sizeof(mine));
     MUST(angara_peer_connect(two->pe, &theirs, &two->peer));
+}
+
+/* A turn of a loop that waits for the peer: it may have died, or an operation may have faulted. */
+static inline void two_turn(const two_t *two)
+{
+    angara_pe_progress(two->pe);
+    MUST(angara_peer_status(two->peer));
 }
 
 /* Neither goes before the other has read what it was sent. */

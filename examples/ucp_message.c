@@ -5,6 +5,7 @@
  *
  *     eval "$(angara_env --preload)"; UCX_TLS=angara,self ./ucp_message
  */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,6 +64,25 @@ static ucp_ep_h connect_to(int socket)
     return ep;
 }
 
+/*
+ * Wait for the other process. Meanwhile the worker makes progress: what the other one does may need
+ * that.
+ */
+static void meet(int socket)
+{
+    char byte = 0;
+
+    if (send(socket, &byte, 1, MSG_NOSIGNAL) != 1) {
+        must(UCS_ERR_IO_ERROR);
+    }
+    while (recv(socket, &byte, 1, MSG_DONTWAIT) != 1) {
+        if (errno != EAGAIN) {
+            must(UCS_ERR_IO_ERROR);
+        }
+        ucp_worker_progress(worker);
+    }
+}
+
 int main(void)
 {
     ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES, .features = UCP_FEATURE_TAG};
@@ -71,7 +91,7 @@ int main(void)
     ucp_context_h       context;
     ucp_ep_h            ep;
     char                text[64] = "a message by UCP";
-    int                 sockets[2], status = 0;
+    int                 sockets[2], end, status = 0;
     pid_t               child;
 
     if (socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) != 0 || (child = fork()) < 0) {
@@ -80,7 +100,9 @@ int main(void)
     }
     must(ucp_init(&params, NULL, &context));
     must(ucp_worker_create(context, &worker_params, &worker));
-    ep = connect_to(sockets[child == 0]);
+    end = sockets[child == 0];
+    close(sockets[child != 0]);
+    ep = connect_to(end);
     if (child != 0) {
         wait_for(ucp_tag_send_nbx(ep, text, sizeof(text), TAG, &none));
     } else {
@@ -88,11 +110,13 @@ int main(void)
         wait_for(ucp_tag_recv_nbx(worker, text, sizeof(text), TAG, (ucp_tag_t)-1, &none));
         printf("received: %s\n", text);
     }
-    wait_for(ucp_ep_close_nbx(ep, &flush)); /* what was sent has left then */
+    meet(end);
+    wait_for(ucp_ep_close_nbx(ep, &flush));
+    meet(end);
+    ucp_worker_destroy(worker);
+    ucp_cleanup(context);
     if (child != 0 && waitpid(child, &status, 0) != child) {
         status = EXIT_FAILURE;
     }
-    ucp_worker_destroy(worker);
-    ucp_cleanup(context);
     return status != 0;
 }

@@ -65,8 +65,12 @@ else
     ok 'pidfd_open refused: right data without it, or named' without_pidfd
     run 20 "$restrict" pidfd_open -- "$pair" --victim 3000
     ok 'pidfd_open refused: the death of the peer is still seen' without_pidfd
+    run 20 "$restrict" pidfd_open -- "$B/bin/angara_info"
+    ok 'pidfd_open refused: angara_info says what that costs' all_of rc_is 0 -- \
+        has_line stdout 'note +pidfd_open: not available .*ANGARA_PEER_CHECK'
     run 20 "$restrict" --errno ENOSYS memfd_create -- "$pair"
-    ok 'memfd_create refused: named' all_of rc_is "$status_refused" -- messages 'memfd|creation' 1 2
+    ok 'memfd_create refused: named, with the cure' all_of rc_is "$status_refused" -- \
+        messages 'creation of .*seccomp profile must allow' 1 2
     run 20 "$restrict" fallocate -- "$pair"
     ok 'fallocate refused: said' all_of rc_is "$status_refused" -- messages 'allocation' 1 2
     run 20 "$restrict" --errno ENOSYS epoll_create1 -- "$pair"

@@ -5,6 +5,7 @@
  *   mpi_gpu_faults plain WHERE SIZE          by an environment that leaves GPUs out
  *   mpi_gpu_faults freed WHERE SIZE          the last message from or to memory that was freed
  *   mpi_gpu_faults wild WHERE SIZE           the last message from or to where there is no memory
+ *   mpi_gpu_faults lazy - SIZE               good ones, of memory that is opened when it is touched
  *   mpi_gpu_faults beyond WHERE SIZE         buffers that are shorter than the message
  *   mpi_gpu_faults broken WHERE SIZE CALLS   a stand-in's driver whose calls fail
  *   mpi_gpu_faults ended - SIZE              a runtime that has ended before MPI_Finalize
@@ -14,9 +15,11 @@
 #include "mpi_buffer.h"
 #include "standin/standin.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #define TAG  11
 #define GOOD 3 /* messages before the one that fails */
@@ -131,6 +134,26 @@ static void run_wild(const char *where, size_t size)
     printf("nobody minds\n");
 }
 
+static void  *lazy;
+static size_t lazy_size;
+
+static void lazy_open(int signo)
+{
+    (void)signo;
+    mprotect(lazy, lazy_size, PROT_READ | PROT_WRITE);
+}
+
+/* The program's own handler opens it, beside a GPU's memory that is in use. */
+static void run_lazy(size_t size)
+{
+    exchange(place(1, size), size);
+    lazy_size = size;
+    lazy      = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    signal(SIGSEGV, lazy_open);
+    exchange(lazy, size);
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
 /* As in a program whose runtime's destructor comes first: MPI keeps registrations and mappings. */
 static void run_ended(const standin_t *standin, size_t size)
 {
@@ -168,6 +191,8 @@ int main(int argc, char **argv)
         run_plain(argv[2], size, size);
     } else if (strcmp(argv[1], "freed") == 0) {
         run_freed(argv[2], size);
+    } else if (strcmp(argv[1], "lazy") == 0) {
+        run_lazy(size);
     } else if (strcmp(argv[1], "wild") == 0) {
         run_wild(argv[2], size);
     } else if (strcmp(argv[1], "beyond") == 0) {

@@ -73,6 +73,16 @@ ended()
     report "$bad" "MPI_Finalize after the end of $1, $2 bytes"
 }
 
+# Good messages: no word.
+good()
+{
+    local bad=0
+    job 30 cuda "$program" "$@"
+    [[ $status == 0 && ! $output =~ error:|ERROR|WARN|aborting ]] || bad=1
+    report "$bad" "$*"
+}
+
+good lazy - 8
 for size in 8 100000; do
     for runtime in cuda rocm; do
         ended "$runtime" "$size"

@@ -119,8 +119,12 @@ info_env_ucx() {
         v['UCX_ANGARA_SEG_SIZE']['value'] == '4K' and v['UCX_ANGARA_SEG_SIZE']['default'] == '8448' and \
         v['UCX_ANGARA_FAILURE']['origin'] == 'UCX_*' and v['UCX_ANGARA_FAILURE']['value'] == 'ERROR' and \
         v['UCX_ANGARA_SEGSIZE']['origin'] == 'unknown, ignored' and \
-        v['UCX_ANGARA_MAX_IOV']['origin'] == 'default' and not d['lacks']" \
-        UCX_ANGARA_SEG_SIZE=4K UCX_FAILURE=ERROR UCX_ANGARA_SEGSIZE=1 &&
+        v['UCX_ANGARA_MAX_IOV']['origin'] == 'default' and v['UCX_ANGARA_RING_SLOTS']['origin'] == 'default' and \
+        v['MPI_UCX_ANGARA_MAX_IOV']['origin'] == 'environment, in MPI' and not d['lacks']" \
+        UCX_ANGARA_SEG_SIZE=4K UCX_FAILURE=ERROR UCX_ANGARA_SEGSIZE=$'1\377' UCX_RING_SLOTS=64 \
+        MPI_UCX_ANGARA_MAX_IOV=4 &&
+        info_env "'another UCX' in d['lacks'] and 'UCX_ANGARA_SEG_SIZE' not in v" \
+            UCX_ANGARA_SEG_SIZE=4K ANGARA_TEST_UCX_VERSION=1.2.3 &&
         info_env "v['UCX_ANGARA_SEG_SIZE']['origin'].startswith('not in force')" UCX_ANGARA_SEG_SIZE=many &&
         grep -q SEG_SIZE "$work/err"
 }

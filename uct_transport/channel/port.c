@@ -80,13 +80,13 @@ static ucs_status_t uct_angara_port_set_shape(uct_angara_port_t *port, const ang
     return status;
 }
 
-/* What is in force, and which values that is not what was asked for. */
+/* Say which sizes are in force, and which of them aren't what the variables ask for. */
 static void uct_angara_port_log(const uct_angara_port_t        *port,
                                 const uct_angara_port_config_t *config)
 {
     size_t seg_size = ucs_align_down_pow2(config->seg_size, 1ul << port->shape.slot_shift);
 
-    ucs_info("angara: rings of %u slots of %u bytes, messages up to %zu bytes, %u peers at most",
+    ucs_info("angara: rings of %u slots of %u bytes, up to %zu bytes at once, %u peers at most",
              port->shape.nslots, 1u << port->shape.slot_shift, port->run_bytes,
              port->window.max_peers);
     if (seg_size > port->run_bytes + sizeof(uint64_t)) {
@@ -145,8 +145,10 @@ static ucs_status_t uct_angara_port_create_pe(uct_angara_port_t *port, angara_do
 
     status = angara_pe_create(dom, &params, &port->pe);
     if (status != ANGARA_OK) {
-        ucs_error("angara: cannot create a PE with a window of %zu bytes: %s", params.window_size,
-                  angara_strerror(status));
+        ucs_error(
+            "angara: cannot create a PE with a window of %zu bytes: %s (UCX_ANGARA_MAX_PEERS, "
+            "UCX_ANGARA_RING_SLOTS)",
+            params.window_size, angara_strerror(status));
         return uct_angara_status(status);
     }
 

@@ -65,8 +65,8 @@ ucs_status_t uct_angara_window_layout(uct_angara_window_t *window, size_t ring_b
             continue;
         }
         if (window->max_peers == 1) {
-            ucs_error("angara: one receive ring of %zu bytes does not fit into a window of %zu "
-                      "bytes",
+            ucs_error("angara: one receive ring of %zu bytes (UCX_ANGARA_RING_SLOTS times "
+                      "UCX_ANGARA_SLOT_SIZE) does not fit into a window of %zu bytes",
                       stride, max);
             return UCS_ERR_EXCEEDS_LIMIT;
         }

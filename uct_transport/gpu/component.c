@@ -176,7 +176,7 @@ static int uct_angara_gpu_is_known(const uct_angara_gpu_md_t *md, const void *ad
                          "out: aborting",
                          length, address);
     }
-    if ((status == ANGARA_OK) && !uct_angara_gpu_is_host(address)) {
+    if ((status == ANGARA_OK) && !md->has_others && uct_angara_gpu_is_gone(address)) {
         uct_angara_abort("there is no memory at %p, where a buffer of %zu bytes begins: it was "
                          "freed, or the pointer is wrong: aborting",
                          address, length);
@@ -261,6 +261,9 @@ static ucs_status_t uct_angara_gpu_md_open(uct_component_t *component, const cha
     md->super.component = component;
     md->kinds           = uct_angara_memtypes();
     md->left_out        = uct_angara_gpu_left_out();
+    md->has_others      = uct_angara_gpu_has_component("cuda_cpy") ||
+                     uct_angara_gpu_has_component("rocm_cpy") ||
+                     uct_angara_gpu_has_component("ze_cpy");
     uct_angara_gpu_detect_start(md);
     *md_p = &md->super;
     return UCS_OK;

@@ -22,8 +22,9 @@
 
 typedef struct uct_angara_gpu_md {
     uct_md_t super;
-    uint64_t kinds;    /**< bits of UCX's memory types */
-    uint64_t left_out; /**< the same that is recognised only to be refused */
+    uint64_t kinds;      /**< bits of UCX's memory types */
+    uint64_t left_out;   /**< the same that is recognised only to be refused */
+    int      has_others; /**< UCX's own copy transports: unknown memory may be theirs */
 } uct_angara_gpu_md_t;
 
 /** Device address. As long as the other transport's, which reads it too. */
@@ -91,10 +92,10 @@ static UCS_F_ALWAYS_INLINE int uct_angara_gpu_is_asking(void)
 void uct_angara_gpu_hear(const void *address, const angara_mem_t *mem);
 
 /**
- * Is @a address, which isn't a GPU's, memory at all? The answer was true once: what the host has
- * freed since, or never had within the same 2 MiB, isn't found.
+ * Is there no memory at @a address, which isn't a GPU's? Asked once for each 2 MiB: what the host
+ * has freed there since, or never had, isn't found.
  */
-int uct_angara_gpu_is_host(const void *address);
+int uct_angara_gpu_is_gone(const void *address);
 
 /**
  * What the GPU memory at @a address was when UCX last asked, if it was about this address that the

@@ -76,44 +76,71 @@ static int uct_angara_gpu_is_watched(uct_angara_gpu_md_t *md)
 /** Such pages that are remembered. Of two so far apart the other one is forgotten. */
 #define UCT_ANGARA_GPU_PAGES 1024
 
-static uintptr_t uct_angara_gpu_host_pages[UCT_ANGARA_GPU_PAGES]; /* numbers; atomic */
+/* What has been at a page: its number twice, + 1 if it was a GPU's memory. Atomic; 0: unknown. */
+static uintptr_t uct_angara_gpu_pages[UCT_ANGARA_GPU_PAGES];
 
-static uintptr_t *uct_angara_gpu_host_page(const void *address, uintptr_t *number_p)
+static void uct_angara_gpu_page_set(uintptr_t number, int is_gpu)
 {
-    *number_p = (uintptr_t)address >> UCT_ANGARA_GPU_PAGE_SHIFT;
-    return &uct_angara_gpu_host_pages[*number_p % UCT_ANGARA_GPU_PAGES];
+    uintptr_t *page = &uct_angara_gpu_pages[number % UCT_ANGARA_GPU_PAGES];
+    uintptr_t  word = 2 * number + !!is_gpu;
+
+    if (__atomic_load_n(page, __ATOMIC_RELAXED) != word) {
+        __atomic_store_n(page, word, __ATOMIC_RELAXED);
+    }
 }
 
 /*
- * To ask the kernel takes longer than a short message: once for each page, until a GPU's memory is
- * seen there. (0 stands for no page: that of null pointers is asked for each time.)
+ * A driver may keep the addresses of freed memory, so that they are mapped and can't be read. The
+ * kernel reads the bytes before it sees that there is nothing to do. (To read them by
+ * process_vm_readv() fails for device registers, too, which the CPU may touch.)
  */
-int uct_angara_gpu_is_host(const void *address)
+static int uct_angara_gpu_is_unreadable(uintptr_t address)
 {
-    uintptr_t number, *page = uct_angara_gpu_host_page(address, &number);
-    uintptr_t word = ucs_align_down_pow2((uintptr_t)address, sizeof(uint64_t));
+    uintptr_t word = ucs_align_down_pow2(address, sizeof(uint64_t));
 
-    if ((number != 0) && (__atomic_load_n(page, __ATOMIC_RELAXED) == number)) {
-        return 1;
-    }
-    /*
-     * The kernel reads the bytes before it sees that there is nothing to do. (To read them by
-     * process_vm_readv() fails for device registers, too, which the CPU may touch.)
-     */
-    if ((syscall(SYS_rt_sigprocmask, -1, word, NULL, sizeof(uint64_t)) != 0) && (errno == EFAULT)) {
-        return 0;
-    }
-    __atomic_store_n(page, number, __ATOMIC_RELAXED);
-    return 1;
+    return (syscall(SYS_rt_sigprocmask, -1, word, NULL, sizeof(uint64_t)) != 0) &&
+           (errno == EFAULT);
 }
 
-/* A GPU's memory is there now: once it was freed, nothing is. */
-static void uct_angara_gpu_forget_host(const void *address)
+/* Nothing is read: a program may open memory when it is touched, by a handler of its own. */
+static int uct_angara_gpu_is_unmapped(uintptr_t address)
 {
-    uintptr_t number, *page = uct_angara_gpu_host_page(address, &number);
+    unsigned char resident;
 
-    if (__atomic_load_n(page, __ATOMIC_RELAXED) == number) {
-        __atomic_store_n(page, 0, __ATOMIC_RELAXED);
+    return (mincore((void *)ucs_align_down_pow2(address, ucs_get_page_size()), 1, &resident) !=
+            0) &&
+           (errno == ENOMEM);
+}
+
+/* To ask the kernel takes longer than a short message: once for each page, until a GPU's memory is
+ * seen there. */
+int uct_angara_gpu_is_gone(const void *pointer)
+{
+    uintptr_t address = (uintptr_t)pointer & (UCT_ANGARA_GPU_ADDRESSES - 1); /* without a tag */
+    uintptr_t number  = address >> UCT_ANGARA_GPU_PAGE_SHIFT;
+    uintptr_t page    = __atomic_load_n(&uct_angara_gpu_pages[number % UCT_ANGARA_GPU_PAGES],
+                                        __ATOMIC_RELAXED);
+
+    if ((page == 2 * number) && (number != 0)) {
+        return 0;
+    }
+    if ((page == 2 * number + 1) ? uct_angara_gpu_is_unreadable(address) :
+                                   uct_angara_gpu_is_unmapped(address)) {
+        return 1;
+    }
+    uct_angara_gpu_page_set(number, 0);
+    return 0;
+}
+
+/* A GPU's memory is at all pages of the allocation: at the first ones, if it is very large. */
+static void uct_angara_gpu_remember(const angara_mem_t *mem)
+{
+    uintptr_t first = (uintptr_t)mem->base >> UCT_ANGARA_GPU_PAGE_SHIFT;
+    uintptr_t last  = ((uintptr_t)mem->base + mem->length - 1) >> UCT_ANGARA_GPU_PAGE_SHIFT;
+    uintptr_t number;
+
+    for (number = first; number <= ucs_min(last, first + UCT_ANGARA_GPU_PAGES - 1); ++number) {
+        uct_angara_gpu_page_set(number, 1);
     }
 }
 
@@ -133,12 +160,13 @@ void uct_angara_gpu_hear(const void *address, const angara_mem_t *mem)
                                           .size     = mem->length,
                                           .mem_type = uct_angara_memtype(mem->kind)}};
 
-    uct_angara_gpu_forget_host(address);
+    uct_angara_gpu_page_set((uintptr_t)address >> UCT_ANGARA_GPU_PAGE_SHIFT, 1);
     if ((mem->base == NULL) ||
         ((mem->id != 0) && (__atomic_load_n(id, __ATOMIC_ACQUIRE) == mem->id))) {
         return;
     }
 
+    uct_angara_gpu_remember(mem);
     ucm_event_enter();
     ucm_event_dispatch(UCM_EVENT_MEM_TYPE_FREE, &event);
     ucm_event_leave();

@@ -285,7 +285,7 @@ static UCS_CLASS_INIT_FUNC(uct_angara_gpu_iface_t, uct_md_h tl_md, uct_worker_h 
     ucs_queue_head_init(&self->ops);
     self->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (self->event_fd < 0) {
-        ucs_error("angara: eventfd failed: %m");
+        ucs_error("angara: eventfd failed: %m (limit of open files: ulimit -n)");
         return UCS_ERR_IO_ERROR;
     }
 

@@ -65,9 +65,11 @@ ucs_status_t uct_angara_peer_error(uct_angara_peer_t *peer, angara_status_t stat
 void uct_angara_peer_unsaid(uct_angara_peer_t *peer, angara_status_t status)
 {
     if (status == ANGARA_ERR_LIMIT) {
-        uct_angara_peer_fail(peer, UCS_ERR_CONNECTION_RESET,
-                             "%s doesn't take its control records: %u wait already",
-                             angara_peer_name(peer->ch.ap), UCT_ANGARA_CONTROL_MAX);
+        uct_angara_peer_fail(
+            peer, UCS_ERR_CONNECTION_RESET,
+            "%s doesn't take its control records: %u wait already. It makes no progress, "
+            "or its ANGARA_EVENTS is too small",
+            angara_peer_name(peer->ch.ap), UCT_ANGARA_CONTROL_MAX);
     } else if (status != ANGARA_OK) {
         uct_angara_peer_error(peer, status, "control record");
     }

@@ -13,7 +13,8 @@ static void uct_angara_event_overflow(uct_angara_net_t *net)
     uct_angara_peer_t *peer;
     angara_status_t    status;
 
-    ucs_error("angara: events were lost; connections that were being made may hang");
+    ucs_error("angara: events were lost; connections that were being made may hang. Raise "
+              "ANGARA_EVENTS (of a NIC: event_entries of the module angara_nic)");
     uct_angara_peers_for_each(peer, net)
     {
         status = angara_peer_status(peer->ch.ap);

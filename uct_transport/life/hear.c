@@ -296,7 +296,8 @@ void uct_angara_hear(uct_angara_net_t *net, const angara_event_t *said)
     uct_angara_event_t         event  = UCT_ANGARA_EV_NONE;
 
     if ((said->len < sizeof(*record)) || (record->version != UCT_ANGARA_PROTOCOL)) {
-        error = "a control record of another version of the protocol";
+        error = "a control record of another version of the protocol: use the same installation "
+                "in all processes";
     } else if (index >= ucs_static_array_size(uct_angara_hear_records)) {
         error = "a control record of an unknown type";
     } else if (said->len != uct_angara_hear_records[index].length) {

@@ -86,8 +86,8 @@ uint8_t uct_angara_rings_make(uct_angara_peer_t *peer, uct_angara_grant_t *grant
     offset       = uct_angara_window_ring_off(window, index);
     status       = angara_pe_window_commit(port->pe, offset, bytes);
     if (status != ANGARA_OK) {
-        ucs_error("angara: no memory for a receive ring of %zu bytes: %s", bytes,
-                  angara_strerror(status));
+        ucs_error("angara: no memory for a receive ring of %zu bytes: %s (UCX_ANGARA_RING_SLOTS)",
+                  bytes, angara_strerror(status));
         uct_angara_idmap_put(&window->ring_ids, index);
         return UCT_ANGARA_REFUSE_MEMORY;
     }

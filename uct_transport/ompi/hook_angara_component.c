@@ -283,7 +283,8 @@ static void hook_angara_init_bottom(int argc, char **argv, int requested, int *p
         !hook_angara_plugin_has_threads()) {
         snprintf(hook_angara_missing, sizeof(hook_angara_missing),
                  "this UCX has no threads (it was configured without --enable-mt), and the program "
-                 "asks for MPI_THREAD_MULTIPLE");
+                 "asks for MPI_THREAD_MULTIPLE%s",
+                 is_used ? "" : "; or UCX finds no device of it: see above, or angara_info");
     }
     /* OpenSHMEM turns to UCX later, by lists of its own. */
     if ((!is_ucx || !is_used) && ((hook_angara_missing[0] != '\0') || !is_openshmem())) {

@@ -192,16 +192,21 @@ static int uct_angara_version_fits(void)
 
 #endif
 
-/* For angara_info. */
-__attribute__((visibility("default"))) void uct_angara_print_variables(FILE *stream);
+static int uct_angara_is_registered = 0;
 
-void uct_angara_print_variables(FILE *stream)
+/* For angara_info: print the variables of UCX and the transport. Non-zero: another UCX runs here.
+ */
+__attribute__((visibility("default"))) int uct_angara_print_variables(FILE *stream);
+
+int uct_angara_print_variables(FILE *stream)
 {
+    if (!uct_angara_is_registered) {
+        return -1;
+    }
     ucs_config_parser_print_all_opts(stream, UCS_DEFAULT_ENV_PREFIX, UCS_CONFIG_PRINT_CONFIG,
                                      &ucs_config_global_list UCT_ANGARA_PRINT_FILTER);
+    return 0;
 }
-
-static int uct_angara_is_registered = 0;
 
 UCS_F_CTOR static void uct_angara_register(void)
 {

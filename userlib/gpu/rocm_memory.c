@@ -258,7 +258,7 @@ static angara_status_t ipc_refused(const char *call, int device, hsa_status_t st
                  status == HSA_STATUS_ERROR_INVALID_ALLOCATION ||
                  status == HSA_STATUS_ERROR_INVALID_AGENT;
 
-    ang_log(no_way ? ANG_LOG_INFO : ANG_LOG_ERROR,
+    ang_log(no_way ? ANG_LOG_INFO : ANG_LOG_WARN,
             "GPU %d: memory isn't shared with another process, it goes through the host: %s: %s",
             device, call, rocm_name(status));
     if (no_way) {

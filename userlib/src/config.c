@@ -240,6 +240,7 @@ angara_status_t ang_config_reload(void)
 {
     angara_status_t status = ANGARA_OK;
 
+    ang_log_start();
     for (unsigned i = 0; i < NUM_VARS; ++i) {
         const ang_var_t *var  = &ang_vars[i];
         const char      *text = getenv(var->name);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* See log.h. Reads the launcher's variables, writes to stderr only. */
+/* See log.h. Reads the launcher's variables once, writes to stderr only. */
 #define _GNU_SOURCE
 #include "log.h"
 
@@ -11,8 +11,10 @@
 
 ang_log_level_t ang_log_level = ANG_LOG_WARN;
 
-/* The process's number in its job, if it is an MPI process. */
-static const char *rank_text(void)
+/* " rank N" in an MPI process. */
+static char rank_text[24];
+
+void ang_log_start(void)
 {
     static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"};
     const char              *rank    = NULL;
@@ -20,21 +22,20 @@ static const char *rank_text(void)
     for (unsigned i = 0; rank == NULL && i < sizeof(names) / sizeof(names[0]); ++i) {
         rank = getenv(names[i]);
     }
-    return rank;
+    snprintf(rank_text, sizeof(rank_text), "%s%.10s", rank != NULL ? " rank " : "",
+             rank != NULL ? rank : "");
 }
 
 /* As UCX's lines begin, so that a sorted log of a job has both in order. */
 static int head_print(char *line, size_t size, const char *level)
 {
-    const char     *rank     = rank_text();
     char            host[65] = "";
     struct timespec now;
 
     clock_gettime(CLOCK_REALTIME, &now);
     gethostname(host, sizeof(host) - 1);
-    return snprintf(line, size, "[%lld.%06ld] [%s:%d%s%.10s] angara %s: ", (long long)now.tv_sec,
-                    now.tv_nsec / 1000, host, (int)getpid(), rank != NULL ? " rank " : "",
-                    rank != NULL ? rank : "", level);
+    return snprintf(line, size, "[%lld.%06ld] [%s:%d%s] angara %s: ", (long long)now.tv_sec,
+                    now.tv_nsec / 1000, host, (int)getpid(), rank_text, level);
 }
 
 void ang_log_print(ang_log_level_t level, const char *format, ...)

@@ -8,6 +8,10 @@ typedef enum { ANG_LOG_ERROR, ANG_LOG_WARN, ANG_LOG_INFO, ANG_LOG_DEBUG } ang_lo
 /* Set once by the configuration, before any other thread exists. */
 extern ang_log_level_t ang_log_level;
 
+/* Read which rank this process is, for its lines: with the configuration, as program threads may
+ * change the environment later. */
+void ang_log_start(void);
+
 void ang_log_print(ang_log_level_t level, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 

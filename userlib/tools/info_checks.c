@@ -208,7 +208,10 @@ static void check_pidfd(info_check_t *check)
         close(fd);
         return;
     }
-    info_set_value(check, INFO_ERROR, "not available: %s", strerror(errno));
+    info_set_value(check, INFO_NOTE,
+                   "not available (%s): the end of a peer is found by a look at /proc, after "
+                   "ANGARA_PEER_CHECK, not at once",
+                   strerror(errno));
     info_set_fix(check,
                  "use Linux 5.3 or later, or allow pidfd_open in the container's seccomp profile");
 }

@@ -16,18 +16,29 @@
 
 #define TRANSPORT_PREFIX "UCX_ANGARA_"
 
+/* What isn't ASCII would be no JSON perhaps. */
+static void text_set(char *text, size_t size, const char *value)
+{
+    snprintf(text, size, "%s", value != NULL ? value : "");
+    for (; *text != '\0'; ++text) {
+        *text = *text < ' ' || *text > '~' ? '?' : *text;
+    }
+}
+
 static void add(info_env_t *env, const char *name, const char *value, const char *origin,
                 const char *default_text)
 {
     info_env_var_t *var = &env->vars[env->count];
 
-    if (env->count < INFO_ENV_MAX) {
-        snprintf(var->name, sizeof(var->name), "%s", name);
-        snprintf(var->value, sizeof(var->value), "%s", value);
-        snprintf(var->default_text, sizeof(var->default_text), "%s", default_text);
-        var->origin = origin;
-        ++env->count;
+    if (env->count == INFO_ENV_MAX) {
+        snprintf(env->lacks, sizeof(env->lacks), "there are more");
+        return;
     }
+    text_set(var->name, sizeof(var->name), name);
+    text_set(var->value, sizeof(var->value), value);
+    text_set(var->default_text, sizeof(var->default_text), default_text);
+    var->origin = origin != NULL ? origin : "unknown";
+    ++env->count;
 }
 
 static void add_library(info_env_t *env)
@@ -54,23 +65,33 @@ static void add_component(info_env_t *env)
 
 /* ---- transport ------------------------------------------------------------------------------- */
 
-typedef void (*print_t)(FILE *stream);
+typedef int (*print_t)(FILE *stream);
 
-/* Lines NAME=VALUE of UCX's, if the environment were this one; to be freed. NULL: no memory. */
+/* UCX's lines NAME=VALUE, if the environment were this one; to be freed. NULL: there are none. */
 static char *ucx_lines(print_t print, char **variables)
 {
     char **saved = environ;
     char  *lines = NULL;
     size_t size;
     FILE  *stream = open_memstream(&lines, &size);
+    int    failed = 1;
 
     if (stream != NULL) {
         environ = variables;
-        print(stream);
+        failed  = print(stream);
         environ = saved;
         fclose(stream);
     }
+    if (failed) {
+        free(lines);
+        lines = NULL;
+    }
     return lines;
+}
+
+static int is_transports(const char *variable)
+{
+    return strncmp(variable, TRANSPORT_PREFIX, strlen(TRANSPORT_PREFIX)) == 0;
 }
 
 /* Take the next line of lines, with its end cut off. @return its value, or NULL: no more */
@@ -80,7 +101,7 @@ static char *line_next(char **lines, const char **name)
 
     while ((line = strsep(lines, "\n")) != NULL) {
         value = strchr(line, '=');
-        if (value != NULL && strncmp(line, TRANSPORT_PREFIX, strlen(TRANSPORT_PREFIX)) == 0) {
+        if (value != NULL && is_transports(line)) {
             *name  = line;
             *value = '\0';
             return value + 1;
@@ -99,56 +120,71 @@ static info_env_var_t *find(info_env_t *env, const char *name)
     return NULL;
 }
 
-/* UCX takes UCX_SEG_SIZE for what UCX_ANGARA_SEG_SIZE doesn't say. */
-static const char *ucx_origin(const char *name)
+/*
+ * Names that UCX doesn't know, and those with which Open MPI overrides the others: it hands
+ * MPI_UCX_ANGARA_SEG_SIZE to UCX in place of UCX_ANGARA_SEG_SIZE.
+ */
+static void add_strangers(info_env_t *env)
 {
-    char all[INFO_ENV_NAME];
-
-    snprintf(all, sizeof(all), "UCX_%s", name + strlen(TRANSPORT_PREFIX));
-    return getenv(name) != NULL ? "environment" : getenv(all) != NULL ? "UCX_*" : "default";
-}
-
-/* A name that UCX ignores without a word. */
-static void add_unknown(info_env_t *env)
-{
-    char        name[INFO_ENV_NAME];
-    const char *value;
+    static const char mpi[] = "MPI_";
+    char              name[INFO_ENV_NAME];
+    const char       *value;
+    size_t            skip;
 
     for (char **variable = environ; *variable != NULL; ++variable) {
+        skip  = strncmp(*variable, mpi, strlen(mpi)) == 0 ? strlen(mpi) : 0;
         value = strchr(*variable, '=');
-        if (value == NULL || strncmp(*variable, TRANSPORT_PREFIX, strlen(TRANSPORT_PREFIX)) != 0) {
+        if (value == NULL || !is_transports(*variable + skip)) {
             continue;
         }
         snprintf(name, sizeof(name), "%.*s", (int)(value - *variable), *variable);
-        if (find(env, name) == NULL) {
+        if (find(env, name + skip) == NULL) {
             add(env, name, value + 1, "unknown, ignored", "");
+        } else if (skip != 0) {
+            add(env, name, value + 1, "environment, in MPI", "");
         }
+    }
+}
+
+/* Put in the values of such lines. UCX_* stands for a variable of all transports: UCX_FAILURE, say.
+ */
+static void ucx_values(info_env_t *env, char *lines)
+{
+    info_env_var_t *var;
+    const char     *name;
+    char           *value;
+
+    for (char *rest = lines; (value = line_next(&rest, &name)) != NULL;) {
+        var = find(env, name);
+        if (var == NULL) {
+            continue;
+        }
+        text_set(var->value, sizeof(var->value), value);
+        var->origin = getenv(name) != NULL                       ? "environment" :
+                      strcmp(var->value, var->default_text) != 0 ? "UCX_*" :
+                                                                   "default";
     }
 }
 
 /* UCX refuses all variables of a table for one wrong value, and says which one. */
-static void add_ucx(info_env_t *env, print_t print)
+static int add_ucx(info_env_t *env, print_t print)
 {
-    char           *none[]   = {NULL};
-    char           *now      = ucx_lines(print, environ);
-    char           *defaults = ucx_lines(print, none);
-    char           *rest, *value;
-    const char     *name;
-    info_env_var_t *var;
+    char       *none[]   = {NULL};
+    char       *defaults = ucx_lines(print, none), *now = ucx_lines(print, environ);
+    char       *rest, *value;
+    const char *name;
+    int         failed = defaults == NULL || now == NULL;
 
-    for (rest = defaults; (value = line_next(&rest, &name)) != NULL;) {
-        add(env, name, "", "not in force: see the error", value);
-    }
-    for (rest = now; (value = line_next(&rest, &name)) != NULL;) {
-        var = find(env, name);
-        if (var != NULL) {
-            snprintf(var->value, sizeof(var->value), "%s", value);
-            var->origin = ucx_origin(name);
+    if (!failed) {
+        for (rest = defaults; (value = line_next(&rest, &name)) != NULL;) {
+            add(env, name, "", "not in force: see the error", value);
         }
+        ucx_values(env, now);
+        add_strangers(env);
     }
     free(defaults);
     free(now);
-    add_unknown(env);
+    return failed;
 }
 
 void info_env(info_env_t *env)
@@ -174,7 +210,8 @@ void info_env(info_env_t *env)
     if (print == NULL) {
         snprintf(env->lacks, sizeof(env->lacks), "the transport's variables aren't listed: %s",
                  dlerror());
-        return;
+    } else if (add_ucx(env, print) != 0) {
+        snprintf(env->lacks, sizeof(env->lacks),
+                 "the transport's variables aren't listed: it was built for another UCX");
     }
-    add_ucx(env, print);
 }

@@ -201,7 +201,8 @@ typedef struct {
     const char *default_text; /**< default as text */
     const char *help;         /**< one sentence with unit and range */
     char        value[64];    /**< value in force */
-    const char *origin;       /**< "default", "environment", or "refused" (a wrong value) */
+    const char
+        *origin; /**< "default", "environment", or "refused" (a wrong value); NULL: unknown */
 } angara_config_var_t;
 
 /**
@@ -214,6 +215,7 @@ ANGARA_API angara_status_t angara_config_var_sized(unsigned index, angara_config
 
 static inline angara_status_t angara_config_var(unsigned index, angara_config_var_t *var)
 {
+    var->origin = NULL; /* of an older library: unknown */
     return angara_config_var_sized(index, var, sizeof(*var));
 }
 
@@ -566,7 +568,7 @@ typedef volatile uint64_t angara_marker_slot_t;
 
 /**
  * Take a free marker slot. Its value may be any; the markers of its user must count up from there:
- * the first one is *slot + 1, each next one 1 more.
+ * *slot + 1 for the first one, say, and 1 more for each next.
  * @return ANGARA_OK, ANGARA_ERR_NO_RESOURCE if all are in use.
  */
 ANGARA_API angara_status_t angara_marker_slot_get(angara_pe_h pe, angara_marker_slot_t **slot_p);

@@ -47,9 +47,9 @@ struct angara_peer_fast {
 };
 
 /**
- * After a word in the own window or a marker slot has been read, and before what came in front of
- * it is: what a NIC stored first is seen first. x86-64 loads in order; on arm64 a load-acquire
- * orders against other CPUs, not against a device.
+ * Fence between a word of the own window or a marker slot, which has been read, and what came in
+ * front of it: what a NIC stored first is seen first. x86-64 loads in order; on arm64 a
+ * load-acquire orders against other CPUs, not against a device.
  */
 static inline void angara_fence_landed(void)
 {

@@ -208,8 +208,10 @@ angara_status_t nic_error(int error, const char *what)
         ang_error("%s: the NIC has gone or failed; dmesg has why", what);
         return ANGARA_ERR_NO_DEVICE;
     case EDQUOT:
-        ang_error("%s: the user's quota is used up; it is a parameter of the module angara_nic",
-                  what);
+        ang_error(
+            "%s: the user's quota is used up: pes_per_user, mrs_per_user and mem_mb_per_user are "
+            "parameters of the module angara_nic",
+            what);
         return ANGARA_ERR_LIMIT;
     case ENOMEM:
         ang_error("%s: out of memory; look at free memory, ulimit -v and the cgroup's limit", what);

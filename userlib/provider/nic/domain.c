@@ -185,8 +185,8 @@ static angara_status_t register_failed(int error, size_t length, unsigned access
     case ENOMEM:
         return nic_no_memory("registering memory", length);
     case ENOSPC:
-        ang_error("registering memory: the NIC's table of regions is full; its size is a parameter "
-                  "of the module angara_nic");
+        ang_error("registering memory: the NIC's table of regions is full: mr_entries is a "
+                  "parameter of the module angara_nic");
         return ANGARA_ERR_NO_MEMORY;
     case EFAULT:
         ang_log(level,

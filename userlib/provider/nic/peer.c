@@ -138,7 +138,7 @@ angara_status_t nic_peer_connect(angara_pe_h base, const angara_address_t *addre
     }
     pair = free_pair(pe);
     if (pair == ANGARA_PAIRS_MAX) {
-        ang_error("a PE has at most %u peers", ANGARA_PAIRS_MAX - 1);
+        ang_error("a PE has at most %u peers: use several PEs", ANGARA_PAIRS_MAX - 1);
         return ANGARA_ERR_LIMIT;
     }
     peer = nic_calloc(1, sizeof(*peer));
@@ -186,7 +186,7 @@ void nic_peer_disconnect(angara_peer_h base)
     }
     if (!is_quiet(pe, peer) && nic_pair_set(pe, peer->pair, &pe->base.address) != ANGARA_OK &&
         !pe->dead) {
-        ang_warn("operations to %s don't end: they are given up", base->name);
+        ang_warn("operations to %s don't end: they are given up; dmesg may have why", base->name);
         peer->error     = ANGARA_ERR_PEER_DEAD; /* its entry isn't used again */
         peer->down_told = 1;                    /* nobody knows it any more */
         return;
@@ -208,7 +208,8 @@ void nic_peers_destroy(nic_pe_t *pe)
         }
     }
     if (!pe->dead && nic_cmd_wait(pe) != ANGARA_OK) {
-        ang_warn("PE %u: operations don't end and are given up", pe->base.address.index);
+        ang_warn("PE %u: operations don't end and are given up; dmesg may have why",
+                 pe->base.address.index);
     }
     while (pe->base.peers != NULL) {
         forget(pe, nic_peer(pe->base.peers));

@@ -47,8 +47,8 @@ angara_status_t nic_wait_turn(nic_pe_t *pe, nic_wait_t *wait)
     if (wait->deadline == 0) {
         wait->deadline = now + NIC_BOUND_NS;
     } else if (now > wait->deadline) {
-        ang_error("the NIC doesn't answer: PE %u waited for %llu s", pe->base.address.index,
-                  NIC_BOUND_NS / 1000000000ull);
+        ang_error("the NIC doesn't answer: PE %u waited for %llu s; dmesg may have why",
+                  pe->base.address.index, NIC_BOUND_NS / 1000000000ull);
         return ANGARA_ERR_UNREACHABLE;
     }
     sched_yield();

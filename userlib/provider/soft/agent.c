@@ -244,7 +244,8 @@ static angara_status_t agent_wait(soft_peer_t *peer)
         return ANGARA_INPROGRESS;
     }
     ang_warn("%s hasn't answered a request for %llu ms (ANGARA_SOFT_ANSWER): the pair ends with an "
-             "error. If its helper thread couldn't be started, it has said so",
+             "error. If its helper thread couldn't be started, it has said so; if it is only slow, "
+             "raise ANGARA_SOFT_ANSWER",
              peer->base.name, (unsigned long long)ang_config.soft_answer_ms);
     return ANGARA_ERR_UNREACHABLE;
 }

@@ -37,7 +37,8 @@ static angara_status_t cma_error(soft_peer_t *peer)
     case ENOMEM:
         return ANGARA_ERR_NO_MEMORY;
     default:
-        ang_error("process_vm on %s failed: %s", peer->base.name, strerror(errno));
+        ang_error("process_vm on %s failed: %s. ANGARA_SOFT_CMA=n does without", peer->base.name,
+                  strerror(errno));
         return ANGARA_ERR_SYSTEM;
     }
 }

@@ -154,7 +154,8 @@ angara_status_t soft_domain_close(angara_domain_h base)
     soft_domain_t *dom = soft_domain(base);
 
     if (soft_mr_collect(base) != 0) {
-        ang_warn("a domain stays open: a peer may still access a region of it");
+        ang_warn("a domain stays open: a peer may still access a region of it. Close it later, and "
+                 "don't use that memory until then");
         return ANGARA_ERR_BUSY;
     }
     ang_fork_remove(&dom->fork);

@@ -416,7 +416,7 @@ angara_status_t soft_helper_prepare(soft_pe_t *pe)
 
     pthread_mutex_lock(&helper.life);
     if (!helper.have_pipe && !open_pipe()) {
-        ang_error("creating a pipe failed: %s. Raise the limit with ulimit -n", strerror(errno));
+        ang_error("creating a pipe failed: %s%s", strerror(errno), soft_cure(errno));
         status = ANGARA_ERR_LIMIT;
     }
     if (status == ANGARA_OK) {

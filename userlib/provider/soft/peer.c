@@ -55,7 +55,7 @@ static angara_status_t reach(const angara_address_t *address, ang_log_level_t le
         return ANGARA_ERR_UNREACHABLE;
     }
     /* Either might look into the other, but never both: the kernel asks for a capability there. */
-    if (address->loc[4] != self.user_ns) {
+    if (address->loc[4] != self.user_ns && address->loc[4] != 0 && self.user_ns != 0) {
         ang_log(level,
                 "unreachable: the peer is in another user namespace, as in a rootless container of "
                 "its own. Start all ranks of a node in one container, or without one");
@@ -123,7 +123,7 @@ static angara_status_t watch(soft_pe_t *pe, soft_peer_t *peer)
     if (has_watch(peer) &&
         epoll_ctl(pe->epoll_fd, EPOLL_CTL_ADD, peer->remote.process->pidfd, &event) != 0 &&
         errno != EEXIST) {
-        ang_error("watching %s failed: %s", peer->base.name, strerror(errno));
+        ang_error("watching %s failed: %s%s", peer->base.name, strerror(errno), soft_cure(errno));
         return ANGARA_ERR_LIMIT;
     }
     return ANGARA_OK;

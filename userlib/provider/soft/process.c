@@ -271,10 +271,27 @@ static uint64_t hash(const char *text)
     return value;
 }
 
+const char *soft_cure(int error)
+{
+    switch (error) {
+    case EMFILE:
+        return ". Raise the limit with ulimit -n";
+    case ENFILE:
+        return ". The machine's table of open files is full: raise fs.file-max";
+    case ENOSPC:
+        return ". The user's watches are used up: raise fs.epoll.max_user_watches";
+    case EPERM:
+    case ENOSYS:
+        return ". In a container, its seccomp profile must allow that call";
+    default:
+        return "";
+    }
+}
+
 angara_status_t soft_random(void *bytes, size_t size)
 {
     if (getrandom(bytes, size, 0) != (ssize_t)size) {
-        ang_error("getrandom failed: %s", strerror(errno));
+        ang_error("getrandom failed: %s%s", strerror(errno), soft_cure(errno));
         return ANGARA_ERR_SYSTEM;
     }
     return ANGARA_OK;

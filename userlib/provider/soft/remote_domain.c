@@ -70,8 +70,7 @@ static void hazard_free(soft_hazard_t *hazard)
 static angara_status_t claim_hazard(soft_remote_domain_t *domain, pid_t pid)
 {
     if (soft_owner() == 0) {
-        ang_error("/proc/self/stat can't be read: %s%s", strerror(errno),
-                  errno == EMFILE ? ". Raise the limit with ulimit -n" : "");
+        ang_error("/proc/self/stat can't be read: %s%s", strerror(errno), soft_cure(errno));
         return ANGARA_ERR_LIMIT;
     }
     domain->hazard = claim(domain->seg);

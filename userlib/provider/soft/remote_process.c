@@ -138,7 +138,7 @@ static angara_status_t bind_process(soft_remote_process_t *process)
             return ANGARA_ERR_PEER_DEAD;
         }
         ang_error("pidfd_open(%d) failed: %s%s", (int)process->pid, strerror(errno),
-                  errno == EMFILE ? ". Raise the limit with ulimit -n" : "");
+                  soft_cure(errno));
         return errno == EMFILE || errno == ENFILE ? ANGARA_ERR_LIMIT : ANGARA_ERR_SYSTEM;
     }
     switch (soft_process_look(process->pid, &start_time)) {
@@ -151,7 +151,7 @@ static angara_status_t bind_process(soft_remote_process_t *process)
         return ANGARA_ERR_PEER_DEAD;
     default:
         ang_error("/proc/%d/stat can't be read: %s%s", (int)process->pid, strerror(errno),
-                  errno == EMFILE ? ". Raise the limit with ulimit -n" : "");
+                  soft_cure(errno));
         return ANGARA_ERR_LIMIT;
     }
 }

@@ -47,7 +47,7 @@ static angara_status_t from_errno_at(ang_log_level_t level, const char *what, co
                 what, name, size);
         return ANGARA_ERR_LIMIT;
     default:
-        ang_log(level, "%s of %s failed: %s", what, name, strerror(error));
+        ang_log(level, "%s of %s failed: %s%s", what, name, strerror(error), soft_cure(error));
         return ANGARA_ERR_SYSTEM;
     }
 }
@@ -220,7 +220,7 @@ angara_status_t soft_segment_open(pid_t pid, int fd, size_t min_size, ang_log_le
             ang_log(
                 level,
                 "no permission to share memory with pid %d: both processes must run as the same "
-                "user and be dumpable",
+                "user and group, with the same capabilities, and be dumpable",
                 (int)pid);
             return ANGARA_ERR_UNREACHABLE;
         }

@@ -63,7 +63,7 @@ typedef struct {
     pid_t    pid;
     uint64_t start_time; /* field 22 of /proc/PID/stat */
     uint64_t pid_ns;     /* inode of the PID namespace */
-    uint64_t user_ns;    /* the same of the user namespace; 0: this kernel has none */
+    uint64_t user_ns;    /* the same of the user namespace; 0: unknown */
     uint64_t host;       /* from the kernel's boot id */
     int      membarrier; /* registered for the global expedited membarrier */
 } soft_process_t;
@@ -75,6 +75,9 @@ soft_life_t soft_process_look(pid_t pid, uint64_t *start_time);
 
 /* Has it been stopped: by a signal, a debugger, or the freezer of its cgroup (version 2)? */
 int soft_process_stopped(pid_t pid);
+
+/* What to do about a system call that failed with that errno: ". ..." for a message, or "". */
+const char *soft_cure(int error);
 
 /* Bytes of memory that this process may still get, as far as the kernel tells. */
 uint64_t soft_memory_available(void);
