@@ -25,7 +25,7 @@ warnings_find()
     }
     kernel=$(tests/vm/vm_kernel --release "$1" --headers 2>"$output") || return
     built=$(B=$work/$1 tests/vm/vm_modules "$kernel" W=1 "${@:2}" 2>"$output") || return
-    grep -v '^Skipping BTF generation ' "$built.log" >"$output" || true
+    grep -Ev '^(Skipping BTF generation|modules for Linux) ' "$built.log" >"$output" || true
 }
 
 # Puts what checkpatch says about the files that are given into the output.

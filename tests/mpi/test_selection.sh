@@ -271,6 +271,8 @@ test_other_way()
     ok "a name much like ours: Open MPI's default is used" is_ob1
     ok "a name much like ours: one message" warned_once 'names "angra": is angara meant'
     ok "a name much like ours: the environment is clean" env_is_clean
+    run "UCX_TLS=angra,self" mpirun --oversubscribe --bind-to none -np 32 "$probe"
+    ok "a name much like ours, 32 ranks: one message" warned_once 'names "angra": is angara meant'
     launch "UCX_TLS=tcp,cuda_copy,self" -- "$probe"
     ok "other names: no message" is_ob1_silent
     for setting in ANGARA_EVENTS=x UCX_ANGARA_SEG_SIZE=x ANGARA_DEVICE=nic; do

@@ -215,7 +215,9 @@ ANGARA_API angara_status_t angara_config_var_sized(unsigned index, angara_config
 
 static inline angara_status_t angara_config_var(unsigned index, angara_config_var_t *var)
 {
-    var->origin = NULL; /* of an older library: unknown */
+    if (var != NULL) {
+        var->origin = NULL; /* of an older library: unknown */
+    }
     return angara_config_var_sized(index, var, sizeof(*var));
 }
 
