@@ -38,6 +38,13 @@ static void exchange(void *addr, size_t size)
     }
 }
 
+static void exchange_good(void *addr, size_t size)
+{
+    for (int i = 0; i < GOOD; ++i) {
+        exchange(addr, size);
+    }
+}
+
 /*
  * `size` bytes of buffers that have `room` of a GPU ("D"), or of enough on the host ("H"): "HD"
  * from the host to a GPU.
@@ -108,9 +115,7 @@ static void run_freed(const char *where, size_t size)
     int   is_gpu = where[mt.rank] == 'D';
     void *addr   = place(is_gpu, size);
 
-    for (int i = 0; i < GOOD; ++i) {
-        exchange(addr, size);
-    }
+    exchange_good(addr, size);
     MPI_Barrier(MPI_COMM_WORLD);
     if (is_gpu) {
         gpu->free(addr, DEVICE_PLAIN);
@@ -126,9 +131,7 @@ static void run_wild(const char *where, size_t size)
     char  end  = where[mt.rank];
     void *addr = place(end == 'D', size);
 
-    for (int i = 0; i < GOOD; ++i) {
-        exchange(addr, size);
-    }
+    exchange_good(addr, size);
     exchange(end == 'W' ? (void *)0x123456789000 : addr, size);
     MPI_Barrier(MPI_COMM_WORLD);
     printf("nobody minds\n");
