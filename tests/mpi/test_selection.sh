@@ -65,6 +65,15 @@ is_angara()
         (($(stats_sum put_short) + $(stats_sum put_bcopy) + $(stats_sum put_zcopy) > 0))
 }
 
+# A file for each rank, which says whose it is, and has counted one peer.
+stats_are_described()
+{
+    [[ $(grep -hE '^(rank|peers|program) ' "$work"/stats.* | cut -d' ' -f1,2 | sort -u | paste -sd,) == \
+        "peers 1,program ${probe##*/},rank 0,rank 1" ]] &&
+        [[ $(grep -lx "host $(uname -n)" "$work"/stats.* | wc -l) == 2 ]] &&
+        ! grep -hvE '^(host|pid|rank|program) [^ ]+$|^[a-z_]+ [0-9]+ [a-z]' "$work"/stats.*
+}
+
 # One process talks to itself by UCX's own means.
 is_angara_alone()
 {
@@ -112,6 +121,11 @@ has_lines() # COUNT PATTERN
     (($(grep -cE "$2" "$work/out") == $1))
 }
 
+has_lines_of() # AT LEAST, PATTERN: in all that was printed
+{
+    (($(cat "$work/out" "$work/err" | grep -cE "$2") >= $1))
+}
+
 # 124: it hung until it was killed
 has_failed()
 {
@@ -134,6 +148,10 @@ test_asked()
     launch -- -x "$asked" "$probe"
     ok "mpirun -x UCX_TLS=angara,self selects UCX and the transport" is_angara
     ok "nothing is printed" is_silent
+    ok "the files of counters say whose they are, and of what" stats_are_described
+    launch "$asked" UCX_LOG_LEVEL=debug -- "$probe"
+    ok "the log says at level debug how connections begin and end" \
+        has_lines_of 4 'DEBUG.*angara: pid [0-9]+ .*: (GRANT; ring to it open|flushed; ring to it closing)'
     launch "$asked" -- "$probe"
     ok "UCX_TLS in the environment" is_angara
     launch 'UCX_TLS=self,\angara' -- "$probe"
@@ -265,7 +283,7 @@ test_fallback()
 # Another way is said, once; ANGARA_STRICT makes it an error.
 test_other_way()
 {
-    local setting ucx="--mca pml ucx --mca opal_common_ucx_tls any --mca opal_common_ucx_devices any"
+    local setting few ucx="--mca pml ucx --mca opal_common_ucx_tls any --mca opal_common_ucx_devices any"
 
     launch "UCX_TLS=angra,self" -- "$probe"
     ok "a name much like ours: Open MPI's default is used" is_ob1
@@ -286,6 +304,15 @@ test_other_way()
     # shellcheck disable=SC2086 # these are words
     launch UCX_TLS=angara,tcp,self ANGARA_DEVICE=nic -- $ucx "$probe"
     ok "UCX with other transports: one message" warned_once "the transport isn't used.*pml/ucx"
+    few=("UCX_TLS=angara,tcp,self" UCX_ANGARA_MAX_PEERS=1)
+    launch "${few[@]}" -- "$probe"
+    ok "more ranks than it has room for: one message" \
+        warned_once "UCX_ANGARA_MAX_PEERS has room for 1.*runs over another transport of UCX"
+    ok "more ranks than it has room for: that is true" test "$rc $(stats_sum eager_tx)" = "0 0"
+    launch "${few[@]}" ANGARA_STRICT=1 -- "$probe"
+    ok "more ranks than it has room for, ANGARA_STRICT=1: the job ends" has_failed
+    launch UCX_TLS=angra,self -- env -u OMPI_COMM_WORLD_LOCAL_RANK SLURM_LOCALID=1 "$probe"
+    ok "processes that aren't the first of their node, by Slurm: no message" test ! -s "$work/err"
     launch "UCX_TLS=angra,self" ANGARA_STRICT=1 -- "$probe"
     ok "a name much like ours, ANGARA_STRICT=1: the job ends" has_failed
     launch "$asked" -- --mca pml ob1 "$probe"

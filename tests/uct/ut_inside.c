@@ -9,12 +9,18 @@
 
 void ut_inside(uct_iface_h tl_iface, ut_inside_t *inside)
 {
-    const uct_angara_port_t *port = &((const uct_angara_iface_t *)tl_iface)->net.port;
+    uct_angara_port_t    *port = &((uct_angara_iface_t *)tl_iface)->net.port;
+    uct_angara_channel_t *ch;
 
-    inside->scans     = port->stats.scans;
-    inside->markers   = port->stats.markers;
+    inside->scans   = port->stats.scans;
+    inside->markers = port->stats.markers;
+    inside->gets    = port->stats.get_bcopy;
+    uct_angara_channels_for_each(ch, port)
+    {
+        inside->markers += ch->stats.markers;
+        inside->gets += ch->stats.get_bcopy;
+    }
     inside->waiting   = port->batch.count;
-    inside->gets      = port->stats.get_bcopy;
     inside->bounces   = (port->bounce.free != NULL) ? port->bounce.count - port->bounce.nfree : 0;
     inside->slow      = port->slow;
     inside->hot       = port->poll.nhot;

@@ -38,6 +38,11 @@ $(B)/tests/unit/%: $(B)/obj/tests/unit/%.o $(LIBANGARA_OBJS)
 	$(Q)$(CC) $(CFLAGS_COMMON) $(LDFLAGS_COMMON) $(CFLAGS) $(LDFLAGS) -o $@ $^ \
 		$(UNIT_WRAP_$(*F):%=-Wl,--wrap=%) $(UNIT_LIBS) -lcmocka -lpthread
 
+# What a process shows is read by the part of angara_top that reads.
+$(B)/obj/tests/unit/test_watch.o: CFLAGS_EXTRA += -Iuserlib/include
+$(B)/tests/unit/test_watch: $(B)/obj/userlib/tools/top_print.o $(B)/obj/userlib/tools/top_read.o
+$(B)/tests/unit/test_watch: UNIT_LIBS := $(TOOLS_JANSSON)
+
 # No UCX in the states of the transport's connections, nor in its queue of early messages.
 $(B)/obj/tests/unit/test_life.o $(B)/obj/tests/unit/test_early.o: CFLAGS_EXTRA += -Iuct_transport
 $(B)/tests/unit/test_life: $(B)/obj/uct_transport/life/states.o
@@ -51,7 +56,8 @@ $(UNIT_CHANNEL_TESTS:%=$(B)/obj/tests/unit/%.o): \
 $(UNIT_CHANNEL_TESTS:%=$(B)/obj/tests/unit/%.o): | build/ucx/VERSION
 $(UNIT_CHANNEL_TESTS:%=$(B)/tests/unit/%): \
 	$(patsubst %.c,$(B)/obj/%.o,$(wildcard uct_transport/channel/*.c)) \
-	$(B)/obj/uct_transport/base/compat.o $(B)/obj/uct_transport/base/status.o
+	$(B)/obj/uct_transport/base/compat.o $(B)/obj/uct_transport/base/stats.o \
+	$(B)/obj/uct_transport/base/status.o
 $(UNIT_CHANNEL_TESTS:%=$(B)/tests/unit/%): UNIT_LIBS := -luct -lucs
 
 # Of the kernel modules, what needs so little of a kernel that it can be tested without one.

@@ -87,6 +87,8 @@ static void through_ring(size_t put_max)
 {
     enum { MESSAGES = 20000 };
     uct_angara_port_config_t cfg = config();
+    uct_angara_stats_t       sent, received;
+    uint64_t                 bytes = 0;
     unsigned                 number;
     size_t                   max, length;
     pair_t                   p;
@@ -98,6 +100,7 @@ static void through_ring(size_t put_max)
     data        = malloc(max);
     for (number = 0; number < MESSAGES; ++number) {
         length = length_of(number, max);
+        bytes += length;
         while (uct_angara_tx_reserve(&p.ab->ch, uct_angara_slots(&p.ab->ch.tx.shape, length)) !=
                UCS_OK) {
             turn(p.b);
@@ -123,11 +126,16 @@ static void through_ring(size_t put_max)
     UNTIL(&p, p.b->port.poll.ready[p.ba->ch.rx.index] == p.ba->ch.rx.msgs); /* pads count, too */
     UNTIL(&p, p.a->port.slow == 0);                                         /* nothing is owed */
     free(data);
-    uct_angara_channel_add_stats(&p.ab->ch);
-    uct_angara_channel_add_stats(&p.ba->ch);
-    assert_int_equal(p.a->port.stats.eager_tx + p.a->port.stats.sar_tx, MESSAGES);
-    assert_int_equal(p.b->port.stats.eager_rx, p.a->port.stats.eager_tx);
-    assert_int_equal(p.b->port.stats.sar_rx, p.a->port.stats.sar_tx);
+    uct_angara_channel_count(&p.ab->ch, &sent);
+    uct_angara_channel_count(&p.ba->ch, &received);
+    assert_int_equal(sent.eager_tx + sent.sar_tx, MESSAGES);
+    assert_int_equal(sent.tx_bytes, bytes);
+    assert_int_equal(received.eager_rx, sent.eager_tx);
+    assert_int_equal(received.sar_rx, sent.sar_tx);
+    assert_int_equal(received.rx_bytes, bytes);
+    uct_angara_channel_fold_counts(&p.ab->ch); /* as when the ring ends */
+    uct_angara_channel_count(&p.ab->ch, &received);
+    assert_memory_equal(&received, &sent, sizeof(sent));
     pair_close(&p);
 }
 

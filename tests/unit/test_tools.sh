@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# angara_info, angara_perf and angara_jobkey as a user meets them: options, output, JSON, errors, man pages.
+# angara_info, angara_perf, angara_top and angara_jobkey as a user meets them: options, output, JSON, errors, man pages.
 # Functions are called through `check`.
 # shellcheck disable=SC2317
 set -euo pipefail
@@ -218,6 +218,110 @@ perf_killed() {
     ((status == 1))
 }
 
+# perf_listener PORT: one in the background; its pid is $listener.
+perf_listener() {
+    "$bin/angara_perf" --listen="$1" >"$work/listener" 2>&1 &
+    listener=$!
+    for _ in {1..100}; do
+        grep -q waiting "$work/listener" && return
+        sleep 0.05
+    done
+    cat "$work/listener"
+    return 1
+}
+
+# A port that nobody listens at just now.
+free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])'; }
+
+perf_remote() {
+    local port
+    port=$(free_port)
+    perf_listener "$port"
+    perf_lines --host="localhost:$port" -s 8:64K --check -m private
+    [[ $(cut -d' ' -f1 "$work/out" | sort -u | wc -l) -eq $("$bin/angara_perf" --list | wc -l) ]]
+    wait "$listener"
+}
+
+# What strangers send harms nobody: the listener waits for the next one.
+perf_strangers() {
+    local port answer line
+    port=$(free_port)
+    perf_listener "$port"
+    for line in hello '[]' '{"program":"angara_perf","version":"0.0.0"}' '' \
+        "{\"program\":\"angara_perf\",\"version\":\"$("$bin/angara_perf" -V | cut -d' ' -f2)\"}" \
+        "$(head -c 5000 /dev/zero | tr '\0' x)"; do
+        answer=$(exec 3<>"/dev/tcp/localhost/$port" && printf '%s\n' "$line" >&3 && head -1 <&3)
+        [[ $answer == '{"answer":"'* && $answer != *'"ok"'* ]] || [[ ${#line} -gt 4000 ]]
+    done
+    perf_lines --host="localhost:$port" -s 8 put_lat
+    wait "$listener"
+}
+
+# One of the two is killed: the other ends with an error.
+perf_remote_killed() {
+    local port status=0
+    port=$(free_port)
+    perf_listener "$port"
+    "$bin/angara_perf" --host="localhost:$port" -n 1000000000 -s 8 put_lat >"$work/out" 2>&1 &
+    sleep 0.5
+    kill -9 $!
+    wait "$listener" || status=$?
+    ((status == 1))
+}
+
+# top_of COMMAND...: angara_top's view of an angara_perf that runs meanwhile, in $work/out.
+top_of() {
+    local pid status=0
+    "$bin/angara_perf" --cpu=none -n 1000000000 -s 8 offload_put_lat >"$work/perf" 2>&1 &
+    pid=$!
+    for _ in {1..100}; do
+        [[ $("$bin/angara_top" --once --all) != *"pid $pid "* ]] || break
+        sleep 0.05
+    done
+    sleep 0.3
+    "$@" --pid="$pid" >"$work/out" 2>&1 || status=$?
+    kill "$pid"
+    wait "$pid" || true
+    return "$status"
+}
+
+# The columns of a process's line, and of that of its peer.
+top_table() {
+    top_of "$bin/angara_top" --samples=2 --delay=0.3
+    awk '/angara_perf/ && $8 + 0 > 0 && $9 == 0 && $12 + 0 > 0 { process++ }
+         /^   pid .*PE .* of node/ { peer++ }
+         END { exit process != 1 || peer != 1 }' <(tail -2 "$work/out") || { cat "$work/out"; return 1; }
+}
+
+top_json() {
+    top_of "$bin/angara_top" --once --json
+    cp "$work/out" "$work/json"
+    json 'len(d["processes"]) == 1 and d["processes"][0]["program"] == "angara_perf" and
+          sorted(o["kind"] for o in d["processes"][0]["objects"]) == ["pe", "peer"] and
+          all(o["counters"]["puts" if o["kind"] == "peer" else "offload_puts"] > 0 and o["age_s"] < 5
+              for o in d["processes"][0]["objects"])'
+}
+
+# Each sample is of a counter whose type stands before; nothing comes twice.
+top_prometheus() {
+    top_of "$bin/angara_top" --prometheus
+    awk 'BEGIN { labels = "pid=\"[0-9]+\",rank=\"[0-9]*\",program=\"angara_perf\",host=\"[^\"]*\",pe=\"[0-9]+\","
+                 sample = "^[a-z_]+[{]" labels "(peer|device)=\"[^\"]*\"[}] [0-9]+$" }
+         /^# TYPE [a-z_]+ counter$/ { if (type[$3]++) { print "twice: " $3; exit 1 } now = $3; next }
+         !match($0, sample) || substr($0, 1, length(now) + 1) != now "{" { print; exit 1 }
+         { samples++ } END { exit samples < 20 }' "$work/out"
+}
+
+top_hidden() {
+    local status=0
+    ANGARA_WATCH=n "$bin/angara_perf" --cpu=none -n 1000000000 -s 8 put_lat >"$work/perf" 2>&1 &
+    sleep 0.5
+    "$bin/angara_top" --once --pid=$! >"$work/out" 2>&1 || status=$?
+    kill $!
+    wait $! || true
+    ((status == 1)) && grep -q 'ANGARA_WATCH=n' "$work/out"
+}
+
 check 'angara_info prints the device' exits 0 'provider soft' "$bin/angara_info"
 check 'angara_info shows what is missing' exits 0 'This machine' "$bin/angara_info"
 check 'angara_info --json is JSON' info_json
@@ -265,6 +369,21 @@ check 'angara_perf refuses wrong memory' exits 2 'shared or private' "$bin/angar
 check 'angara_perf refuses a CPU that is not there' exits 1 'CPU' "$bin/angara_perf" --cpu=0,1023 put_lat
 check 'angara_perf refuses a wrong device' exits 1 'no such device' "$bin/angara_perf" -d bogus put_lat
 check 'angara_perf ends when its partner is killed' perf_killed
+check 'angara_perf runs all tests with one that listens, validated' perf_remote
+check 'an angara_perf that listens refuses strangers, and waits on' perf_strangers
+check 'an angara_perf that listens ends when its partner is killed' perf_remote_killed
+check 'angara_perf says how to start the other side' exits 1 'angara_perf --listen there first' \
+    "$bin/angara_perf" --host="localhost:$(free_port)"
+check 'angara_perf refuses hosts that are not there' exits 1 'host nosuch.invalid' "$bin/angara_perf" -H nosuch.invalid
+check 'angara_perf is one side only' exits 2 'one side has --listen' "$bin/angara_perf" --listen --host=localhost
+check 'angara_top shows rates of a process and its peer' top_table
+check 'angara_top --json is JSON' top_json
+check 'angara_top --prometheus is as Prometheus wants it' top_prometheus
+check 'angara_top sees no process that does not want it' top_hidden
+check 'angara_top refuses wrong delays' exits 2 'no number of seconds' "$bin/angara_top" -d never
+check 'angara_top refuses wrong process ids' exits 2 'no process id' "$bin/angara_top" -p 0
+check 'angara_top refuses arguments' exits 2 'unexpected' "$bin/angara_top" now
+check 'angara_top says that a process is not there' exits 1 'no PE' "$bin/angara_top" --once -p $$
 check 'angara_jobkey refuses unknown options' exits 2 '--help' "$jobkey" --bogus
 check 'angara_jobkey refuses unknown commands' exits 2 'no such command: grant' "$jobkey" grant root 1
 check 'angara_jobkey wants a command' exits 2 'add, del or list' "$jobkey"
@@ -279,7 +398,7 @@ if [[ -e /dev/angara_jobkey ]]; then
 else
     check 'angara_jobkey without the module' exits 1 'load the module angara_nic' "$jobkey" list
 fi
-for tool in "$bin/angara_info" "$bin/angara_perf" "$jobkey"; do
+for tool in "$bin/angara_info" "$bin/angara_perf" "$bin/angara_top" "$jobkey"; do
     page=$(compgen -G "userlib/man/${tool##*/}.[18]")
     check "$page has all options" man_has_options "$tool" "$page"
     if command -v groff >/dev/null; then

@@ -3,6 +3,9 @@
  * Writes the counters of the process to the file named by UCX_ANGARA_STATS. Runs only when an
  * interface closes; may touch nothing but the totals below and that file.
  */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
 #include "base/compat.h"
 #include "base/stats.h"
 
@@ -11,12 +14,44 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <ucs/sys/sys.h>
 
 static struct {
     pthread_mutex_t    lock;
     pid_t              pid; /* a child of fork starts from zero */
     uct_angara_stats_t sum;
 } uct_angara_totals = {PTHREAD_MUTEX_INITIALIZER, 0, {0}};
+
+const char *const uct_angara_stats_names[] = {
+#define UCT_ANGARA_COUNTER_NAME(_name, _help) #_name,
+    UCT_ANGARA_COUNTERS(UCT_ANGARA_COUNTER_NAME)
+#undef UCT_ANGARA_COUNTER_NAME
+};
+
+_Static_assert(UCT_ANGARA_NUM_COUNTERS <= ANGARA_WATCH_COUNTERS, "all can be watched");
+
+void uct_angara_stats_add(uct_angara_stats_t *sum, const uct_angara_stats_t *stats)
+{
+    /* processes are counted, not how many of the interfaces reach them */
+    uint64_t peers = ucs_max(sum->peers, stats->peers);
+
+#define UCT_ANGARA_COUNTER_ADD(_name, _help) sum->_name += stats->_name;
+    UCT_ANGARA_COUNTERS(UCT_ANGARA_COUNTER_ADD)
+#undef UCT_ANGARA_COUNTER_ADD
+    sum->peers = peers;
+}
+
+static void uct_angara_stats_print(FILE *stream, const uct_angara_stats_t *stats)
+{
+    const char *rank = angara_job_rank();
+
+    fprintf(stream, "host %s\npid %d\nrank %s\nprogram %s\n", ucs_get_host_name(), (int)getpid(),
+            (rank[0] != '\0') ? rank : "-", program_invocation_short_name);
+#define UCT_ANGARA_COUNTER_PRINT(_name, _help) \
+    fprintf(stream, "%s %" PRIu64 " %s\n", #_name, stats->_name, _help);
+    UCT_ANGARA_COUNTERS(UCT_ANGARA_COUNTER_PRINT)
+#undef UCT_ANGARA_COUNTER_PRINT
+}
 
 static void uct_angara_stats_write(const char *path, const uct_angara_stats_t *stats)
 {
@@ -27,10 +62,7 @@ static void uct_angara_stats_write(const char *path, const uct_angara_stats_t *s
         return;
     }
 
-#define UCT_ANGARA_COUNTER_PRINT(_name) fprintf(stream, #_name " %" PRIu64 "\n", stats->_name);
-    UCT_ANGARA_COUNTERS(UCT_ANGARA_COUNTER_PRINT)
-#undef UCT_ANGARA_COUNTER_PRINT
-
+    uct_angara_stats_print(stream, stats);
     if (fclose(stream) != 0) {
         ucs_warn("UCX_ANGARA_STATS: writing %s failed: %s", path, strerror(errno));
     }
@@ -46,10 +78,7 @@ void uct_angara_stats_report(const char *file, const uct_angara_stats_t *stats)
         uct_angara_totals.pid = getpid();
     }
 
-#define UCT_ANGARA_COUNTER_ADD(_name) uct_angara_totals.sum._name += stats->_name;
-    UCT_ANGARA_COUNTERS(UCT_ANGARA_COUNTER_ADD)
-#undef UCT_ANGARA_COUNTER_ADD
-
+    uct_angara_stats_add(&uct_angara_totals.sum, stats);
     if (file[0] != '\0') {
         ucs_fill_filename_template(file, path, sizeof(path));
         uct_angara_stats_write(path, &uct_angara_totals.sum);

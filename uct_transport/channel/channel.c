@@ -14,6 +14,17 @@ _Static_assert(offsetof(uct_angara_rx_t, shape) == UCS_SYS_CACHE_LINE_SIZE,
 _Static_assert(offsetof(uct_angara_channel_t, rx) % UCS_SYS_CACHE_LINE_SIZE == 0,
                "rx is on a line");
 
+static void uct_angara_channel_read(const void *object, uint64_t *values)
+{
+    uct_angara_stats_t stats;
+
+    uct_angara_channel_count(object, &stats);
+    memcpy(values, &stats, sizeof(stats));
+}
+
+static const angara_watch_kind_t uct_angara_channel_kind = {
+    "channel", uct_angara_stats_names, UCT_ANGARA_NUM_COUNTERS, uct_angara_channel_read};
+
 void uct_angara_channel_init(uct_angara_channel_t *ch, uct_angara_port_t *port, angara_peer_h ap)
 {
     ch->port = port;
@@ -27,12 +38,17 @@ void uct_angara_channel_init(uct_angara_channel_t *ch, uct_angara_port_t *port, 
     ucs_queue_head_init(&ch->early_ops);
     if (ap != NULL) {
         ucs_list_add_tail(&port->channels, &ch->list);
+        ch->watch = angara_watch_add(port->pe, &uct_angara_channel_kind, ch, angara_peer_name(ap));
     }
 }
 
 void uct_angara_channel_cleanup(uct_angara_channel_t *ch)
 {
-    uct_angara_channel_add_stats(ch);
+    uct_angara_stats_t stats;
+
+    angara_watch_remove(ch->watch);
+    uct_angara_channel_count(ch, &stats);
+    uct_angara_stats_add(&ch->port->stats, &stats);
     if (ch->markers.slot != NULL) {
         angara_marker_slot_put(ch->port->pe, ch->markers.slot);
     }
@@ -74,21 +90,30 @@ void uct_angara_channel_rest(uct_angara_channel_t *ch)
     }
 }
 
-void uct_angara_channel_add_stats(uct_angara_channel_t *ch)
+void uct_angara_channel_count(const uct_angara_channel_t *ch, uct_angara_stats_t *stats)
 {
-    uct_angara_stats_t *stats = &ch->port->stats;
-    uct_angara_tx_t    *tx    = &ch->tx;
-    uint64_t            sent  = tx->msgs - tx->pads;
+    const uct_angara_tx_t *tx   = &ch->tx;
+    uint64_t               sent = tx->msgs - tx->pads;
 
+    *stats = ch->stats;
     stats->sar_tx += tx->sar;
     stats->eager_tx += sent - tx->sar;
     stats->am_bcopy += tx->bcopy;
     stats->am_zcopy += tx->zcopy;
     stats->am_short += sent - tx->bcopy - tx->zcopy;
+    stats->tx_bytes += tx->bytes;
     stats->sar_rx += ch->rx.sar;
     stats->eager_rx += ch->rx.am - ch->rx.sar;
-    tx->msgs = tx->pads = tx->sar = tx->bcopy = tx->zcopy = 0;
-    ch->rx.am = ch->rx.sar = 0;
+    stats->rx_bytes += ch->rx.bytes;
+}
+
+void uct_angara_channel_fold_counts(uct_angara_channel_t *ch)
+{
+    uct_angara_tx_t *tx = &ch->tx;
+
+    uct_angara_channel_count(ch, &ch->stats);
+    tx->msgs = tx->pads = tx->sar = tx->bcopy = tx->zcopy = tx->bytes = 0;
+    ch->rx.am = ch->rx.sar = ch->rx.bytes = 0;
 }
 
 /* ---- what the owner is asked --------------------------------------------------------------- */

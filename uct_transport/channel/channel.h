@@ -10,6 +10,7 @@
 #ifndef UCT_ANGARA_CHANNEL_H
 #define UCT_ANGARA_CHANNEL_H
 
+#include "base/stats.h"
 #include "channel/early.h"
 #include "channel/marker.h"
 #include "channel/ring.h"
@@ -52,6 +53,8 @@ typedef struct uct_angara_channel {
     uint8_t            is_fenced;       /**< waits for fence_value */
     uint8_t            is_credit_dirty; /**< no marker covers the last credit */
     uint8_t            is_sending_early;
+    uct_angara_stats_t stats; /**< without those of the rings, see uct_angara_channel_count() */
+    angara_watch_h     watch;
 } uct_angara_channel_t;
 
 /** Make a channel of the port; zeroed memory. @a ap NULL: one that leads nowhere. */
@@ -68,8 +71,11 @@ void uct_angara_channel_update(uct_angara_channel_t *ch);
 void uct_angara_channel_activate(uct_angara_channel_t *ch);
 void uct_angara_channel_rest(uct_angara_channel_t *ch);
 
-/** Move the counters of the channel to the port. */
-void uct_angara_channel_add_stats(uct_angara_channel_t *ch);
+/** All counts of the channel until now. */
+void uct_angara_channel_count(const uct_angara_channel_t *ch, uct_angara_stats_t *stats);
+
+/** The ring ends: keep what was counted there. */
+void uct_angara_channel_fold_counts(uct_angara_channel_t *ch);
 
 /* ---- what the owner is asked (channel/channel.c) ------------------------------------------- */
 

@@ -233,7 +233,7 @@ ucs_status_t uct_angara_channel_post_marker(uct_angara_channel_t *ch)
     }
 
     ++markers->posted;
-    ++port->stats.markers;
+    ++ch->stats.markers;
     if (ch->rma_dirty) {
         ch->rma_dirty = 0;
         ch->rma_value = markers->posted;

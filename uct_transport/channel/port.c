@@ -165,6 +165,14 @@ static ucs_status_t uct_angara_port_create_pe(uct_angara_port_t *port, angara_do
     return UCS_OK;
 }
 
+static void uct_angara_port_read(const void *object, uint64_t *values)
+{
+    memcpy(values, &((const uct_angara_port_t *)object)->stats, sizeof(uct_angara_stats_t));
+}
+
+static const angara_watch_kind_t uct_angara_port_kind = {
+    "interface", uct_angara_stats_names, UCT_ANGARA_NUM_COUNTERS, uct_angara_port_read};
+
 ucs_status_t uct_angara_port_open(uct_angara_port_t *port, angara_domain_h dom,
                                   const angara_attr_t *attr, const uct_angara_port_config_t *config,
                                   const uct_angara_port_ops_t *up, uct_angara_deliver_t deliver)
@@ -207,6 +215,7 @@ ucs_status_t uct_angara_port_open(uct_angara_port_t *port, angara_domain_h dom,
         goto err_mpool;
     }
 
+    port->watch = angara_watch_add(port->pe, &uct_angara_port_kind, port, attr->device);
     uct_angara_port_log(port, config);
     return UCS_OK;
 
@@ -222,6 +231,7 @@ void uct_angara_port_close(uct_angara_port_t *port)
     if (port->self_markers.slot != NULL) {
         angara_marker_slot_put(port->pe, port->self_markers.slot);
     }
+    angara_watch_remove(port->watch);
     angara_pe_destroy(port->pe);
     uct_angara_bounce_cleanup(&port->bounce);
     ucs_mpool_cleanup(&port->ops, 1);

@@ -64,6 +64,12 @@ static inline uint32_t uct_angara_run_slots_max(uint32_t nslots, unsigned slot_s
     return ucs_min(nslots / 4, (uint32_t)(UCT_ANGARA_RUN_MAX >> slot_shift));
 }
 
+/** Longest payload of one slot. */
+static UCS_F_ALWAYS_INLINE uint32_t uct_angara_shape_eager_max(const uct_angara_shape_t *shape)
+{
+    return (1u << shape->slot_shift) - sizeof(uint64_t);
+}
+
 /** Longest payload of a run. */
 static inline size_t uct_angara_shape_run_bytes(const uct_angara_shape_t *shape)
 {
@@ -93,8 +99,7 @@ typedef struct uct_angara_tx {
     uint32_t           pos;       /**< slot number of head */
     uint32_t           ndirty;    /**< bits set in dirty */
     uct_angara_shape_t shape;
-    uint32_t           eager_max; /**< payload of one slot */
-    uint32_t           last_run;  /**< slots of the last packed message: a guess at the next */
+    uint64_t           bytes; /**< counter: payload of messages */
 
     uint64_t           pads; /**< counters */
     uint64_t           sar;
@@ -105,6 +110,7 @@ typedef struct uct_angara_tx {
     uint64_t           credits;    /**< last credit value seen */
     volatile uint64_t *credit;     /**< credit line, written by the peer */
     uint64_t          *dirty;      /**< slots whose first word holds stale payload */
+    uint32_t           last_run;   /**< slots of the last packed message: a guess at the next */
     int                ready_owed; /**< the ready word is still to be sent */
 } uct_angara_tx_t;
 
@@ -129,6 +135,7 @@ typedef struct uct_angara_rx {
     uint64_t           total;       /**< slots at the end, once the peer closes */
     uint64_t           am;          /**< counters */
     uint64_t           sar;
+    uint64_t           bytes;
     uint8_t            hot; /**< polled directly */
     uint8_t            open;
     int                credit_owed; /**< a credit is still to be sent */

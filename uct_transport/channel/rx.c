@@ -131,6 +131,7 @@ static UCS_F_NOINLINE unsigned uct_angara_rx_uncommon(uct_angara_port_t *port, u
     uct_angara_rx_advance(rx, slots);
     ++rx->am;
     rx->sar += (slots > 1);
+    rx->bytes += length;
     port->deliver(port, uct_angara_hdr_id(hdr), data, length);
     return 1;
 }
@@ -154,6 +155,7 @@ unsigned uct_angara_rx_drain(uct_angara_port_t *port, uct_angara_rx_t *rx, unsig
             data = (char *)rx->next + sizeof(uint64_t);
             uct_angara_rx_advance(rx, 1);
             ++rx->am;
+            rx->bytes += length;
             port->deliver(port, uct_angara_hdr_id(hdr), data, length);
         } else if (!uct_angara_rx_uncommon(port, rx, hdr, length)) {
             break;

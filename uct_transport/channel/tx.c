@@ -33,7 +33,6 @@ ucs_status_t uct_angara_tx_open(uct_angara_tx_t *tx, uint64_t ring_off, uint64_t
     tx->msgs       = 0;
     tx->pos        = 0;
     tx->ndirty     = 0;
-    tx->eager_max  = (1u << tx->shape.slot_shift) - sizeof(uint64_t);
     tx->last_run   = 1;
     tx->marked     = 0;
     tx->confirmed  = 0;
@@ -103,7 +102,7 @@ static ucs_status_t uct_angara_tx_refresh(uct_angara_channel_t *ch, uint32_t slo
     tx->credits = credits;
     tx->limit   = credits + tx->shape.nslots - 1;
     if (ucs_unlikely(tx->head + slots > tx->limit)) {
-        ++ch->port->stats.no_credit;
+        ++ch->stats.no_credit;
         return UCS_ERR_NO_RESOURCE;
     }
 
@@ -298,6 +297,7 @@ ucs_status_t uct_angara_tx_commit(uct_angara_channel_t *ch, uint8_t id, const vo
     }
 
     uct_angara_tx_advance(tx, slots);
+    tx->bytes += length;
     status = angara_put_u16(ch->ap, tx->ready_off, (uint16_t)tx->msgs);
     if (ucs_unlikely(status != ANGARA_OK)) {
         uct_angara_tx_retry_ready(ch);

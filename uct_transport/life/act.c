@@ -125,6 +125,10 @@ unsigned uct_angara_peer_do(uct_angara_peer_t *peer, uct_angara_event_t event,
     uct_angara_channel_t *ch   = &peer->ch;
     unsigned              todo = uct_angara_life_step(&peer->life, event);
 
+    ucs_debug("angara: %s: %s; ring to it %s, from it %s, connection %s",
+              (ch->ap != NULL) ? angara_peer_name(ch->ap) : "a failed connection",
+              uct_angara_life_event_name(event), uct_angara_life_tx_name(&peer->life),
+              uct_angara_life_rx_name(&peer->life), uct_angara_life_state_name(&peer->life));
     uct_angara_peer_update(peer);
     if (todo & UCT_ANGARA_DO_HELLO) {
         uct_angara_peer_unsaid(peer, uct_angara_control_hello(peer));

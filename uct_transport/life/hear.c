@@ -250,7 +250,6 @@ static void uct_angara_hear_known(uct_angara_peer_t *peer, uct_angara_event_t ty
         break;
     }
 
-    ucs_trace("angara: %s: %s", angara_peer_name(peer->ch.ap), uct_angara_life_event_name(event));
     if ((event == UCT_ANGARA_EV_NONE) || uct_angara_life_is_gone(&peer->life)) {
         if (event == UCT_ANGARA_EV_BYE) {
             uct_angara_peer_step(peer, event);

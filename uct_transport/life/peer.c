@@ -55,7 +55,7 @@ ucs_status_t uct_angara_peer_get(uct_angara_net_t *net, const angara_address_t *
             return UCS_ERR_NO_MEMORY;
         }
         angara_peer_set_user(ap, peer);
-        ++net->port.stats.peers;
+        net->port.stats.peers += (memcmp(address, &net->address, sizeof(*address)) != 0);
     }
 
     *peer_p = peer;

@@ -40,7 +40,7 @@ ucs_status_t uct_angara_rings_take_credit(uct_angara_peer_t *peer, char *why, si
 void uct_angara_rings_free_tx(uct_angara_peer_t *peer)
 {
     uct_angara_idmap_put(&peer->net->port.window.credit_ids, peer->credit_index);
-    uct_angara_channel_add_stats(&peer->ch);
+    uct_angara_channel_fold_counts(&peer->ch);
     uct_angara_tx_close(&peer->ch.tx);
 }
 

@@ -364,6 +364,28 @@ int uct_angara_life_is_legal(const uct_angara_life_t *life)
     }
 }
 
+const char *uct_angara_life_tx_name(const uct_angara_life_t *life)
+{
+    static const char *const names[] = {"idle", "asked for", "open", "flushing", "closing", "lost"};
+
+    return names[life->tx];
+}
+
+const char *uct_angara_life_rx_name(const uct_angara_life_t *life)
+{
+    static const char *const names[] = {"idle", "open", "closing", "crediting", "ended", "lost"};
+
+    return names[life->rx];
+}
+
+const char *uct_angara_life_state_name(const uct_angara_life_t *life)
+{
+    static const char *const names[] = {"up",    "leaving", "failing", "told", "reset",
+                                        "dying", "parting", "left",    "dead"};
+
+    return names[life->state];
+}
+
 const char *uct_angara_life_event_name(uct_angara_event_t event)
 {
     static const char *const names[] = {

@@ -158,6 +158,10 @@ static inline int uct_angara_life_is_gone(const uct_angara_life_t *life)
 /** @return non-zero if the states fit together (asserted after each step). */
 int uct_angara_life_is_legal(const uct_angara_life_t *life);
 
+/* Names, for the log. */
 const char *uct_angara_life_event_name(uct_angara_event_t event);
+const char *uct_angara_life_tx_name(const uct_angara_life_t *life);
+const char *uct_angara_life_rx_name(const uct_angara_life_t *life);
+const char *uct_angara_life_state_name(const uct_angara_life_t *life);
 
 #endif

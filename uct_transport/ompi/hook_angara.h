@@ -61,6 +61,12 @@ hook_angara_request_t hook_angara_request_get(int enable, const char *openmpi_tl
  */
 const char *hook_angara_request_mistake(char *word, size_t size);
 
+/** May UCX use other transports than ours, for peers other than the process itself? */
+bool hook_angara_request_has_others(void);
+
+/** How many peers UCX reckons with in a job of @a ranks. */
+unsigned hook_angara_request_peers(unsigned ranks);
+
 const char *hook_angara_request_str(hook_angara_request_t request);
 
 /* hook_angara_vars.c */
@@ -106,5 +112,8 @@ bool hook_angara_plugin_is_used(void);
 
 /** @return false if UCX can't be used by several threads at once. True before it was loaded. */
 bool hook_angara_plugin_has_threads(void);
+
+/** How many peers the transport has room for: where there may be more, UCX prefers others. */
+unsigned hook_angara_plugin_room(void);
 
 #endif

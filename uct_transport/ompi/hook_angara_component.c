@@ -85,10 +85,16 @@ void hook_angara_verbose(int level, const char *fmt, ...)
 /* One process of each node, but all if there is to be more to read. */
 static bool hook_angara_is_speaker(void)
 {
-    const char *local_rank = getenv("OMPI_COMM_WORLD_LOCAL_RANK");
+    /* of mpirun, srun, and launchers that descend from MPICH's */
+    static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID",
+                                        "MPI_LOCALRANKID"};
+    const char              *rank    = NULL;
+    size_t                   i;
 
-    return (local_rank == NULL) || (strcmp(local_rank, "0") == 0) ||
-           (hook_angara_param_verbose > 0);
+    for (i = 0; (rank == NULL) && (i < sizeof(names) / sizeof(names[0])); ++i) {
+        rank = getenv(names[i]);
+    }
+    return (rank == NULL) || (strcmp(rank, "0") == 0) || (hook_angara_param_verbose > 0);
 }
 
 void hook_angara_warn(const char *fmt, ...)
@@ -231,7 +237,7 @@ static bool is_gpu_named(void)
  * does instead, and why, once for each node. Who has chosen another pml explicitly knows it
  * already. With a NIC in the node and nothing else nobody has asked.
  */
-static void report_other_way(const char *pml)
+static void report_other_way(const char *way)
 {
     bool        is_missing = hook_angara_missing[0] != '\0';
     bool        is_chosen  = !is_missing && !hook_angara_ucx_allowed;
@@ -247,15 +253,15 @@ static void report_other_way(const char *pml)
         if (!hook_angara_is_speaker()) {
             sleep(1); /* the one that speaks, if it fails too, ends the job meanwhile */
         }
-        opal_output(
-            0, "angara: %s: the job would run over pml/%s, and ends because of %s.", text, pml,
-            is_strict() ? "ANGARA_STRICT" : "ANGARA_GPU: buffers in a GPU's memory might crash it");
+        opal_output(0, "angara: %s: the job would run over %s, and ends because of %s.", text, way,
+                    is_strict() ? "ANGARA_STRICT" :
+                                  "ANGARA_GPU: buffers in a GPU's memory might crash it");
         ompi_mpi_abort(&ompi_mpi_comm_world.comm, 1);
     } else if (is_missing || (is_asked && (is_strict() || !is_chosen))) {
-        hook_angara_warn("%s: the job runs over pml/%s.%s", text, pml,
+        hook_angara_warn("%s: the job runs over %s.%s", text, way,
                          is_asked && !is_chosen ? " With ANGARA_STRICT=1 it would end." : "");
     } else {
-        hook_angara_verbose(1, "%s: pml/%s", text, pml);
+        hook_angara_verbose(1, "%s: %s", text, way);
     }
 }
 
@@ -265,16 +271,36 @@ static bool is_wrapper(const char *pml)
     return (strcmp(pml, "monitoring") == 0) || (strcmp(pml, "v") == 0);
 }
 
+/* UCX has the transport, but UCP takes another one. @return whether it does, and in text[] why */
+static bool is_overcrowded(char *text, size_t size)
+{
+    unsigned ranks = (unsigned)ompi_comm_size(&ompi_mpi_comm_world.comm);
+    unsigned peers = hook_angara_request_peers(ranks);
+
+    if ((peers <= hook_angara_plugin_room()) || !hook_angara_request_has_others()) {
+        return false;
+    }
+    snprintf(
+        text, size,
+        "UCX reckons with %u peers, and UCX_ANGARA_MAX_PEERS has room for %u: raise it, or name "
+        "no transport beside it but self",
+        peers, hook_angara_plugin_room());
+    return true;
+}
+
 static void hook_angara_init_bottom(int argc, char **argv, int requested, int *provided)
 {
     const char *pml     = mca_pml_base_selected_component.pmlm_version.mca_component_name;
     bool        is_used = hook_angara_plugin_is_used();
     bool        is_ucx  = (strcmp(pml, "ucx") == 0) || (is_wrapper(pml) && is_used);
 
+    char way[96];
+
     (void)argc;
     (void)argv;
     (void)provided;
 
+    snprintf(way, sizeof(way), "pml/%s", pml);
     if (!is_ucx) {
         hook_angara_vars_withdraw_osc();
     }
@@ -288,7 +314,10 @@ static void hook_angara_init_bottom(int argc, char **argv, int requested, int *p
     }
     /* OpenSHMEM turns to UCX later, by lists of its own. */
     if ((!is_ucx || !is_used) && ((hook_angara_missing[0] != '\0') || !is_openshmem())) {
-        report_other_way(pml);
+        report_other_way(way);
+    } else if (is_ucx && (hook_angara_asked == HOOK_ANGARA_REQUEST_TLS) && !is_openshmem() &&
+               is_overcrowded(hook_angara_missing, sizeof(hook_angara_missing))) {
+        report_other_way("another transport of UCX");
     }
 }
 

@@ -117,6 +117,14 @@ bool hook_angara_plugin_is_used(void)
            (__atomic_load_n(plugin_num_opened, __ATOMIC_RELAXED) != 0);
 }
 
+/* Of the transport: the peers that they have room for. */
+static const unsigned *plugin_room;
+
+unsigned hook_angara_plugin_room(void)
+{
+    return (plugin_room == NULL) ? UINT_MAX : __atomic_load_n(plugin_room, __ATOMIC_RELAXED);
+}
+
 bool hook_angara_plugin_load(const char *path, bool *has_gpu_p, char *reason, size_t reason_size)
 {
     char        beside[PATH_MAX];
@@ -146,6 +154,7 @@ bool hook_angara_plugin_load(const char *path, bool *has_gpu_p, char *reason, si
 
     plugin_ask_threads(handle);
     plugin_num_opened = dlsym(handle, "uct_angara_num_opened");
+    plugin_room       = dlsym(handle, "uct_angara_room");
     hook_angara_verbose(1, "loaded %s", path);
     dlclose(handle);
     return true;

@@ -109,6 +109,35 @@ hook_angara_request_t hook_angara_request_get(int enable, const char *openmpi_tl
     return HOOK_ANGARA_REQUEST_NONE;
 }
 
+bool hook_angara_request_has_others(void)
+{
+    const char *mpi  = getenv("MPI_UCX_TLS");
+    const char *list = (mpi != NULL) ? mpi : getenv("UCX_TLS");
+    const char *element;
+    size_t      length;
+
+    if ((list == NULL) || (tl_list_parse(list) == TL_LIST_ALLOWS)) {
+        return true;
+    }
+    for (element = hook_angara_list_next(list, &length); element != NULL;
+         element = hook_angara_list_next(element + length, &length)) {
+        if (!tl_element_matches(element, length) && !tl_element_is(element, length, "self") &&
+            !tl_element_is(element, length, HOOK_ANGARA_GPU_NAME)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+unsigned hook_angara_request_peers(unsigned ranks)
+{
+    const char *mpi   = getenv("MPI_UCX_NUM_EPS");
+    const char *value = (mpi != NULL) ? mpi : getenv("UCX_NUM_EPS");
+    int         peers = (value != NULL) ? atoi(value) : 0;
+
+    return (peers > 0) ? (unsigned)peers : ranks; /* "auto" is none */
+}
+
 /* Letters to insert, delete or replace until one word is the other: Levenshtein's distance. */
 static size_t distance(const char *word, size_t length, const char *other)
 {

@@ -75,7 +75,7 @@ static ucs_status_t uct_angara_early_keep(uct_angara_peer_t *peer, uint8_t id,
         return UCS_ERR_NO_RESOURCE;
     }
 
-    ++peer->ch.port->stats.early;
+    ++peer->ch.stats.early;
     return UCS_OK;
 }
 
@@ -153,6 +153,7 @@ static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_am_short_one_slot(uct_angara_
 
     ++tx->head;
     ++tx->msgs;
+    tx->bytes += total;
     if (ucs_unlikely(++tx->pos == tx->shape.nslots)) {
         tx->pos = 0;
     }
@@ -199,8 +200,8 @@ ucs_status_t uct_angara_ep_am_short(uct_ep_h tl_ep, uint8_t id, uint64_t header,
     UCT_CHECK_AM_ID(id);
     UCT_CHECK_LENGTH(sizeof(header) + length, 0, peer->ch.port->run_bytes, "am_short");
 
-    if (ucs_likely((sizeof(header) + length <= tx->eager_max) && (tx->head < tx->limit) &&
-                   (tx->ndirty == 0))) {
+    if (ucs_likely((sizeof(header) + length <= uct_angara_shape_eager_max(&tx->shape)) &&
+                   (tx->head < tx->limit) && (tx->ndirty == 0))) {
         UCT_TL_EP_STAT_OP(&ucs_derived_of(tl_ep, uct_angara_ep_t)->super, AM, SHORT,
                           sizeof(header) + length);
         return uct_angara_am_short_one_slot(peer, id, header, payload, length);

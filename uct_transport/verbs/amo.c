@@ -42,7 +42,7 @@ static ucs_status_t uct_angara_amo_post(uct_angara_peer_t *peer, unsigned opcode
     }
 
     peer->ch.rma_dirty = 1;
-    ++peer->ch.port->stats.atomics;
+    ++peer->ch.stats.atomics;
     return UCS_OK;
 }
 

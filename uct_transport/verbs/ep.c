@@ -64,7 +64,7 @@ ucs_status_t uct_angara_ep_pending_add(uct_ep_h tl_ep, uct_pending_req_t *req, u
      * it loop, since what was missing is known only to the operation. */
     uct_pending_req_arb_group_push(&ep->arb_group, req);
     ucs_arbiter_group_schedule(&uct_angara_peer_iface(peer)->arbiter, &ep->arb_group);
-    ++peer->ch.port->stats.pending;
+    ++peer->ch.stats.pending;
     UCT_TL_EP_STAT_PEND(&ep->super);
     uct_angara_ep_count_pending(peer, 1);
     return UCS_OK;

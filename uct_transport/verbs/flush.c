@@ -34,7 +34,7 @@ ucs_status_t uct_angara_ep_flush(uct_ep_h tl_ep, unsigned flags, uct_completion_
 
     peer = ep->user.peer;
     port = peer->ch.port;
-    ++port->stats.flushes;
+    ++peer->ch.stats.flushes;
     UCT_TL_EP_STAT_FLUSH(&ep->super);
     if (ucs_unlikely(peer->ch.ap == NULL)) {
         if (uct_angara_life_is_due(&peer->life)) {
@@ -180,7 +180,7 @@ ucs_status_t uct_angara_ep_fence(uct_ep_h tl_ep, unsigned flags)
     uct_angara_ep_t *ep = ucs_derived_of(tl_ep, uct_angara_ep_t);
 
     (void)flags;
-    ++ep->user.peer->ch.port->stats.fences;
+    ++ep->user.peer->ch.stats.fences;
     UCT_TL_EP_STAT_FENCE(&ep->super);
     uct_angara_channel_fence(&ep->user.peer->ch);
     return UCS_OK;

@@ -54,7 +54,8 @@ ucs_status_t uct_angara_ep_put_short(uct_ep_h tl_ep, const void *buffer, unsigne
                                               uct_angara_rma_offset(remote_addr, rkey), length);
     status        = uct_angara_rma_posted(peer, angara_status, "put");
     if (ucs_likely(status == UCS_OK)) {
-        ++peer->ch.port->stats.put_short;
+        ++peer->ch.stats.put_short;
+        peer->ch.stats.put_bytes += length;
         UCT_TL_EP_STAT_OP(&ucs_derived_of(tl_ep, uct_angara_ep_t)->super, PUT, SHORT, length);
     }
     return status;
@@ -99,7 +100,8 @@ ssize_t uct_angara_ep_put_bcopy(uct_ep_h tl_ep, uct_pack_callback_t pack_cb, voi
         }
     }
 
-    ++port->stats.put_bcopy;
+    ++peer->ch.stats.put_bcopy;
+    peer->ch.stats.put_bytes += length;
     UCT_TL_EP_STAT_OP(&ucs_derived_of(tl_ep, uct_angara_ep_t)->super, PUT, BCOPY, length);
     return length;
 }
@@ -273,7 +275,8 @@ ucs_status_t uct_angara_ep_put_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov, size_
     status = uct_angara_zcopy(tl_ep, ANGARA_BATCH_PUT, iov, iovcnt, remote_addr, rkey, comp,
                               &length);
     if (ucs_likely(!UCS_STATUS_IS_ERR(status))) {
-        ++iface->net.port.stats.put_zcopy;
+        ++uct_angara_ep_peer(tl_ep)->ch.stats.put_zcopy;
+        uct_angara_ep_peer(tl_ep)->ch.stats.put_bytes += length;
         UCT_TL_EP_STAT_OP(&ucs_derived_of(tl_ep, uct_angara_ep_t)->super, PUT, ZCOPY, length);
     }
     return status;
@@ -291,7 +294,8 @@ ucs_status_t uct_angara_ep_get_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov, size_
     status = uct_angara_zcopy(tl_ep, ANGARA_BATCH_GET, iov, iovcnt, remote_addr, rkey, comp,
                               &length);
     if (ucs_likely(!UCS_STATUS_IS_ERR(status))) {
-        ++iface->net.port.stats.get_zcopy;
+        ++uct_angara_ep_peer(tl_ep)->ch.stats.get_zcopy;
+        uct_angara_ep_peer(tl_ep)->ch.stats.get_bytes += length;
         UCT_TL_EP_STAT_OP(&ucs_derived_of(tl_ep, uct_angara_ep_t)->super, GET, ZCOPY, length);
     }
     return status;
@@ -343,7 +347,8 @@ ucs_status_t uct_angara_ep_get_bcopy(uct_ep_h tl_ep, uct_unpack_callback_t unpac
         return status;
     }
 
-    ++port->stats.get_bcopy;
+    ++peer->ch.stats.get_bcopy;
+    peer->ch.stats.get_bytes += length;
     UCT_TL_EP_STAT_OP(&ucs_derived_of(tl_ep, uct_angara_ep_t)->super, GET, BCOPY, length);
     if (ucs_likely(uct_angara_channel_try_complete(&peer->ch, &value) == UCS_OK)) {
         unpack_cb(arg, op->bounce, length);
@@ -433,8 +438,8 @@ ucs_status_t uct_angara_ep_get_short(uct_ep_h tl_ep, void *buffer, unsigned leng
     }
 
     if (ucs_likely(status == UCS_OK)) {
-        --peer->ch.port->stats.get_bcopy;
-        ++peer->ch.port->stats.get_short;
+        --peer->ch.stats.get_bcopy;
+        ++peer->ch.stats.get_short;
     }
     return status;
 }

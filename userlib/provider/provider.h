@@ -27,6 +27,7 @@
 
 #include <angara/angara.h>
 #include <angara/angara_fast.h>
+#include <angara/angara_watch.h>
 
 #include "engine/desc.h"
 #include "slots.h"
@@ -131,7 +132,18 @@ struct angara_pe {
     size_t                    window_size; /* (p) bytes that the user has */
     ang_slots_t               slots;       /* (p) makes and settles them, (api) all else */
     angara_peer_h             peers;       /* the list of pairs: ang_peer_link(), _unlink() */
+    angara_watch_h            watches;     /* src/watch.c: counters that can be watched */
+    angara_watch_h            watch_turn;  /* the same: whose turn it is; NULL: the first's */
+    uint64_t                  watch_ns;    /* the same: when counters are copied next */
+    unsigned                  posts;       /* (api) operations posted, to look at the clock */
 };
+
+/* What the user has asked of a pair. */
+typedef struct {
+    uint64_t puts, gets, bytes, atomics, markers, notifies;
+    uint64_t refused; /* calls that found no resource, and are made again */
+    uint64_t faults;  /* events of them that the user has got */
+} ang_posted_t;
 
 struct angara_peer {
     /*
@@ -144,6 +156,8 @@ struct angara_peer {
     angara_address_t          address;  /* ang_peer_init() */
     void                     *user;     /* (api) for whoever uses the library */
     unsigned                  refs;     /* (api) connects minus disconnects; 0: given up */
+    ang_posted_t              posted;   /* (api) */
+    angara_watch_h            watch;    /* (api) of `posted` */
     char                      name[64]; /* ang_peer_init() */
     angara_peer_h             next;     /* ang_peer_link(), _unlink() */
     ang_fork_t                fork;     /* the same */

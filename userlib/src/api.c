@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The public calls: check arguments, then go through the provider's operations. Nothing here knows
- * a provider but the table of them.
+ * The public calls but those that post (post.c): check arguments, then go through the provider's
+ * operations. Nothing here knows a provider but the table of them.
  */
 #include <angara/angara.h>
 
+#include "check.h"
 #include "config.h"
 #include "log.h"
-#include "provider/provider.h"
+#include "watch.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -69,36 +70,6 @@ const char *angara_strerror(angara_status_t status)
     }
     return texts[-(int)status];
 }
-
-/* ---- checks shared by the calls ------------------------------------------------------------ */
-
-static inline angara_status_t check_domain(angara_domain_h dom)
-{
-    if (dom == NULL) {
-        return ANGARA_ERR_INVALID;
-    }
-    return dom->epoch == ang_fork_epoch ? ANGARA_OK : ANGARA_ERR_FORKED;
-}
-
-static inline angara_status_t check_pe(angara_pe_h pe)
-{
-    return pe == NULL ? ANGARA_ERR_INVALID : check_domain(pe->dom);
-}
-
-static inline angara_status_t check_peer(angara_peer_h peer)
-{
-    return peer == NULL ? ANGARA_ERR_INVALID : check_pe(peer->pe);
-}
-
-#define CHECK(_expr)                                          \
-    do {                                                      \
-        angara_status_t check_status = (_expr);               \
-        if (__builtin_expect(check_status != ANGARA_OK, 0)) { \
-            return check_status;                              \
-        }                                                     \
-    } while (0)
-
-#define CHECK_ARG(_cond) CHECK((_cond) ? ANGARA_OK : ANGARA_ERR_INVALID)
 
 /* ---- domains and regions ------------------------------------------------------------------- */
 
@@ -275,10 +246,29 @@ static angara_status_t copy_params(angara_pe_params_t *params, const angara_pe_p
     return ANGARA_OK;
 }
 
+static void read_pe(const void *object, uint64_t *values)
+{
+    const angara_pe_h pe = (angara_pe_h)object;
+
+    _Static_assert(sizeof(angara_counters_t) <= ANGARA_WATCH_COUNTERS * sizeof(uint64_t),
+                   "all can be watched");
+    pe->ops->pe_counters(pe, (angara_counters_t *)values);
+}
+
+static const char *const pe_counters[] = {
+#define COUNTER_NAME(_name, _help) #_name,
+    ANGARA_COUNTERS(COUNTER_NAME)
+#undef COUNTER_NAME
+};
+
+static const angara_watch_kind_t pe_kind = {"pe", pe_counters,
+                                            sizeof(pe_counters) / sizeof(pe_counters[0]), read_pe};
+
 angara_status_t angara_pe_create(angara_domain_h dom, const angara_pe_params_t *theirs,
                                  angara_pe_h *pe_p)
 {
     angara_pe_params_t params;
+    angara_status_t    status;
     size_t             window_size;
     unsigned           events;
 
@@ -293,7 +283,11 @@ angara_status_t angara_pe_create(angara_domain_h dom, const angara_pe_params_t *
                   dom->attr.window_max, dom->attr.device);
         return ANGARA_ERR_LIMIT;
     }
-    return take_ref(dom, dom->ops->pe_create(dom, window_size, events, pe_p));
+    status = take_ref(dom, dom->ops->pe_create(dom, window_size, events, pe_p));
+    if (status == ANGARA_OK) {
+        angara_watch_add(*pe_p, &pe_kind, *pe_p, dom->attr.device);
+    }
+    return status;
 }
 
 void angara_pe_destroy(angara_pe_h pe)
@@ -301,6 +295,7 @@ void angara_pe_destroy(angara_pe_h pe)
     if (check_pe(pe) == ANGARA_OK) {
         angara_domain_h dom = pe->dom;
 
+        ang_watch_end(pe);
         pe->ops->pe_destroy(pe);
         drop_ref(dom);
     }
@@ -334,6 +329,15 @@ unsigned angara_pe_progress(angara_pe_h pe)
     return check_pe(pe) == ANGARA_OK ? pe->ops->pe_progress(pe) : 0;
 }
 
+static angara_status_t poll_event(angara_pe_h pe, angara_event_t *event)
+{
+    CHECK(pe->ops->pe_event_poll(pe, event));
+    if (event->type == ANGARA_EVENT_FAULT && event->peer != NULL) {
+        event->peer->posted.faults++;
+    }
+    return ANGARA_OK;
+}
+
 angara_status_t angara_pe_event_poll_sized(angara_pe_h pe, angara_event_t *event, size_t size)
 {
     angara_event_t news;
@@ -341,9 +345,9 @@ angara_status_t angara_pe_event_poll_sized(angara_pe_h pe, angara_event_t *event
     CHECK(check_pe(pe));
     CHECK_ARG(event != NULL);
     if (size == sizeof(*event)) {
-        return pe->ops->pe_event_poll(pe, event);
+        return poll_event(pe, event);
     }
-    CHECK(pe->ops->pe_event_poll(pe, &news)); /* a program of another version's header */
+    CHECK(poll_event(pe, &news)); /* a program of another version's header */
     memset(event, 0, size);
     memcpy(event, &news, size < sizeof(news) ? size : sizeof(news));
     return ANGARA_OK;
@@ -399,6 +403,20 @@ static angara_peer_h find_connected(angara_pe_h pe, const angara_address_t *addr
     return peer;
 }
 
+static void read_peer(const void *object, uint64_t *values)
+{
+    memcpy(values, object, sizeof(ang_posted_t));
+}
+
+static const char *const peer_counters[] = {"puts",    "gets",     "bytes",   "atomics",
+                                            "markers", "notifies", "refused", "faults"};
+
+static const angara_watch_kind_t peer_kind = {
+    "peer", peer_counters, sizeof(peer_counters) / sizeof(peer_counters[0]), read_peer};
+
+_Static_assert(sizeof(ang_posted_t) == sizeof(peer_counters) / sizeof(peer_counters[0]) * 8,
+               "a name for each");
+
 angara_status_t angara_peer_connect(angara_pe_h pe, const angara_address_t *address,
                                     angara_peer_h *peer_p)
 {
@@ -408,7 +426,10 @@ angara_status_t angara_peer_connect(angara_pe_h pe, const angara_address_t *addr
     CHECK_ARG(address != NULL && peer_p != NULL);
     peer = find_connected(pe, address);
     if (peer == NULL) {
-        return pe->ops->peer_connect(pe, address, peer_p);
+        CHECK(pe->ops->peer_connect(pe, address, &peer));
+        peer->watch = angara_watch_add(pe, &peer_kind, &peer->posted, peer->name);
+        *peer_p     = peer;
+        return ANGARA_OK;
     }
     peer->refs++;
     *peer_p = peer;
@@ -418,6 +439,7 @@ angara_status_t angara_peer_connect(angara_pe_h pe, const angara_address_t *addr
 void angara_peer_disconnect(angara_peer_h peer)
 {
     if (check_peer(peer) == ANGARA_OK && --peer->refs == 0) {
+        angara_watch_remove(peer->watch);
         peer->ops->peer_disconnect(peer);
     }
 }
@@ -448,229 +470,4 @@ void angara_peer_set_user(angara_peer_h peer, void *user)
 void *angara_peer_user(angara_peer_h peer)
 {
     return peer->user;
-}
-
-/* ---- operations ---------------------------------------------------------------------------- */
-
-/* Part of the peer's window that one put may write. */
-static inline angara_status_t check_window(angara_peer_h peer, uint64_t offset, size_t length)
-{
-    if (!ang_in_bounds(offset, length, peer->fast.window_size)) {
-        return ANGARA_ERR_BOUNDS;
-    }
-    return length <= peer->pe->dom->attr.put_max ? ANGARA_OK : ANGARA_ERR_INVALID;
-}
-
-angara_status_t angara_put(angara_peer_h peer, uint64_t offset, const void *src, size_t length)
-{
-    CHECK(check_peer(peer));
-    CHECK(check_window(peer, offset, length));
-    if (length == 0) { /* there is nothing to do, but to tell of the dead */
-        return peer->ops->peer_status(peer) == ANGARA_ERR_PEER_DEAD ? ANGARA_ERR_PEER_DEAD :
-                                                                      ANGARA_OK;
-    }
-    return peer->ops->put(peer, offset, src, length);
-}
-
-angara_status_t angara_put_flag(angara_peer_h peer, uint64_t offset, const void *src, size_t length,
-                                uint64_t flag_offset, uint64_t flag)
-{
-    CHECK(check_peer(peer));
-    CHECK(check_window(peer, offset, length));
-    CHECK(ang_in_bounds(flag_offset, sizeof(flag), peer->fast.window_size) ? ANGARA_OK :
-                                                                             ANGARA_ERR_BOUNDS);
-    CHECK_ARG(flag_offset % sizeof(flag) == 0);
-    return peer->ops->put_flag(peer, offset, src, length, flag_offset, flag);
-}
-
-/* A local buffer lies within its region, and one operation may move all of it. */
-static inline angara_status_t check_local(angara_peer_h peer, angara_mr_h lmr, const void *laddr,
-                                          size_t length)
-{
-    CHECK(check_peer(peer));
-    CHECK_ARG(lmr != NULL && lmr->dom == peer->pe->dom);
-    if (!ang_in_bounds((uintptr_t)laddr - (uintptr_t)lmr->addr, length, lmr->length)) {
-        return ANGARA_ERR_BOUNDS;
-    }
-    return length <= peer->pe->dom->attr.offload_max ? ANGARA_OK : ANGARA_ERR_INVALID;
-}
-
-static inline ang_desc_t copy_desc(ang_op_t op, angara_mr_h lmr, const void *laddr, uint64_t rkey,
-                                   uint64_t roffset, size_t length)
-{
-    return (ang_desc_t){
-        .op      = (uint8_t)op,
-        .lkey    = lmr->key,
-        .loffset = (uintptr_t)laddr - (uintptr_t)lmr->addr,
-        .rkey    = rkey,
-        .roffset = roffset,
-        .length  = length,
-    };
-}
-
-static inline angara_status_t post_copy(angara_peer_h peer, ang_op_t op, angara_mr_h lmr,
-                                        const void *laddr, uint64_t rkey, uint64_t roffset,
-                                        size_t length)
-{
-    angara_status_t status = check_local(peer, lmr, laddr, length);
-
-    if (__builtin_expect(status == ANGARA_OK, 1)) {
-        ang_desc_t desc = copy_desc(op, lmr, laddr, rkey, roffset, length);
-
-        status = peer->ops->post(peer, &desc, NULL);
-    }
-    return status;
-}
-
-angara_status_t angara_offload_put(angara_peer_h peer, angara_mr_h lmr, const void *laddr,
-                                   uint64_t rkey, uint64_t roffset, size_t length)
-{
-    return post_copy(peer, ANG_OP_PUT, lmr, laddr, rkey, roffset, length);
-}
-
-angara_status_t angara_offload_put_inline(angara_peer_h peer, const void *src, uint64_t rkey,
-                                          uint64_t roffset, size_t length)
-{
-    ang_desc_t desc = {.op = ANG_OP_PUT_INLINE, .rkey = rkey, .roffset = roffset, .length = length};
-
-    CHECK(check_peer(peer));
-    CHECK_ARG(length <= peer->pe->dom->attr.inline_max);
-    return peer->ops->post(peer, &desc, src);
-}
-
-angara_status_t angara_offload_get(angara_peer_h peer, angara_mr_h lmr, void *laddr, uint64_t rkey,
-                                   uint64_t roffset, size_t length)
-{
-    return post_copy(peer, ANG_OP_GET, lmr, laddr, rkey, roffset, length);
-}
-
-angara_status_t angara_offload_batch(angara_peer_h peer, angara_batch_op_t op,
-                                     const angara_xfer_t *xfers, unsigned count, unsigned *posted_p)
-{
-    ang_op_t        code = op == ANGARA_BATCH_GET ? ANG_OP_GET : ANG_OP_PUT;
-    angara_status_t bad  = ANGARA_OK;
-    angara_status_t status;
-    ang_desc_t      descs[ANGARA_BATCH_MAX];
-    unsigned        good;
-
-    CHECK_ARG(posted_p != NULL);
-    *posted_p = 0;
-    CHECK(check_peer(peer));
-    CHECK_ARG((xfers != NULL || count == 0) && count <= ANGARA_BATCH_MAX &&
-              (op == ANGARA_BATCH_PUT || op == ANGARA_BATCH_GET));
-    for (good = 0; good < count; ++good) {
-        const angara_xfer_t *x = &xfers[good];
-
-        bad = check_local(peer, x->lmr, x->laddr, x->length);
-        if (bad != ANGARA_OK) {
-            break;
-        }
-        descs[good] = copy_desc(code, x->lmr, x->laddr, x->rkey, x->roffset, x->length);
-    }
-    if (good == 0) {
-        return bad;
-    }
-    status = peer->ops->post_batch(peer, descs, good, posted_p);
-    return status == ANGARA_OK ? bad : status;
-}
-
-angara_status_t angara_atomic(angara_peer_h peer, angara_atomic_op_t op, unsigned width,
-                              uint64_t operand, uint64_t compare, uint64_t rkey, uint64_t roffset,
-                              angara_mr_h lmr, void *result)
-{
-    ang_desc_t desc = {
-        .op      = ANG_OP_ATOMIC,
-        .atomic  = (uint8_t)op,
-        .width   = (uint8_t)width,
-        .rkey    = rkey,
-        .roffset = roffset,
-        .operand = operand,
-        .compare = compare,
-    };
-
-    CHECK(check_peer(peer));
-    CHECK_ARG((width == 4 || width == 8) && (unsigned)op < ANGARA_ATOMIC_LAST &&
-              (lmr == NULL) == (result == NULL));
-    if (result != NULL) {
-        CHECK_ARG((uintptr_t)result % width == 0);
-        CHECK(check_local(peer, lmr, result, width));
-        desc.lkey    = lmr->key;
-        desc.loffset = (uintptr_t)result - (uintptr_t)lmr->addr;
-    }
-    return peer->ops->post(peer, &desc, NULL);
-}
-
-angara_status_t angara_notify(angara_peer_h peer, const void *record, size_t length)
-{
-    CHECK(check_peer(peer));
-    CHECK_ARG((record != NULL || length == 0) && length <= ANGARA_NOTIFY_MAX);
-    return peer->ops->notify(peer, record, length);
-}
-
-void angara_wake(angara_peer_h peer)
-{
-    if (check_peer(peer) == ANGARA_OK) {
-        peer->ops->wake(peer);
-    }
-}
-
-/* ---- completion markers -------------------------------------------------------------------- */
-
-angara_status_t angara_marker_slot_get(angara_pe_h pe, angara_marker_slot_t **slot_p)
-{
-    CHECK(check_pe(pe));
-    CHECK_ARG(slot_p != NULL);
-    if (ang_slots_get(&pe->slots, slot_p) == ANGARA_OK) {
-        return ANGARA_OK;
-    }
-    pe->ops->pe_settle(pe);
-    return ang_slots_get(&pe->slots, slot_p);
-}
-
-void angara_marker_slot_put(angara_pe_h pe, angara_marker_slot_t *slot)
-{
-    if (check_pe(pe) == ANGARA_OK && slot != NULL) {
-        ang_slots_put(&pe->slots, slot);
-    }
-}
-
-/* May a marker of the pair's (NULL: a self marker) be posted to the slot? *index_p: its number. */
-static inline angara_status_t check_slot(angara_pe_h pe, const angara_marker_slot_t *slot,
-                                         angara_peer_h owner, uint64_t value, uint32_t *index_p)
-{
-    angara_status_t status = ang_slots_check(&pe->slots, slot, owner, value, index_p);
-
-    if (__builtin_expect(status != ANGARA_ERR_NO_RESOURCE, 1)) {
-        return status;
-    }
-    pe->ops->pe_settle(pe);
-    return ang_slots_check(&pe->slots, slot, owner, value, index_p);
-}
-
-angara_status_t angara_marker(angara_peer_h peer, angara_marker_slot_t *slot, uint64_t value)
-{
-    angara_status_t status;
-    uint32_t        index;
-
-    CHECK(check_peer(peer));
-    CHECK(check_slot(peer->pe, slot, peer, value, &index));
-    status = peer->ops->marker(peer, index, value);
-    if (__builtin_expect(status == ANGARA_OK, 1)) {
-        ang_slots_posted(&peer->pe->slots, index, peer, value);
-    }
-    return status;
-}
-
-angara_status_t angara_marker_self(angara_pe_h pe, angara_marker_slot_t *slot, uint64_t value)
-{
-    angara_status_t status;
-    uint32_t        index;
-
-    CHECK(check_pe(pe));
-    CHECK(check_slot(pe, slot, NULL, value, &index));
-    status = pe->ops->marker_self(pe, index, value);
-    if (__builtin_expect(status == ANGARA_OK, 1)) {
-        ang_slots_posted(&pe->slots, index, NULL, value);
-    }
-    return status;
 }

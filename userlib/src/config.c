@@ -50,6 +50,9 @@ static const ang_var_t ang_vars[] = {
      "cuda, or none. Other GPUs' memory is refused."},
     {"ANGARA_LOG_LEVEL", "warn", ANG_VAR_ENUM, FIELD(log_level), 0, 0, "error|warn|info|debug",
      "What the library writes to stderr: error, warn, info or debug."},
+    {"ANGARA_WATCH", "y", ANG_VAR_BOOL, FIELD(watch), 0, 1, NULL,
+     "Let angara_top, run by the same user or root, see the counters of this process, y or n. It "
+     "takes one descriptor of the process."},
     {"ANGARA_SOFT_NODE", "0", ANG_VAR_NUMBER, FIELD(node), 0, 0xfffffffe, NULL,
      "Node id of this process on the soft fabric, 0 to 4294967294. Processes of one host with "
      "different ids count as different nodes."},

@@ -27,6 +27,7 @@ typedef struct {
     uint64_t peer_check_ms;  /* how often dead peers are looked for */
     uint64_t job_key;        /* granted value that a NIC's PEs ask for, 0: the user's own */
     uint64_t peer_wait_ms;   /* longest wait for a peer that doesn't go on */
+    uint64_t watch;          /* counters can be watched */
 } ang_config_t;
 
 /* The configuration in force. Valid after ang_config_load() returned ANGARA_OK. */

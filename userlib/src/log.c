@@ -3,6 +3,8 @@
 #define _GNU_SOURCE
 #include "log.h"
 
+#include <angara/angara.h>
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,19 +13,22 @@
 
 ang_log_level_t ang_log_level = ANG_LOG_WARN;
 
-/* " rank N" in an MPI process. */
-static char rank_text[24];
+static char rank[16]; /* in the job; empty: none */
+
+const char *angara_job_rank(void)
+{
+    return rank;
+}
 
 void ang_log_start(void)
 {
     static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"};
-    const char              *rank    = NULL;
+    const char              *text    = NULL;
 
-    for (unsigned i = 0; rank == NULL && i < sizeof(names) / sizeof(names[0]); ++i) {
-        rank = getenv(names[i]);
+    for (unsigned i = 0; text == NULL && i < sizeof(names) / sizeof(names[0]); ++i) {
+        text = getenv(names[i]);
     }
-    snprintf(rank_text, sizeof(rank_text), "%s%.10s", rank != NULL ? " rank " : "",
-             rank != NULL ? rank : "");
+    snprintf(rank, sizeof(rank), "%.10s", text != NULL ? text : "");
 }
 
 /* As UCX's lines begin, so that a sorted log of a job has both in order. */
@@ -34,8 +39,9 @@ static int head_print(char *line, size_t size, const char *level)
 
     clock_gettime(CLOCK_REALTIME, &now);
     gethostname(host, sizeof(host) - 1);
-    return snprintf(line, size, "[%lld.%06ld] [%s:%d%s] angara %s: ", (long long)now.tv_sec,
-                    now.tv_nsec / 1000, host, (int)getpid(), rank_text, level);
+    return snprintf(line, size, "[%lld.%06ld] [%s:%d%s%s] angara %s: ", (long long)now.tv_sec,
+                    now.tv_nsec / 1000, host, (int)getpid(), rank[0] != '\0' ? " rank " : "", rank,
+                    level);
 }
 
 void ang_log_print(ang_log_level_t level, const char *format, ...)

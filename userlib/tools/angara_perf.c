@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * angara_perf: latency, bandwidth and rate of the library's operations between two processes of
- * this machine. Options, the two processes, and the report; the measurements are in perf_tests.c.
+ * angara_perf: latency, bandwidth and rate of the library's operations between two processes. The
+ * two processes, and the report; the measurements are in perf_tests.c.
  */
 #define _GNU_SOURCE
 #include "perf.h"
@@ -460,6 +460,17 @@ static int run_both(const perf_options_t *opt, const unsigned char *selected)
     return EXIT_SUCCESS;
 }
 
+/* The other process is somebody else's child. */
+static int run_one(perf_options_t *opt, unsigned char *selected)
+{
+    perf_t p = {.opt = opt, .rank = opt->listen};
+
+    p.sock = opt->listen ? perf_listen(opt, selected) : perf_connect(opt, selected);
+    perf_run(&p, selected);
+    close(p.sock);
+    return EXIT_SUCCESS;
+}
+
 int main(int argc, char **argv)
 {
     perf_options_t opt = {
@@ -467,6 +478,9 @@ int main(int argc, char **argv)
     unsigned char selected[PERF_TESTS_MAX];
 
     perf_parse_options(argc, argv, &opt, selected);
+    if (opt.listen || (opt.host != NULL)) {
+        return run_one(&opt, selected);
+    }
     if (opt.choose_cpus) {
         choose_cpus(&opt);
     }

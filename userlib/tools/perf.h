@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Private to angara_perf: the two processes that measure (rank 0 reports, rank 1 answers) and the
+ * Private to angara_perf: the two processes that measure (rank 0 reports, rank 1 answers), and the
  * tests that they run. Public library calls only; GPU memory by the tests' loader of runtimes.
  */
 #ifndef ANGARA_TOOLS_PERF_H
@@ -11,12 +11,13 @@
 
 #include "../../tests/gpu/device.h"
 
-#define PERF_BATCHES  10u        /* a result is the median of so many batches */
-#define PERF_DATA     128u       /* window: flags, credits in front; then data */
-#define PERF_RING     (4u << 20) /* bytes of window that a stream of puts goes through */
-#define PERF_RING_MAX 256u       /* slots of it */
-#define PERF_DEPTH    32u        /* offload operations under one marker */
-#define PERF_SIZE_MAX (256ul << 20)
+#define PERF_BATCHES   10u        /* a result is the median of so many batches */
+#define PERF_DATA      128u       /* window: flags, credits in front; then data */
+#define PERF_RING      (4u << 20) /* bytes of window that a stream of puts goes through */
+#define PERF_RING_MAX  256u       /* slots of it */
+#define PERF_DEPTH     32u        /* offload operations under one marker */
+#define PERF_SIZE_MAX  (256ul << 20)
+#define PERF_COUNT_MAX 1000000000u
 
 typedef struct {
     const char *device;
@@ -28,6 +29,9 @@ typedef struct {
     int         json;
     int         cpus[2];     /* -1: not pinned */
     int         choose_cpus; /* by ourselves */
+    const char *host;        /* rank 1 is there; NULL: it is a child of this process */
+    int         listen;      /* this is rank 1, of whom connects */
+    const char *listen_port; /* NULL: the usual one */
 
     const device_runtime_t *gpu; /* NULL: host memory only */
     device_origin_t         origin;
@@ -89,6 +93,13 @@ extern const char *const perf_name;
 /* Fill the options, which have their defaults, and one byte per test. Exits on --help and the like.
  */
 void perf_parse_options(int argc, char **argv, perf_options_t *opt, unsigned char *selected);
+
+/*
+ * The socket to the other process, of another host perhaps. Who listens gets what to measure from
+ * who connects.
+ */
+int perf_connect(const perf_options_t *opt, const unsigned char *selected);
+int perf_listen(perf_options_t *opt, unsigned char *selected);
 
 /* End this process with a message; the other notices. */
 void perf_fail(const char *format, ...) __attribute__((noreturn, format(printf, 1, 2)));

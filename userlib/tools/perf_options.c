@@ -18,24 +18,27 @@ static void usage(FILE *out)
 {
     unsigned i;
 
-    fprintf(out,
-            "Usage: %s [OPTION]... [TEST]...\n"
-            "Measure the operations of libangara between two processes of this machine.\n\n"
-            "  -a, --all               all tests (also when none is named)\n"
-            "  -s, --size=SIZE[:MAX]   size in bytes, or the powers of two in a range; K, M, G\n"
-            "  -n, --iterations=N      operations measured per size (100000; fewer if large)\n"
-            "  -w, --warm-up=N         operations before (10000)\n"
-            "  -m, --memory=KIND       of the target: shared (default) or private\n"
-            "  -g, --gpu=KIND[:ENDS]   offload operations on memory of cuda, rocm, managed;\n"
-            "                          H (host) or D (GPU): the buffer, then the target (DD)\n"
-            "  -c, --check             validate the data\n"
-            "      --cpu=A,B           CPUs of the two processes, or none (default: two cores)\n"
-            "  -d, --device=NAME       device (default: ANGARA_DEVICE)\n"
-            "  -j, --json              results as JSON\n"
-            "  -l, --list              list the tests\n"
-            "  -V, --version           version of the library\n"
-            "  -h, --help              this text\n\nTests:\n",
-            perf_name);
+    fprintf(
+        out,
+        "Usage: %s [OPTION]... [TEST]...\n"
+        "Measure the operations of libangara between two processes of this machine, or of two.\n\n"
+        "  -a, --all               all tests (also when none is named)\n"
+        "  -s, --size=SIZE[:MAX]   size in bytes, or the powers of two in a range; K, M, G\n"
+        "  -n, --iterations=N      operations measured per size (100000; fewer if large)\n"
+        "  -w, --warm-up=N         operations before (10000)\n"
+        "  -m, --memory=KIND       of the target: shared (default) or private\n"
+        "  -g, --gpu=KIND[:ENDS]   offload operations on memory of cuda, rocm, managed;\n"
+        "                          H (host) or D (GPU): the buffer, then the target (DD)\n"
+        "  -c, --check             validate the data\n"
+        "      --cpu=A,B           CPUs of the two processes, or none (default: two cores)\n"
+        "  -d, --device=NAME       device (default: ANGARA_DEVICE)\n"
+        "      --listen[=PORT]     answer an angara_perf --host, here or on another host\n"
+        "  -H, --host=NAME[:PORT]  measure with the one that listens there\n"
+        "  -j, --json              results as JSON\n"
+        "  -l, --list              list the tests\n"
+        "  -V, --version           version of the library\n"
+        "  -h, --help              this text\n\nTests:\n",
+        perf_name);
     for (i = 0; i < perf_num_tests; ++i) {
         fprintf(out, "  %-16s %s [%s]\n", perf_tests[i].name, perf_tests[i].help,
                 perf_unit_name(perf_tests[i].unit));
@@ -103,7 +106,7 @@ static unsigned parse_count(const char *text, unsigned min, const char *what)
     errno = 0;
     value = strtoul(text, &end, 10);
     if (!isdigit((unsigned char)text[0]) || (*end != '\0') || (errno != 0) || (value < min) ||
-        (value > 1000000000ul)) {
+        (value > PERF_COUNT_MAX)) {
         bad_usage("'%s' is no number of %s from %u to 1000000000", text, what, min);
     }
     return (unsigned)value;
@@ -169,7 +172,7 @@ static void select_tests(int argc, char **argv, int all, const perf_options_t *o
     }
 }
 
-enum { OPT_CPU = 256 };
+enum { OPT_CPU = 256, OPT_LISTEN };
 
 static const struct option long_options[] = {
     {"all", no_argument, NULL, 'a'},
@@ -181,6 +184,8 @@ static const struct option long_options[] = {
     {"check", no_argument, NULL, 'c'},
     {"cpu", required_argument, NULL, OPT_CPU},
     {"device", required_argument, NULL, 'd'},
+    {"host", required_argument, NULL, 'H'},
+    {"listen", optional_argument, NULL, OPT_LISTEN},
     {"json", no_argument, NULL, 'j'},
     {"list", no_argument, NULL, 'l'},
     {"version", no_argument, NULL, 'V'},
@@ -231,7 +236,7 @@ void perf_parse_options(int argc, char **argv, perf_options_t *opt, unsigned cha
 {
     int c, all = 0;
 
-    while ((c = getopt_long(argc, argv, "as:n:w:m:g:cd:jlVh", long_options, NULL)) != -1) {
+    while ((c = getopt_long(argc, argv, "as:n:w:m:g:cd:H:jlVh", long_options, NULL)) != -1) {
         switch (c) {
         case 'a':
             all = 1;
@@ -260,12 +265,22 @@ void perf_parse_options(int argc, char **argv, perf_options_t *opt, unsigned cha
         case 'd':
             opt->device = optarg;
             break;
+        case 'H':
+            opt->host = optarg;
+            break;
+        case OPT_LISTEN:
+            opt->listen      = 1;
+            opt->listen_port = optarg;
+            break;
         case 'j':
             opt->json = 1;
             break;
         default:
             print_and_exit(c);
         }
+    }
+    if (opt->listen && (opt->host != NULL)) {
+        bad_usage("one side has --listen, the other --host");
     }
     select_tests(argc - optind, argv + optind, all, opt, selected);
 }

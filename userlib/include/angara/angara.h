@@ -192,6 +192,12 @@ typedef struct {
 /** Run-time version "major.minor.patch". */
 ANGARA_API const char *angara_version(void);
 
+/**
+ * Rank of this process in its job as the launcher's environment said when the library was first
+ * used; "" if it said none.
+ */
+ANGARA_API const char *angara_job_rank(void);
+
 /** Text of a status, never NULL. */
 ANGARA_API const char *angara_strerror(angara_status_t status);
 

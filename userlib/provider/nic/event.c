@@ -87,7 +87,8 @@ static void look_at(nic_pe_t *pe, uint32_t index)
 static void look_lost(nic_pe_t *pe, uint32_t lost)
 {
     if (pe->lost_told == pe->lost_seen) { /* told once, until the user takes note */
-        ang_warn("PE %u: events were lost because the event ring was full; all pairs are in error",
+        ang_warn("PE %u: events were lost because the event ring was full; all pairs are in error. "
+                 "Make progress more often, or raise event_entries of the module angara_nic",
                  pe->base.address.index);
     }
     pe->lost_seen = lost;

@@ -1,0 +1,486 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Counters that can be watched: what a process shows on its board, through the reader of
+ * angara_top; what happens at fork, without room, and with boards that a hostile process makes.
+ */
+#define _GNU_SOURCE
+#include "src/board.h"
+#include "src/config.h"
+#include "tools/top.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+typedef struct {
+    angara_domain_h dom;
+    angara_pe_h     pe;
+} fabric_t;
+
+static int setup(void **state)
+{
+    fabric_t *f = calloc(1, sizeof(*f));
+
+    assert_int_equal(angara_open("soft", &f->dom), ANGARA_OK);
+    assert_int_equal(angara_pe_create(f->dom, NULL, &f->pe), ANGARA_OK);
+    *state = f;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    fabric_t *f = *state;
+
+    if (f->pe != NULL) {
+        angara_pe_destroy(f->pe);
+    }
+    angara_close(f->dom);
+    free(f);
+    return 0;
+}
+
+/* Two counters that always have the same value. */
+typedef struct {
+    uint64_t value;
+} twins_t;
+
+static void twins_read(const void *object, uint64_t *values)
+{
+    values[0] = values[1] = ((const twins_t *)object)->value;
+}
+
+static const char *const         twins_names[] = {"one", "other"};
+static const angara_watch_kind_t twins         = {"twins", twins_names, 2, twins_read};
+
+/* The object of this kind, of the process; NULL: there is none. */
+static const top_object_t *find(const top_sample_t *sample, const char *kind, const char *label)
+{
+    for (unsigned i = 0; sample->count == 1 && i < sample->processes[0].count; ++i) {
+        const top_object_t *object = &sample->processes[0].objects[i];
+
+        if (!strcmp(object->kind->name, kind) && (label == NULL || !strcmp(object->label, label))) {
+            return object;
+        }
+    }
+    return NULL;
+}
+
+static unsigned count(pid_t pid)
+{
+    top_sample_t sample;
+    unsigned     objects;
+
+    top_read(pid, &sample);
+    objects = sample.count == 1 ? sample.processes[0].count : 0;
+    top_free(&sample);
+    return objects;
+}
+
+static void test_pe_and_peer(void **state)
+{
+    fabric_t        *f = *state;
+    angara_address_t address;
+    angara_peer_h    peer;
+    top_sample_t     sample;
+    char             data[40] = "";
+    angara_event_t   event;
+
+    angara_pe_address(f->pe, &address);
+    assert_int_equal(angara_peer_connect(f->pe, &address, &peer), ANGARA_OK);
+    assert_int_equal(angara_notify(peer, data, sizeof(data)), ANGARA_OK);
+    assert_int_equal(angara_pe_event_poll(f->pe, &event), ANGARA_OK);
+    /* A key of nobody's: the operation is taken, and faults. */
+    assert_int_equal(angara_offload_put_inline(peer, data, 12345, 0, 8), ANGARA_ERR_KEY);
+    assert_int_equal(angara_pe_event_poll(f->pe, &event), ANGARA_OK);
+    usleep(ang_config.peer_check_ms * 1000 + 20000);
+    angara_pe_progress(f->pe);
+
+    top_read(getpid(), &sample);
+    assert_int_equal(sample.count, 1);
+    assert_int_equal(sample.processes[0].pid, getpid());
+    assert_string_equal(sample.processes[0].head.program, "test_watch");
+    assert_string_equal(sample.processes[0].head.version, angara_version());
+    assert_non_null(find(&sample, "pe", "soft0"));
+    assert_int_equal(top_value(find(&sample, "pe", NULL), "events"), 2);
+    assert_int_equal(top_value(find(&sample, "pe", NULL), "faults"), 1);
+    assert_non_null(find(&sample, "peer", angara_peer_name(peer)));
+    assert_int_equal(top_value(find(&sample, "peer", NULL), "notifies"), 1);
+    assert_int_equal(top_value(find(&sample, "peer", NULL), "faults"), 1);
+    assert_int_equal(top_value(find(&sample, "peer", NULL), "puts"), 0);
+    assert_true(find(&sample, "peer", NULL)->time_ns <= sample.time_ns);
+    top_free(&sample);
+
+    angara_peer_disconnect(peer);
+    top_read(getpid(), &sample);
+    assert_null(find(&sample, "peer", NULL));
+    top_free(&sample);
+    angara_pe_destroy(f->pe);
+    f->pe = NULL;
+    assert_int_equal(count(getpid()), 0);
+}
+
+static void test_own_counters(void **state)
+{
+    fabric_t      *f    = *state;
+    twins_t        mine = {7};
+    char           label[2 * ANGARA_WATCH_LABEL];
+    angara_watch_h watch;
+    top_sample_t   sample;
+
+    memset(label, 'x', sizeof(label));
+    label[sizeof(label) - 1] = '\0';
+    label[3]                 = '\n';
+    watch                    = angara_watch_add(f->pe, &twins, &mine, label);
+    assert_non_null(watch);
+    top_read(getpid(), &sample);
+    assert_non_null(find(&sample, "twins", NULL));
+    assert_int_equal(top_value(find(&sample, "twins", NULL), "other"), 7);
+    assert_int_equal(strlen(find(&sample, "twins", NULL)->label), ANGARA_WATCH_LABEL - 1);
+    assert_int_equal(find(&sample, "twins", NULL)->label[3], '?');
+    top_free(&sample);
+    angara_watch_remove(watch);
+    angara_watch_remove(NULL);
+    top_read(getpid(), &sample);
+    assert_null(find(&sample, "twins", NULL));
+    top_free(&sample);
+}
+
+static void test_refused(void **state)
+{
+    fabric_t           *f            = *state;
+    twins_t             mine         = {0};
+    angara_watch_kind_t kind         = twins;
+    const char         *long_names[] = {"one", "a_name_that_is_too_long_for_a_counter"};
+    const char         *many[ANGARA_WATCH_COUNTERS + 1];
+
+    kind.name = "sixteen_letters_";
+    assert_null(angara_watch_add(f->pe, &kind, &mine, ""));
+    kind          = twins;
+    kind.counters = long_names;
+    assert_null(angara_watch_add(f->pe, &kind, &mine, ""));
+    for (unsigned i = 0; i <= ANGARA_WATCH_COUNTERS; ++i) {
+        many[i] = "n";
+    }
+    kind          = twins;
+    kind.counters = many;
+    kind.count    = ANGARA_WATCH_COUNTERS + 1;
+    assert_null(angara_watch_add(f->pe, &kind, &mine, ""));
+    assert_null(angara_watch_add(NULL, &twins, &mine, ""));
+    ang_config.watch = 0;
+    assert_null(angara_watch_add(f->pe, &twins, &mine, ""));
+    ang_config.watch = 1;
+}
+
+/* More objects, and kinds, than the board has room for; places that are used again. */
+static void test_full(void **state)
+{
+    fabric_t           *f       = *state;
+    twins_t             mine    = {1};
+    angara_watch_h     *watches = calloc(ANG_BOARD_BLOCKS + 1, sizeof(*watches));
+    char                names[ANG_BOARD_KINDS][8];
+    angara_watch_kind_t kinds[ANG_BOARD_KINDS];
+    angara_watch_h      added;
+    top_sample_t        sample;
+    unsigned            n = 0, k = 0;
+
+    while (n <= ANG_BOARD_BLOCKS &&
+           (watches[n] = angara_watch_add(f->pe, &twins, &mine, "many")) != NULL) {
+        n++;
+    }
+    assert_int_equal(n, ANG_BOARD_BLOCKS - 1); /* and the PE's own */
+    top_read(getpid(), &sample);
+    assert_int_equal(sample.processes[0].count, ANG_BOARD_BLOCKS);
+    assert_int_equal(sample.processes[0].head.lost, 1);
+    top_free(&sample);
+    for (unsigned i = 0; i < n; ++i) {
+        angara_watch_remove(watches[i]);
+    }
+    assert_int_equal(count(getpid()), 1);
+    free(watches);
+
+    for (k = 0; k < ANG_BOARD_KINDS; ++k) {
+        snprintf(names[k], sizeof(names[k]), "kind%u", k);
+        kinds[k]      = twins;
+        kinds[k].name = names[k];
+        added         = angara_watch_add(f->pe, &kinds[k], &mine, "");
+        if (added == NULL) {
+            break;
+        }
+    }
+    assert_int_equal(k, ANG_BOARD_KINDS - 2); /* "pe" and "twins" are there */
+    assert_non_null(angara_watch_add(f->pe, &twins, &mine, ""));
+}
+
+/* All objects get their turn, however many there are. */
+static void test_turns(void **state)
+{
+    fabric_t    *f     = *state;
+    twins_t      mine  = {0};
+    unsigned     stale = 200;
+    top_sample_t sample;
+
+    for (unsigned i = 0; i < 200; ++i) {
+        assert_non_null(angara_watch_add(f->pe, &twins, &mine, "many"));
+    }
+    mine.value = 5;
+    for (unsigned looks = 0; stale > 0; ++looks) {
+        assert_true(looks < 10);
+        usleep(ang_config.peer_check_ms * 1000 + 20000);
+        angara_pe_progress(f->pe);
+        stale = 0;
+        top_read(getpid(), &sample);
+        for (unsigned i = 0; i < sample.processes[0].count; ++i) {
+            const top_object_t *object = &sample.processes[0].objects[i];
+
+            stale += !strcmp(object->kind->name, "twins") && object->values[0] == 0;
+        }
+        top_free(&sample);
+    }
+}
+
+/* The counters of one object are of one moment. */
+static void *change_often(void *arg)
+{
+    fabric_t *f    = arg;
+    twins_t   mine = {0};
+
+    for (unsigned i = 0; i < 20000; ++i) {
+        angara_watch_h watch;
+
+        mine.value = i;
+        watch      = angara_watch_add(f->pe, &twins, &mine, "busy");
+        for (volatile unsigned pause = 0; pause < i % 4096; ++pause) {
+        }
+        angara_watch_remove(watch);
+    }
+    return NULL;
+}
+
+static void test_whole(void **state)
+{
+    pthread_t    thread;
+    unsigned     seen = 0;
+    top_sample_t sample;
+
+    assert_int_equal(pthread_create(&thread, NULL, change_often, *state), 0);
+    for (unsigned i = 0; i < 2000; ++i) {
+        const top_object_t *object;
+
+        top_read(getpid(), &sample);
+        object = find(&sample, "twins", NULL);
+        if (object != NULL) {
+            assert_int_equal(object->values[0], object->values[1]);
+            assert_string_equal(object->label, "busy");
+            seen++;
+        }
+        top_free(&sample);
+    }
+    pthread_join(thread, NULL);
+    assert_true(seen > 0);
+}
+
+/* The descriptor of this process's board. */
+static int board_fd(void)
+{
+    char path[64], text[64];
+
+    for (int fd = 0; fd < 1024; ++fd) {
+        ssize_t length;
+
+        snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+        length = readlink(path, text, sizeof(text) - 1);
+        if (length > 0 &&
+            !strncmp(text, "/memfd:" ANG_BOARD_NAME, 8 + strlen(ANG_BOARD_NAME) - 1)) {
+            return fd;
+        }
+    }
+    return -1;
+}
+
+static void test_sealed(void **state)
+{
+    char path[64];
+    int  fd;
+
+    (void)state;
+    assert_true(board_fd() >= 0);
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", board_fd());
+    fd = open(path, O_RDWR);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, "x", 1), -1);
+    assert_ptr_equal(mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0), MAP_FAILED);
+    assert_int_equal(ftruncate(fd, 0), -1);
+    close(fd);
+}
+
+/* A child has no board of the parent's, and can have one of its own; the parent's goes on. */
+static void test_fork(void **state)
+{
+    fabric_t      *f     = *state;
+    twins_t        mine  = {3};
+    angara_watch_h watch = angara_watch_add(f->pe, &twins, &mine, "parent");
+    int            status, failed;
+    pid_t          child;
+
+    assert_non_null(watch);
+    child = fork();
+    if (child == 0) {
+        fabric_t own;
+
+        failed = board_fd() >= 0;
+        angara_watch_remove(watch); /* as cleaning up does */
+        failed |= (angara_watch_add(f->pe, &twins, &mine, "child") != NULL) << 1;
+        failed |= (angara_open("soft", &own.dom) != ANGARA_OK ||
+                   angara_pe_create(own.dom, NULL, &own.pe) != ANGARA_OK || count(getpid()) != 1)
+                  << 2;
+        angara_pe_destroy(own.pe);
+        angara_close(own.dom);
+        _exit(failed);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+    assert_int_equal(count(getpid()), 2);
+    angara_watch_remove(watch);
+}
+
+static void test_no_descriptors(void **state)
+{
+    fabric_t     *f = *state;
+    struct rlimit before, none;
+    twins_t       mine = {0};
+
+    angara_pe_destroy(f->pe);
+    f->pe = NULL;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    none             = before;
+    ang_config.watch = 0;
+    assert_int_equal(angara_pe_create(f->dom, NULL, &f->pe), ANGARA_OK);
+    ang_config.watch = 1;
+    none.rlim_cur    = 3;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    assert_null(angara_watch_add(f->pe, &twins, &mine, ""));
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_non_null(angara_watch_add(f->pe, &twins, &mine, ""));
+}
+
+/* ---- boards of others ------------------------------------------------------------------------ */
+
+/* A process whose board has these bytes. @return what the reader made of it */
+static void read_foreign(const ang_board_t *board, size_t size, top_sample_t *sample)
+{
+    int   ready[2], fd;
+    pid_t child;
+    char  byte;
+
+    assert_int_equal(pipe(ready), 0);
+    child = fork();
+    if (child == 0) {
+        fd = memfd_create(ANG_BOARD_NAME, 0);
+        if (write(fd, board, size) != (ssize_t)size || write(ready[1], "r", 1) != 1) {
+            _exit(1);
+        }
+        pause();
+        _exit(0);
+    }
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    top_read(child, sample);
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+    close(ready[0]);
+    close(ready[1]);
+}
+
+static ang_board_t *board_good(void)
+{
+    ang_board_t *board = calloc(1, sizeof(*board));
+
+    board->head = (ang_board_head_t){
+        .magic = ANG_BOARD_MAGIC, .layout = ANG_BOARD_LAYOUT, .kinds = 1, .blocks = 2};
+    memset(board->head.program, '\033', sizeof(board->head.program)); /* without a final 0 */
+    memset(board->head.rank, '"', sizeof(board->head.rank));
+    strcpy(board->kinds[0].name, "a{b\"");
+    board->kinds[0].count = 2;
+    memset(board->kinds[0].counters, '\n', sizeof(board->kinds[0].counters));
+    board->blocks[0].kind = 1;
+    memset(board->blocks[0].label, 0x80, sizeof(board->blocks[0].label));
+    board->blocks[1] = board->blocks[0];
+    return board;
+}
+
+static void test_hostile(void **state)
+{
+    ang_board_t *board = board_good();
+    top_sample_t sample;
+    FILE        *out = fopen("/dev/null", "w");
+
+    (void)state;
+    read_foreign(board, sizeof(*board), &sample);
+    assert_int_equal(sample.count, 1);
+    assert_int_equal(sample.processes[0].count, 2);
+    assert_int_equal(strlen(sample.processes[0].head.program),
+                     sizeof(sample.processes[0].head.program) - 1);
+    assert_null(strchr(sample.processes[0].head.program, '\033'));
+    assert_string_equal(sample.processes[0].kinds[0].name, "a_b_");
+    top_print_table(out, NULL, &sample, 1);
+    top_print_all(out, &sample);
+    top_print_json(out, &sample);
+    top_print_prometheus(out, &sample);
+    top_free(&sample);
+
+    board->blocks[0].turn = 1; /* for ever being written */
+    board->blocks[1].kind = 2; /* a kind that isn't there */
+    read_foreign(board, sizeof(*board), &sample);
+    assert_int_equal(sample.processes[0].count, 0);
+    top_free(&sample);
+
+    read_foreign(board, sizeof(board->head), &sample); /* ends behind the head */
+    assert_int_equal(sample.count, 0);
+    top_free(&sample);
+    board->kinds[0].count = ANGARA_WATCH_COUNTERS + 1;
+    read_foreign(board, sizeof(*board), &sample);
+    assert_int_equal(sample.count, 0);
+    top_free(&sample);
+    board->kinds[0].count = 2;
+    board->head.blocks    = UINT32_MAX;
+    read_foreign(board, sizeof(*board), &sample);
+    assert_int_equal(sample.count, 0);
+    top_free(&sample);
+    board->head.blocks = 2;
+    board->head.kinds  = ANG_BOARD_KINDS + 1;
+    read_foreign(board, sizeof(*board), &sample);
+    assert_int_equal(sample.count, 0);
+    top_free(&sample);
+    fclose(out);
+    free(board);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_pe_and_peer, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_own_counters, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_full, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_turns, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_whole, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_sealed, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_fork, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_no_descriptors, setup, teardown),
+        cmocka_unit_test(test_hostile),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Counters that can be watched (angara/angara_watch.h): what the library itself calls. */
+#ifndef ANG_WATCH_H
+#define ANG_WATCH_H
+
+#include <angara/angara_watch.h>
+
+/* Copy counters of the PE to the board: a bounded number of objects, in turn. */
+void ang_watch_publish(angara_pe_h pe);
+
+/* The same, if that was a tenth of a second ago. */
+void ang_watch_look(angara_pe_h pe);
+
+/* The PE ends: remove all its watches. */
+void ang_watch_end(angara_pe_h pe);
+
+#endif
