@@ -22,6 +22,9 @@ if can_unshare -p -f --mount-proc; then
         messages 'error: .*PID namespace' 1 2
     run 20 "$pair" --peer 'unshare -p -f'
     ok "the same, with the wrong /proc" all_of rc_is "$status_refused" -- messages '/proc|PID' 1 2
+    run 20 unshare -p -f "$pair"
+    ok 'both with the /proc of another namespace: said, with the cure' all_of rc_is "$status_refused" -- \
+        messages '/proc is of another PID namespace.*mount -t proc' 1 2
 else
     skip 'PID namespaces' 'unshare is not permitted'
 fi

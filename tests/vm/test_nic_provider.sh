@@ -40,9 +40,69 @@ chmod 0666 /dev/angara0 /dev/angara_memreg
 run as_nobody "$B/bin/angara_info" --device nic
 ok 'any user can use a NIC that may be opened' [ "$rc" == 0 ]
 
+# What angara_info advises, as it is printed, cures what it is about.
+# shellcheck disable=SC2053
+is_like() { [[ $1 == $2 ]]; } # a pattern
+advice() { awk -v name=" $1: " 'found { print; exit } index($0, name) { found = 1 }' "$output" | sed 's/^ *-> //'; }
+
+chgrp 4711 /dev/angara0 /dev/angara_memreg
+chmod 0660 /dev/angara0 /dev/angara_memreg
+run as_nobody "$B/bin/angara_info"
+ok 'who may not open the NIC is told of its group' \
+    is_like "$(advice NIC)" 'add the user to the group angara and log in again'
+run setpriv --reuid 65534 --regid 65534 --groups 4711 "$B/bin/angara_info"
+ok 'with that group it can be used' says '^  ok *NIC: '
+chmod 0666 /dev/angara0 /dev/angara_memreg
+run vm_kmod unload
+run "$B/bin/angara_info"
+ok 'without the modules there is advice to load them' \
+    is_like "$(advice NIC)" '*load the modules angara_nic and angara_memreg'
+run vm_kmod load
+run "$B/bin/angara_info"
+ok 'with them it can be used' says '^  ok *NIC: '
+scope=/proc/sys/kernel/yama/ptrace_scope
+if [[ -e $scope ]]; then
+    echo 2 >"$scope"
+    run as_nobody "$B/bin/angara_info"
+    wanted=$(advice 'process_vm_readv between processes')
+    ok 'Yama forbids process_vm: there is advice' is_like "$wanted" 'sysctl kernel.yama.ptrace_scope=0, or *'
+    wanted=${wanted#sysctl kernel.yama.ptrace_scope=}
+    echo "${wanted%%,*}" >"$scope"
+    run as_nobody "$B/bin/angara_info"
+    ok 'which helps' says '^  ok *process_vm_readv between processes: '
+fi
+
 run timeout "$(slow 60)" "$B/bin/angara_perf" --device nic --iterations 20 --warm-up 5 \
     --check put_lat put_bw offload_put_lat offload_get_bw atomic_lat marker_lat notify_lat
 ok 'angara_perf' [ "$rc" == 0 ]
+
+vm_rsh vm1 "timeout $(slow 90) $B/bin/angara_perf --listen --device nic" >/tmp/vm1.out 2>&1 &
+shown=("$output" /tmp/vm1.out)
+for _ in {1..100}; do
+    ! grep -q waiting /tmp/vm1.out || break
+    sleep 0.1
+done
+run timeout "$(slow 60)" "$B/bin/angara_perf" --host vm1 --device nic --iterations 20 --warm-up 5 --check \
+    -s 8:4K put_lat offload_put_lat offload_get_bw atomic_lat marker_lat notify_lat
+ok 'angara_perf between two nodes' [ "$rc" == 0 ]
+wait $! || rc=$?
+ok 'and its other side' [ "$rc" == 0 ]
+
+timeout "$(slow 60)" "$B/bin/angara_perf" --device nic --cpu=none -n 1000000 -s 8 offload_put_lat >/dev/null 2>&1 &
+counts()
+{
+    "$B/bin/angara_top" --once --all >"$output" &&
+        awk '$1 == "puts" && $2 > 0 { n++ } END { exit n == 0 }' "$output"
+}
+for _ in {1..200}; do
+    ! counts || break
+    sleep 0.1
+done
+shown=("$output")
+ok 'angara_top shows what a NIC does' says 'pe of PE [0-9]*: angara0'
+ok 'and what was asked of a peer' counts
+pkill -P $! || true
+wait $! || true
 
 vm_rsh vm1 "timeout $(slow 60) $B/tests/vm/nic_pair 1 10.0.0.1" \
     >/tmp/vm1.out 2>&1 &

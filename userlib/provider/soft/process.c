@@ -307,6 +307,15 @@ void soft_membarrier(void)
     syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0);
 }
 
+/* Does /proc show this process by its own number? Else its numbers are those of others. */
+static int is_own_proc(pid_t pid)
+{
+    char    text[16] = "";
+    ssize_t length   = readlink("/proc/self", text, sizeof(text) - 1);
+
+    return length > 0 && strtol(text, NULL, 10) == pid;
+}
+
 angara_status_t soft_process_self(soft_process_t *self)
 {
     char        boot_id[64];
@@ -321,6 +330,11 @@ angara_status_t soft_process_self(soft_process_t *self)
             return ANGARA_ERR_LIMIT;
         }
         ang_error("/proc can't be read (%s): the soft fabric needs it mounted", strerror(errno));
+        return ANGARA_ERR_SYSTEM;
+    }
+    if (!is_own_proc(self->pid)) {
+        ang_error("/proc is of another PID namespace than this process: mount the one of its own "
+                  "(mount -t proc proc /proc; unshare --mount-proc)");
         return ANGARA_ERR_SYSTEM;
     }
     self->pid_ns     = info.st_ino;

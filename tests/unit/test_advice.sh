@@ -1,0 +1,135 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# What angara_info advises is done as it is printed, and cures what it is about: limits, what a container
+# forbids, what isn't installed. (That of a NIC: tests/vm/test_nic_provider.sh; of an installation:
+# scripts/install_check, scripts/check_deb.) Functions are called through `check`.
+# shellcheck disable=SC2317
+set -euo pipefail
+
+root=$(cd "$(dirname "$0")/../.." && pwd)
+cd "$root"
+# shellcheck source=tests/unit/tap.sh
+source tests/unit/tap.sh
+
+build=${B:-build}
+bin=$build/bin
+restrict=$build/tests/faults/fault_restrict
+standin=$PWD/build/tests/gpu/standin
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# state CHECK COMMAND...: what angara_info, run by the command, says of this check; its advice is $advice.
+state()
+{
+    local name=$1
+    shift
+    "$@" "$bin/angara_info" >"$work/info" 2>"$work/err" || true
+    advice=$(awk -v name=" $name: " 'found { if (sub("^ *-> ", "")) print; found = 0 }
+        index($0, name) { found = 1 }' "$work/info")
+    awk -v name=" $name: " 'index($0, name) { print $1; exit }' "$work/info"
+}
+
+# expect WANTED CHECK COMMAND...
+expect()
+{
+    state "${@:2}" >"$work/state"
+    [[ $(<"$work/state") == "$1" ]] || { cat "$work/info" "$work/err"; return 1; }
+}
+
+# limit_cured NAME OPTION VALUE: the limit is too low, and raised as advised.
+limit_cured()
+{
+    # `check` runs it in a shell of its own, whose limits end with it
+    ulimit -S "$2" "$3"
+    expect note "$1" env
+    advice=${advice#only with a NIC: }
+    echo "advice: $advice"
+    eval "${advice%%,*}"
+    expect ok "$1" env
+}
+
+# forbidden_cured CHECK CALL...: a seccomp profile that forbids the calls; the advice names each.
+forbidden_cured()
+{
+    local call wanted=note
+    [[ $1 != 'sealed memfds' ]] || wanted=error
+    expect "$wanted" "$1" "$restrict" "${@:2}" --
+    echo "advice: $advice"
+    for call in "${@:2}"; do
+        [[ $advice == *"allow "*"$call"*"seccomp profile"* ]]
+    done
+    expect ok "$1" env
+}
+
+# Where the linker finds a library.
+library() # NAME
+{
+    ldconfig -p | awk -v name="$1" '$1 == name && !found { print $NF; found = 1 }'
+}
+
+# UCX isn't where the linker looks; then it is where LD_LIBRARY_PATH says.
+ucx_cured()
+{
+    local file
+    file=$(realpath "$(library libucp.so.0)")
+    mkdir -p "$work/ucx"
+    cp "$file" "$work/ucx/libucp.so.0"
+    # shellcheck disable=SC2016 # the inner shell expands it
+    hidden=(unshare -m bash -c 'mount --bind /dev/null "$1" && shift && exec "$@"' bash "$file")
+    expect missing 'UCX transport' "${hidden[@]}"
+    echo "advice: $advice"
+    [[ $advice == *'set LD_LIBRARY_PATH' ]]
+    expect ok 'UCX transport' "${hidden[@]}" env LD_LIBRARY_PATH="$work/ucx"
+}
+
+# What apt is to install has the file.
+package_has() # FILE PACKAGE
+{
+    dpkg-query -S "$(realpath "$1")" | grep "^$2\b"
+}
+
+# The library of a runtime that is asked for isn't there, or finds no GPU; then LD_LIBRARY_PATH has one that does.
+gpu_cured() # NAME WORD
+{
+    expect missing "GPU memory, $1" env ANGARA_GPU="$2"
+    echo "advice: $advice"
+    [[ $advice == *'set LD_LIBRARY_PATH' || $advice == *'who may open /dev/kfd' ]]
+    expect ok "GPU memory, $1" env ANGARA_GPU="$2" LD_LIBRARY_PATH="$standin"
+}
+
+check 'open files' limit_cured 'open files (ulimit -n)' -n 256
+check 'file size' limit_cured 'file size (ulimit -f)' -f 1000000
+check 'address space' limit_cured 'address space (ulimit -v)' -v 64000000
+if [[ $(ulimit -H -l) == unlimited ]] || { (($(id -u) == 0)) && (ulimit -l unlimited) 2>/dev/null; }; then
+    check 'locked memory' limit_cured 'locked memory (ulimit -l)' -l 64
+else
+    skip 'locked memory' 'the hard limit is lower than what is advised'
+fi
+if [[ -x $restrict ]]; then
+    check 'process_vm is forbidden' forbidden_cured 'process_vm_readv between processes' \
+        process_vm_readv process_vm_writev
+    check 'memfd_create is forbidden' forbidden_cured 'sealed memfds' memfd_create
+    check 'pidfd_open is forbidden' forbidden_cured 'pidfd_open' pidfd_open
+    check 'membarrier is forbidden' forbidden_cured 'membarrier' membarrier
+else
+    skip 'forbidden calls' "$restrict isn't built"
+fi
+if (($(id -u) == 0)) && unshare -m true 2>/dev/null && [[ -n $(library libucp.so.0) ]]; then
+    check 'UCX is missing' ucx_cured
+else
+    skip 'UCX is missing' 'not root, or UCX is elsewhere'
+fi
+if command -v dpkg-query >/dev/null && dpkg-query -S /usr/bin/ompi_info >/dev/null 2>&1; then
+    check 'the package of UCX is right' package_has "$(library libucp.so.0)" libucx0
+    check 'the package of Open MPI is right' package_has /usr/bin/ompi_info openmpi-bin
+else
+    skip 'the packages are right' 'no Debian, or without Open MPI'
+fi
+if [[ -e /dev/nvidiactl || -e /dev/kfd || ! -d $standin ]]; then
+    skip 'the library of a GPU' 'there is a GPU, or there are no stand-ins'
+else
+    check "the library of NVIDIA's GPUs" gpu_cured CUDA cuda
+    check "the library of AMD's GPUs" gpu_cured ROCm rocm
+fi
+tap_end
