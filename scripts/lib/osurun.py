@@ -459,13 +459,13 @@ def convert(value, unit, want):
 
 
 def read_counters(folder):
-    """The sum over the processes of 'name value' lines."""
+    """The sum over the processes of the lines 'name value meaning'; before them it says whose they are."""
     total = {}
     for path in sorted(glob.glob(os.path.join(glob.escape(folder), "counters.*"))):
         with open(path, encoding="utf-8", errors="replace") as file:
             for line in file:
                 fields = line.split()
-                if len(fields) == 2 and fields[1].isdigit():
+                if len(fields) >= 2 and fields[1].isdigit() and fields[0] not in ("pid", "rank"):
                     total[fields[0]] = total.get(fields[0], 0) + int(fields[1])
     return total
 
