@@ -4,9 +4,10 @@
  *
  * This header has all calls but three groups: window puts and the look at markers that are compiled
  * into the program (<angara/angara_fast.h>), GPU memory (<angara/angara_mem.h>), and counters that
- * others can watch (<angara/angara_watch.h>). It is opaque, C and C++ clean, and versioned: a struct that may grow is passed with its size, and no more than
- * that is read or filled. The programming model behind it (what a PE, a region, a window, a marker
- * is, and what is ordered) is docs/nic-model.md; read that first.
+ * others can watch (<angara/angara_watch.h>). It is opaque, C and C++ clean, and versioned: a
+ * struct that may grow is passed with its size, and no more than that is read or filled. The
+ * programming model behind it (what a PE, a region, a window, a marker is, and what is ordered) is
+ * docs/nic-model.md; read that first.
  *
  * Threads: calls on different domains may run concurrently. Calls on one PE and on its peers must
  * be serialised by the caller. Registration calls on one domain may run concurrently with each
