@@ -465,7 +465,7 @@ def read_counters(folder):
         with open(path, encoding="utf-8", errors="replace") as file:
             for line in file:
                 fields = line.split()
-                if len(fields) >= 2 and fields[1].isdigit() and fields[0] not in ("pid", "rank"):
+                if len(fields) >= 2 and fields[1].isdigit() and fields[0] not in ("host", "pid", "rank", "program"):
                     total[fields[0]] = total.get(fields[0], 0) + int(fields[1])
     return total
 

@@ -311,6 +311,8 @@ test_other_way()
     ok "more ranks than it has room for: that is true" test "$rc $(stats_sum eager_tx)" = "0 0"
     launch "${few[@]}" ANGARA_STRICT=1 -- "$probe"
     ok "more ranks than it has room for, ANGARA_STRICT=1: the job ends" has_failed
+    launch UCX_TLS=angara,self,cma UCX_ANGARA_MAX_PEERS=1 ANGARA_STRICT=1 -- "$probe"
+    ok "the same, and nothing beside it carries messages: no message" uses_ours_silently
     launch UCX_TLS=angra,self -- env -u OMPI_COMM_WORLD_LOCAL_RANK SLURM_LOCALID=1 "$probe"
     ok "processes that aren't the first of their node, by Slurm: no message" test ! -s "$work/err"
     launch "UCX_TLS=angra,self" ANGARA_STRICT=1 -- "$probe"

@@ -15,7 +15,7 @@ source tests/unit/tap.sh
 build=${B:-build}
 bin=$build/bin
 restrict=$build/tests/faults/fault_restrict
-standin=$PWD/build/tests/gpu/standin
+standin=$(realpath -m "$build/tests/gpu/standin")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 

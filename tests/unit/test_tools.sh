@@ -220,7 +220,7 @@ perf_killed() {
 
 # perf_listener PORT: one in the background; its pid is $listener.
 perf_listener() {
-    "$bin/angara_perf" --listen="$1" >"$work/listener" 2>&1 &
+    "$bin/angara_perf" --listen=":$1" >"$work/listener" 2>&1 &
     listener=$!
     for _ in {1..100}; do
         grep -q waiting "$work/listener" && return
@@ -244,10 +244,16 @@ perf_remote() {
 
 # What strangers send harms nobody: the listener waits for the next one.
 perf_strangers() {
-    local port answer line
+    local port answer line request
     port=$(free_port)
     perf_listener "$port"
-    for line in hello '[]' '{"program":"angara_perf","version":"0.0.0"}' '' \
+    request='{"program":"angara_perf","version":"'$("$bin/angara_perf" -V | cut -d' ' -f2)'",'
+    request+='"size_min":8,"size_max":8,"iterations":100,"warm_up":1,"shared":false,"check":false,"gpu":"cuda",'
+    request+='"managed":true,"buf_on_gpu":true,"mem_on_gpu":true,"tests":["offload_put_lat"]}'
+    for line in hello '[]' "${request/offload_put_lat/atomic_lat}" "${request/cuda/rocm}" "${request/cuda/}" \
+        "${request/\"offload_put_lat\"/}" "${request/\"offload_put_lat\"/8}" "${request/\[*\]/8}" \
+        "${request/\"size_max\":8/\"size_max\":7}" "${request/:100/:0}" "${request/:true/:1}" \
+        '{"program":"angara_perf","version":"0.0.0"}' '' \
         "{\"program\":\"angara_perf\",\"version\":\"$("$bin/angara_perf" -V | cut -d' ' -f2)\"}" \
         "$(head -c 5000 /dev/zero | tr '\0' x)"; do
         answer=$(exec 3<>"/dev/tcp/localhost/$port" && printf '%s\n' "$line" >&3 && head -1 <&3)
@@ -263,10 +269,26 @@ perf_remote_killed() {
     port=$(free_port)
     perf_listener "$port"
     "$bin/angara_perf" --host="localhost:$port" -n 1000000000 -s 8 put_lat >"$work/out" 2>&1 &
-    sleep 0.5
+    is_seen "$listener"
+    is_seen $!
+    sleep 0.2 # they have met
     kill -9 $!
+    for _ in {1..200}; do
+        kill -0 "$listener" 2>/dev/null || break
+        sleep 0.1
+    done
+    kill -9 "$listener" 2>/dev/null && return 1
     wait "$listener" || status=$?
     ((status == 1))
+}
+
+# is_seen PID: soon, by angara_top.
+is_seen() {
+    for _ in {1..400}; do
+        [[ $("$bin/angara_top" --once --all) != *"pid $1 "* ]] || return 0
+        sleep 0.05
+    done
+    return 1
 }
 
 # top_of COMMAND...: angara_top's view of an angara_perf that runs meanwhile, in $work/out.
@@ -274,10 +296,7 @@ top_of() {
     local pid status=0
     "$bin/angara_perf" --cpu=none -n 1000000000 -s 8 offload_put_lat >"$work/perf" 2>&1 &
     pid=$!
-    for _ in {1..100}; do
-        [[ $("$bin/angara_top" --once --all) != *"pid $pid "* ]] || break
-        sleep 0.05
-    done
+    is_seen "$pid"
     sleep 0.3
     "$@" --pid="$pid" >"$work/out" 2>&1 || status=$?
     kill "$pid"
@@ -287,18 +306,18 @@ top_of() {
 
 # The columns of a process's line, and of that of its peer.
 top_table() {
-    top_of "$bin/angara_top" --samples=2 --delay=0.3
+    top_of "$bin/angara_top" --samples=5 --delay=0.3
     awk '/angara_perf/ && $8 + 0 > 0 && $9 == 0 && $12 + 0 > 0 { process++ }
          /^   pid .*PE .* of node/ { peer++ }
-         END { exit process != 1 || peer != 1 }' <(tail -2 "$work/out") || { cat "$work/out"; return 1; }
+         END { exit process < 1 || peer < 1 }' "$work/out" || { cat "$work/out"; return 1; }
 }
 
 top_json() {
     top_of "$bin/angara_top" --once --json
     cp "$work/out" "$work/json"
     json 'len(d["processes"]) == 1 and d["processes"][0]["program"] == "angara_perf" and
-          sorted(o["kind"] for o in d["processes"][0]["objects"]) == ["pe", "peer"] and
-          all(o["counters"]["puts" if o["kind"] == "peer" else "offload_puts"] > 0 and o["age_s"] < 5
+          sorted(o["kind"] for o in d["processes"][0]["objects"]) == ["pe", "peer", "peers"] and
+          all(o["counters"]["offload_puts" if o["kind"] == "pe" else "puts"] > 0 and o["age_s"] < 5
               for o in d["processes"][0]["objects"])'
 }
 
@@ -306,7 +325,7 @@ top_json() {
 top_prometheus() {
     top_of "$bin/angara_top" --prometheus
     awk 'BEGIN { labels = "pid=\"[0-9]+\",rank=\"[0-9]*\",program=\"angara_perf\",host=\"[^\"]*\",pe=\"[0-9]+\","
-                 sample = "^[a-z_]+[{]" labels "(peer|device)=\"[^\"]*\"[}] [0-9]+$" }
+                 sample = "^[a-z_]+[{]" labels "name=\"[^\"]*\"[}] [0-9]+$" }
          /^# TYPE [a-z_]+ counter$/ { if (type[$3]++) { print "twice: " $3; exit 1 } now = $3; next }
          !match($0, sample) || substr($0, 1, length(now) + 1) != now "{" { print; exit 1 }
          { samples++ } END { exit samples < 20 }' "$work/out"
@@ -315,8 +334,12 @@ top_prometheus() {
 top_hidden() {
     local status=0
     ANGARA_WATCH=n "$bin/angara_perf" --cpu=none -n 1000000000 -s 8 put_lat >"$work/perf" 2>&1 &
-    sleep 0.5
+    for _ in {1..400}; do # until its PE is there
+        [[ $(ls -l "/proc/$!/fd") != *memfd:angara-pe* ]] || break
+        sleep 0.05
+    done
     "$bin/angara_top" --once --pid=$! >"$work/out" 2>&1 || status=$?
+    [[ $(ls -l "/proc/$!/fd") == *memfd:angara-pe* ]]
     kill $!
     wait $! || true
     ((status == 1)) && grep -q 'ANGARA_WATCH=n' "$work/out"
@@ -375,7 +398,10 @@ check 'an angara_perf that listens ends when its partner is killed' perf_remote_
 check 'angara_perf says how to start the other side' exits 1 'angara_perf --listen there first' \
     "$bin/angara_perf" --host="localhost:$(free_port)"
 check 'angara_perf refuses hosts that are not there' exits 1 'host nosuch.invalid' "$bin/angara_perf" -H nosuch.invalid
-check 'angara_perf is one side only' exits 2 'one side has --listen' "$bin/angara_perf" --listen --host=localhost
+check 'angara_perf is one side only' exits 2 'is said on the other side' "$bin/angara_perf" --listen --host=localhost
+check 'angara_perf that listens is told what to measure' exits 2 'is said on the other side' \
+    "$bin/angara_perf" --listen put_lat
+check 'angara_perf says that it can not listen there' exits 1 'port nosuch' "$bin/angara_perf" --listen='[::1]:nosuch'
 check 'angara_top shows rates of a process and its peer' top_table
 check 'angara_top --json is JSON' top_json
 check 'angara_top --prometheus is as Prometheus wants it' top_prometheus

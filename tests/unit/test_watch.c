@@ -19,14 +19,19 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <signal.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
+#define OWN_OBJECTS 2 /* of a PE: itself, and what it asks of its peers */
+
 typedef struct {
     angara_domain_h dom;
     angara_pe_h     pe;
+    int             stop;
 } fabric_t;
 
 static int setup(void **state)
@@ -62,7 +67,7 @@ static void twins_read(const void *object, uint64_t *values)
 }
 
 static const char *const         twins_names[] = {"one", "other"};
-static const angara_watch_kind_t twins         = {"twins", twins_names, 2, twins_read};
+static const angara_watch_kind_t twins = {sizeof(twins), "twins", twins_names, 2, twins_read};
 
 /* The object of this kind, of the process; NULL: there is none. */
 static const top_object_t *find(const top_sample_t *sample, const char *kind, const char *label)
@@ -104,7 +109,7 @@ static void test_pe_and_peer(void **state)
     /* A key of nobody's: the operation is taken, and faults. */
     assert_int_equal(angara_offload_put_inline(peer, data, 12345, 0, 8), ANGARA_ERR_KEY);
     assert_int_equal(angara_pe_event_poll(f->pe, &event), ANGARA_OK);
-    usleep(ang_config.peer_check_ms * 1000 + 20000);
+    usleep(120000); /* counters are copied ten times a second */
     angara_pe_progress(f->pe);
 
     top_read(getpid(), &sample);
@@ -125,6 +130,11 @@ static void test_pe_and_peer(void **state)
     angara_peer_disconnect(peer);
     top_read(getpid(), &sample);
     assert_null(find(&sample, "peer", NULL));
+    top_free(&sample);
+    usleep(120000);
+    angara_pe_progress(f->pe);
+    top_read(getpid(), &sample);
+    assert_int_equal(top_value(find(&sample, "peers", NULL), "notifies"), 1); /* of the gone one */
     top_free(&sample);
     angara_pe_destroy(f->pe);
     f->pe = NULL;
@@ -165,7 +175,7 @@ static void test_refused(void **state)
     const char         *long_names[] = {"one", "a_name_that_is_too_long_for_a_counter"};
     const char         *many[ANGARA_WATCH_COUNTERS + 1];
 
-    kind.name = "sixteen_letters_";
+    kind.name = "sixteenletters16";
     assert_null(angara_watch_add(f->pe, &kind, &mine, ""));
     kind          = twins;
     kind.counters = long_names;
@@ -177,6 +187,16 @@ static void test_refused(void **state)
     kind.counters = many;
     kind.count    = ANGARA_WATCH_COUNTERS + 1;
     assert_null(angara_watch_add(f->pe, &kind, &mine, ""));
+    kind      = twins;
+    kind.name = "a_b";
+    assert_null(angara_watch_add(f->pe, &kind, &mine, ""));
+    kind      = twins;
+    kind.size = 8; /* of a version that there never was */
+    assert_null(angara_watch_add(f->pe, &kind, &mine, ""));
+    kind      = twins;
+    kind.read = NULL;
+    assert_null(angara_watch_add(f->pe, &kind, &mine, ""));
+    assert_null(angara_watch_add(f->pe, NULL, &mine, ""));
     assert_null(angara_watch_add(NULL, &twins, &mine, ""));
     ang_config.watch = 0;
     assert_null(angara_watch_add(f->pe, &twins, &mine, ""));
@@ -189,17 +209,19 @@ static void test_full(void **state)
     fabric_t           *f       = *state;
     twins_t             mine    = {1};
     angara_watch_h     *watches = calloc(ANG_BOARD_BLOCKS + 1, sizeof(*watches));
-    char                names[ANG_BOARD_KINDS][8];
+    char                names[ANG_BOARD_KINDS][8], label[16];
     angara_watch_kind_t kinds[ANG_BOARD_KINDS];
-    angara_watch_h      added;
     top_sample_t        sample;
-    unsigned            n = 0, k = 0;
+    unsigned            n, k;
 
-    while (n <= ANG_BOARD_BLOCKS &&
-           (watches[n] = angara_watch_add(f->pe, &twins, &mine, "many")) != NULL) {
-        n++;
+    for (n = 0; n <= ANG_BOARD_BLOCKS; ++n) {
+        snprintf(label, sizeof(label), "%u", n);
+        watches[n] = angara_watch_add(f->pe, &twins, &mine, label);
+        if (watches[n] == NULL) {
+            break;
+        }
     }
-    assert_int_equal(n, ANG_BOARD_BLOCKS - 1); /* and the PE's own */
+    assert_int_equal(n, ANG_BOARD_BLOCKS - OWN_OBJECTS);
     top_read(getpid(), &sample);
     assert_int_equal(sample.processes[0].count, ANG_BOARD_BLOCKS);
     assert_int_equal(sample.processes[0].head.lost, 1);
@@ -207,20 +229,22 @@ static void test_full(void **state)
     for (unsigned i = 0; i < n; ++i) {
         angara_watch_remove(watches[i]);
     }
-    assert_int_equal(count(getpid()), 1);
+    assert_int_equal(count(getpid()), OWN_OBJECTS);
     free(watches);
 
     for (k = 0; k < ANG_BOARD_KINDS; ++k) {
         snprintf(names[k], sizeof(names[k]), "kind%u", k);
         kinds[k]      = twins;
         kinds[k].name = names[k];
-        added         = angara_watch_add(f->pe, &kinds[k], &mine, "");
-        if (added == NULL) {
+        if (angara_watch_add(f->pe, &kinds[k], &mine, "") == NULL) {
             break;
         }
     }
-    assert_int_equal(k, ANG_BOARD_KINDS - 2); /* "pe" and "twins" are there */
+    assert_int_equal(k, ANG_BOARD_KINDS - OWN_OBJECTS - 1); /* "twins" is there */
     assert_non_null(angara_watch_add(f->pe, &twins, &mine, ""));
+    top_read(getpid(), &sample);
+    assert_int_equal(sample.processes[0].head.lost, 2);
+    top_free(&sample);
 }
 
 /* All objects get their turn, however many there are. */
@@ -229,15 +253,17 @@ static void test_turns(void **state)
     fabric_t    *f     = *state;
     twins_t      mine  = {0};
     unsigned     stale = 200;
+    char         label[16];
     top_sample_t sample;
 
     for (unsigned i = 0; i < 200; ++i) {
-        assert_non_null(angara_watch_add(f->pe, &twins, &mine, "many"));
+        snprintf(label, sizeof(label), "%u", i);
+        assert_non_null(angara_watch_add(f->pe, &twins, &mine, label));
     }
     mine.value = 5;
     for (unsigned looks = 0; stale > 0; ++looks) {
         assert_true(looks < 10);
-        usleep(ang_config.peer_check_ms * 1000 + 20000);
+        usleep(120000); /* counters are copied ten times a second */
         angara_pe_progress(f->pe);
         stale = 0;
         top_read(getpid(), &sample);
@@ -250,39 +276,61 @@ static void test_turns(void **state)
     }
 }
 
-/* The counters of one object are of one moment. */
+/* As many counters as there can be, all the same. */
+static void wide_read(const void *object, uint64_t *values)
+{
+    for (unsigned i = 0; i < ANGARA_WATCH_COUNTERS; ++i) {
+        values[i] = ((const twins_t *)object)->value;
+    }
+}
+
 static void *change_often(void *arg)
 {
-    fabric_t *f    = arg;
-    twins_t   mine = {0};
+    static char         names[ANGARA_WATCH_COUNTERS][8];
+    static const char  *counters[ANGARA_WATCH_COUNTERS];
+    angara_watch_kind_t wide = {sizeof(wide), "wide", counters, ANGARA_WATCH_COUNTERS, wide_read};
+    fabric_t           *f    = arg;
+    twins_t             mine = {0};
+    char                label[ANGARA_WATCH_LABEL];
 
-    for (unsigned i = 0; i < 20000; ++i) {
+    for (unsigned i = 0; i < ANGARA_WATCH_COUNTERS; ++i) {
+        snprintf(names[i], sizeof(names[i]), "c%u", i);
+        counters[i] = names[i];
+    }
+    for (unsigned i = 1; i <= 100000; ++i) {
         angara_watch_h watch;
 
         mine.value = i;
-        watch      = angara_watch_add(f->pe, &twins, &mine, "busy");
-        for (volatile unsigned pause = 0; pause < i % 4096; ++pause) {
+        snprintf(label, sizeof(label), "%080u", i);
+        watch = angara_watch_add(f->pe, &wide, &mine, label);
+        for (volatile unsigned pause = 0; pause < i % 64 * 256; ++pause) {
         }
         angara_watch_remove(watch);
     }
+    __atomic_store_n(&f->stop, 1, __ATOMIC_RELEASE);
     return NULL;
 }
 
+/* Label and counters of one object are of one moment: they are written in two steps, each whole. */
 static void test_whole(void **state)
 {
-    pthread_t    thread;
+    fabric_t    *f    = *state;
     unsigned     seen = 0;
+    pthread_t    thread;
     top_sample_t sample;
 
-    assert_int_equal(pthread_create(&thread, NULL, change_often, *state), 0);
-    for (unsigned i = 0; i < 2000; ++i) {
+    assert_int_equal(pthread_create(&thread, NULL, change_often, f), 0);
+    while (!__atomic_load_n(&f->stop, __ATOMIC_ACQUIRE)) {
         const top_object_t *object;
 
         top_read(getpid(), &sample);
-        object = find(&sample, "twins", NULL);
+        object = find(&sample, "wide", NULL);
         if (object != NULL) {
-            assert_int_equal(object->values[0], object->values[1]);
-            assert_string_equal(object->label, "busy");
+            for (unsigned j = 1; j < ANGARA_WATCH_COUNTERS; ++j) {
+                assert_int_equal(object->values[j], object->values[0]);
+            }
+            assert_true(object->values[0] == 0 ||
+                        strtoull(object->label, NULL, 10) == object->values[0]);
             seen++;
         }
         top_free(&sample);
@@ -343,7 +391,8 @@ static void test_fork(void **state)
         angara_watch_remove(watch); /* as cleaning up does */
         failed |= (angara_watch_add(f->pe, &twins, &mine, "child") != NULL) << 1;
         failed |= (angara_open("soft", &own.dom) != ANGARA_OK ||
-                   angara_pe_create(own.dom, NULL, &own.pe) != ANGARA_OK || count(getpid()) != 1)
+                   angara_pe_create(own.dom, NULL, &own.pe) != ANGARA_OK ||
+                   count(getpid()) != OWN_OBJECTS)
                   << 2;
         angara_pe_destroy(own.pe);
         angara_close(own.dom);
@@ -352,8 +401,66 @@ static void test_fork(void **state)
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFEXITED(status));
     assert_int_equal(WEXITSTATUS(status), 0);
-    assert_int_equal(count(getpid()), 2);
+    assert_int_equal(count(getpid()), OWN_OBJECTS + 1);
     angara_watch_remove(watch);
+}
+
+static void *open_and_close(void *arg)
+{
+    fabric_t *f = arg;
+
+    while (!__atomic_load_n(&f->stop, __ATOMIC_RELAXED)) {
+        angara_pe_h pe;
+
+        if (angara_pe_create(f->dom, NULL, &pe) == ANGARA_OK) {
+            angara_pe_destroy(pe);
+        }
+    }
+    return NULL;
+}
+
+/* Another thread may be anywhere in the board's making or end when the process forks. */
+static void test_fork_races(void **state)
+{
+    fabric_t *f = *state, own;
+    pthread_t thread;
+
+    angara_pe_destroy(f->pe);
+    f->pe = NULL;
+    assert_int_equal(pthread_create(&thread, NULL, open_and_close, f), 0);
+    for (unsigned i = 0; i < 300; ++i) {
+        int   status;
+        pid_t child = fork();
+
+        if (child == 0) {
+            alarm(20);
+            _exit(board_fd() >= 0 || angara_open("soft", &own.dom) != ANGARA_OK ||
+                  angara_pe_create(own.dom, NULL, &own.pe) != ANGARA_OK);
+        }
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_true(WIFEXITED(status));
+        assert_int_equal(WEXITSTATUS(status), 0);
+    }
+    __atomic_store_n(&f->stop, 1, __ATOMIC_RELAXED);
+    pthread_join(thread, NULL);
+}
+
+/* Who may write little makes no board, and isn't killed. */
+static void test_small_files(void **state)
+{
+    fabric_t     *f = *state;
+    struct rlimit before, small;
+
+    angara_pe_destroy(f->pe);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    small            = before;
+    small.rlim_cur   = sizeof(ang_board_t) - 1;
+    ang_config.watch = 0;
+    assert_int_equal(angara_pe_create(f->dom, NULL, &f->pe), ANGARA_OK);
+    ang_config.watch = 1;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    assert_null(angara_watch_add(f->pe, &twins, &(twins_t){0}, ""));
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
 }
 
 static void test_no_descriptors(void **state)
@@ -378,8 +485,23 @@ static void test_no_descriptors(void **state)
 
 /* ---- boards of others ------------------------------------------------------------------------ */
 
-/* A process whose board has these bytes. @return what the reader made of it */
-static void read_foreign(const ang_board_t *board, size_t size, top_sample_t *sample)
+/* The process holds a lease on the file: who opens it waits until that is broken, or doesn't wait.
+ */
+static int take_lease(int fd)
+{
+    char path[64];
+    int  reader;
+
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    reader = open(path, O_RDONLY);
+    close(fd);
+    signal(SIGIO, SIG_IGN);
+    return fcntl(reader, F_SETLEASE, F_WRLCK);
+}
+
+/* A process whose board has these bytes, with these seals. */
+static void read_foreign_sealed(const ang_board_t *board, size_t size, int seals, int lease,
+                                top_sample_t *sample)
 {
     int   ready[2], fd;
     pid_t child;
@@ -388,8 +510,9 @@ static void read_foreign(const ang_board_t *board, size_t size, top_sample_t *sa
     assert_int_equal(pipe(ready), 0);
     child = fork();
     if (child == 0) {
-        fd = memfd_create(ANG_BOARD_NAME, 0);
-        if (write(fd, board, size) != (ssize_t)size || write(ready[1], "r", 1) != 1) {
+        fd = memfd_create(ANG_BOARD_NAME, MFD_ALLOW_SEALING);
+        if (write(fd, board, size) != (ssize_t)size || fcntl(fd, F_ADD_SEALS, seals) != 0 ||
+            (lease && take_lease(fd) != 0) || write(ready[1], "r", 1) != 1) {
             _exit(1);
         }
         pause();
@@ -403,67 +526,97 @@ static void read_foreign(const ang_board_t *board, size_t size, top_sample_t *sa
     close(ready[1]);
 }
 
+static void read_foreign(const ang_board_t *board, size_t size, top_sample_t *sample)
+{
+    read_foreign_sealed(board, size, F_SEAL_SHRINK | F_SEAL_GROW, 0, sample);
+}
+
 static ang_board_t *board_good(void)
 {
     ang_board_t *board = calloc(1, sizeof(*board));
 
     board->head = (ang_board_head_t){
-        .magic = ANG_BOARD_MAGIC, .layout = ANG_BOARD_LAYOUT, .kinds = 1, .blocks = 2};
+        .magic = ANG_BOARD_MAGIC, .layout = ANG_BOARD_LAYOUT, .kinds = 1, .blocks = 3};
     memset(board->head.program, '\033', sizeof(board->head.program)); /* without a final 0 */
     memset(board->head.rank, '"', sizeof(board->head.rank));
-    strcpy(board->kinds[0].name, "a{b\"");
+    strcpy(board->kinds[0].name, "good");
     board->kinds[0].count = 2;
-    memset(board->kinds[0].counters, '\n', sizeof(board->kinds[0].counters));
+    strcpy(board->kinds[0].counters[0], "one");
+    strcpy(board->kinds[0].counters[1], "the_other");
     board->blocks[0].kind = 1;
     memset(board->blocks[0].label, 0x80, sizeof(board->blocks[0].label));
-    board->blocks[1] = board->blocks[0];
+    board->blocks[1]    = board->blocks[0]; /* the same once more */
+    board->blocks[2]    = board->blocks[0];
+    board->blocks[2].pe = 7;
     return board;
+}
+
+/* How many objects the reader takes from the board; -1: it is none. */
+static int objects_of(const ang_board_t *board, size_t size)
+{
+    top_sample_t sample;
+    int          objects;
+
+    read_foreign(board, size, &sample);
+    objects = sample.count == 1 ? (int)sample.processes[0].count : -1;
+    top_free(&sample);
+    return objects;
 }
 
 static void test_hostile(void **state)
 {
-    ang_board_t *board = board_good();
+    ang_board_t *board = board_good(), *bad = calloc(1, sizeof(*bad));
     top_sample_t sample;
     FILE        *out = fopen("/dev/null", "w");
 
     (void)state;
     read_foreign(board, sizeof(*board), &sample);
     assert_int_equal(sample.count, 1);
-    assert_int_equal(sample.processes[0].count, 2);
+    assert_int_equal(sample.processes[0].count, 2); /* none twice */
     assert_int_equal(strlen(sample.processes[0].head.program),
                      sizeof(sample.processes[0].head.program) - 1);
     assert_null(strchr(sample.processes[0].head.program, '\033'));
-    assert_string_equal(sample.processes[0].kinds[0].name, "a_b_");
     top_print_table(out, NULL, &sample, 1);
     top_print_all(out, &sample);
     top_print_json(out, &sample);
     top_print_prometheus(out, &sample);
     top_free(&sample);
 
-    board->blocks[0].turn = 1; /* for ever being written */
-    board->blocks[1].kind = 2; /* a kind that isn't there */
-    read_foreign(board, sizeof(*board), &sample);
-    assert_int_equal(sample.processes[0].count, 0);
+    read_foreign_sealed(board, sizeof(*board), 0, 0, &sample); /* it could be cut meanwhile */
+    assert_int_equal(sample.count, 0);
     top_free(&sample);
+    read_foreign_sealed(board, sizeof(*board), F_SEAL_SHRINK | F_SEAL_GROW, 1, &sample);
+    assert_int_equal(sample.count, 0); /* after the break of the lease it would be seen */
+    top_free(&sample);
+    assert_int_equal(objects_of(board, sizeof(board->head)), -1); /* ends behind the head */
 
-    read_foreign(board, sizeof(board->head), &sample); /* ends behind the head */
-    assert_int_equal(sample.count, 0);
-    top_free(&sample);
-    board->kinds[0].count = ANGARA_WATCH_COUNTERS + 1;
-    read_foreign(board, sizeof(*board), &sample);
-    assert_int_equal(sample.count, 0);
-    top_free(&sample);
-    board->kinds[0].count = 2;
-    board->head.blocks    = UINT32_MAX;
-    read_foreign(board, sizeof(*board), &sample);
-    assert_int_equal(sample.count, 0);
-    top_free(&sample);
-    board->head.blocks = 2;
-    board->head.kinds  = ANG_BOARD_KINDS + 1;
-    read_foreign(board, sizeof(*board), &sample);
-    assert_int_equal(sample.count, 0);
-    top_free(&sample);
+    *bad                = *board;
+    bad->blocks[0].turn = bad->blocks[1].turn = 1; /* for ever being written */
+    bad->blocks[2].kind                       = 2; /* a kind that isn't there */
+    assert_int_equal(objects_of(bad, sizeof(*bad)), 0);
+    *bad = *board;
+    memset(bad->kinds[0].name, 'x', sizeof(bad->kinds[0].name)); /* without a final 0 */
+    assert_int_equal(objects_of(bad, sizeof(*bad)), 0);
+    *bad = *board;
+    strcpy(bad->kinds[0].counters[0], "a{b=\"");
+    assert_int_equal(objects_of(bad, sizeof(*bad)), 0);
+    *bad = *board;
+    strcpy(bad->kinds[0].counters[0], "the_other"); /* twice */
+    assert_int_equal(objects_of(bad, sizeof(*bad)), 0);
+    *bad                = *board;
+    bad->kinds[0].count = ANGARA_WATCH_COUNTERS + 1;
+    assert_int_equal(objects_of(bad, sizeof(*bad)), 0);
+    *bad             = *board;
+    bad->head.blocks = UINT32_MAX;
+    assert_int_equal(objects_of(bad, sizeof(*bad)), -1);
+    *bad            = *board;
+    bad->head.kinds = ANG_BOARD_KINDS + 1;
+    assert_int_equal(objects_of(bad, sizeof(*bad)), -1);
+    *bad             = *board;
+    bad->head.layout = ANG_BOARD_LAYOUT + 1;
+    assert_int_equal(objects_of(bad, sizeof(*bad)), -1);
     fclose(out);
+    free(bad);
     free(board);
 }
 
@@ -478,6 +631,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_whole, setup, teardown),
         cmocka_unit_test_setup_teardown(test_sealed, setup, teardown),
         cmocka_unit_test_setup_teardown(test_fork, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_fork_races, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_small_files, setup, teardown),
         cmocka_unit_test_setup_teardown(test_no_descriptors, setup, teardown),
         cmocka_unit_test(test_hostile),
     };

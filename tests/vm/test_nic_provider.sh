@@ -78,7 +78,7 @@ ok 'angara_perf' [ "$rc" == 0 ]
 
 vm_rsh vm1 "timeout $(slow 90) $B/bin/angara_perf --listen --device nic" >/tmp/vm1.out 2>&1 &
 shown=("$output" /tmp/vm1.out)
-for _ in {1..100}; do
+for _ in {1..600}; do
     ! grep -q waiting /tmp/vm1.out || break
     sleep 0.1
 done

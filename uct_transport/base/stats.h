@@ -36,7 +36,7 @@
     _(no_credit, "sends refused for lack of ring space")     \
     _(early, "messages kept until a ring was granted")       \
     _(scans, "scans of the ready array")                     \
-    _(peers, "other PEs met, by the interface that met most")
+    _(peers, "connections to other PEs, of the interface with most")
 
 typedef struct uct_angara_stats {
 #define UCT_ANGARA_COUNTER_FIELD(_name, _help) uint64_t _name;

@@ -23,7 +23,8 @@ static void uct_angara_channel_read(const void *object, uint64_t *values)
 }
 
 static const angara_watch_kind_t uct_angara_channel_kind = {
-    "channel", uct_angara_stats_names, UCT_ANGARA_NUM_COUNTERS, uct_angara_channel_read};
+    sizeof(uct_angara_channel_kind), "channel", uct_angara_stats_names, UCT_ANGARA_NUM_COUNTERS,
+    uct_angara_channel_read};
 
 void uct_angara_channel_init(uct_angara_channel_t *ch, uct_angara_port_t *port, angara_peer_h ap)
 {

@@ -167,11 +167,21 @@ static ucs_status_t uct_angara_port_create_pe(uct_angara_port_t *port, angara_do
 
 static void uct_angara_port_read(const void *object, uint64_t *values)
 {
-    memcpy(values, &((const uct_angara_port_t *)object)->stats, sizeof(uct_angara_stats_t));
+    const uct_angara_port_t    *port = object;
+    uct_angara_stats_t          sum  = port->stats, stats;
+    const uct_angara_channel_t *ch;
+
+    uct_angara_channels_for_each(ch, port)
+    {
+        uct_angara_channel_count(ch, &stats);
+        uct_angara_stats_add(&sum, &stats);
+    }
+    memcpy(values, &sum, sizeof(sum));
 }
 
 static const angara_watch_kind_t uct_angara_port_kind = {
-    "interface", uct_angara_stats_names, UCT_ANGARA_NUM_COUNTERS, uct_angara_port_read};
+    sizeof(uct_angara_port_kind), "interface", uct_angara_stats_names, UCT_ANGARA_NUM_COUNTERS,
+    uct_angara_port_read};
 
 ucs_status_t uct_angara_port_open(uct_angara_port_t *port, angara_domain_h dom,
                                   const angara_attr_t *attr, const uct_angara_port_config_t *config,

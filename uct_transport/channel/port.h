@@ -75,7 +75,7 @@ typedef struct uct_angara_port {
     uct_angara_early_pool_t      copied;       /**< memory of those that a GPU copies */
     uct_angara_stats_t           stats;
     uct_angara_window_t          window;
-    angara_watch_h               watch; /**< of the stats of channels that are gone */
+    angara_watch_h               watch; /**< of the stats, with those of the channels */
     const uct_angara_port_ops_t *up;
 } uct_angara_port_t;
 

@@ -130,14 +130,14 @@ typedef struct uct_angara_rx {
 
     uct_angara_shape_t shape;
     uint32_t           run_bytes;
+    uint8_t            hot; /**< polled directly */
+    uint8_t            open;
     uint64_t           credit_off;  /**< our credit line in the peer's window */
     uint64_t           last_active; /**< poll->ticks when last found busy */
     uint64_t           total;       /**< slots at the end, once the peer closes */
     uint64_t           am;          /**< counters */
     uint64_t           sar;
     uint64_t           bytes;
-    uint8_t            hot; /**< polled directly */
-    uint8_t            open;
     int                credit_owed; /**< a credit is still to be sent */
 } uct_angara_rx_t;
 

@@ -108,6 +108,7 @@ void uct_angara_peer_bury(uct_angara_peer_t *peer)
 void uct_angara_tomb_try_free(uct_angara_peer_t *tomb)
 {
     if (ucs_list_is_empty(&tomb->users) && (tomb->holds == 0)) {
+        uct_angara_stats_add(&tomb->net->port.stats, &tomb->ch.stats);
         ucs_free(tomb);
     }
 }

@@ -61,7 +61,7 @@ hook_angara_request_t hook_angara_request_get(int enable, const char *openmpi_tl
  */
 const char *hook_angara_request_mistake(char *word, size_t size);
 
-/** May UCX use other transports than ours, for peers other than the process itself? */
+/** May UCX use other transports than ours for messages to other processes? */
 bool hook_angara_request_has_others(void);
 
 /** How many peers UCX reckons with in a job of @a ranks. */

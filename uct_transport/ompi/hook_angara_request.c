@@ -111,19 +111,26 @@ hook_angara_request_t hook_angara_request_get(int enable, const char *openmpi_tl
 
 bool hook_angara_request_has_others(void)
 {
-    const char *mpi  = getenv("MPI_UCX_TLS");
-    const char *list = (mpi != NULL) ? mpi : getenv("UCX_TLS");
-    const char *element;
-    size_t      length;
+    /* UCX's transports that carry messages between processes, and its names for groups of them. */
+    static const char *const names[] = {"tcp",     "sm",   "shm",    "mm",   "posix",    "sysv",
+                                        "xpmem",   "ib",   "rc",     "rc_v", "rc_x",     "rc_verbs",
+                                        "rc_mlx5", "ud",   "ud_v",   "ud_x", "ud_verbs", "ud_mlx5",
+                                        "dc",      "dc_x", "dc_mlx5"};
+    const char              *mpi     = getenv("MPI_UCX_TLS");
+    const char              *list    = (mpi != NULL) ? mpi : getenv("UCX_TLS");
+    const char              *element;
+    size_t                   length, i;
 
     if ((list == NULL) || (tl_list_parse(list) == TL_LIST_ALLOWS)) {
-        return true;
+        return true; /* tcp is everywhere */
     }
     for (element = hook_angara_list_next(list, &length); element != NULL;
          element = hook_angara_list_next(element + length, &length)) {
-        if (!tl_element_matches(element, length) && !tl_element_is(element, length, "self") &&
-            !tl_element_is(element, length, HOOK_ANGARA_GPU_NAME)) {
-            return true;
+        for (i = 0; i < sizeof(names) / sizeof(names[0]); ++i) {
+            if (tl_element_is(element + (*element == '\\'), length - (*element == '\\'),
+                              names[i])) {
+                return true;
+            }
         }
     }
     return false;

@@ -124,6 +124,13 @@ struct angara_mr {
     int owed;
 };
 
+/* What the user has asked of a pair. */
+typedef struct {
+    uint64_t puts, gets, bytes, atomics, markers, notifies;
+    uint64_t refused; /* calls that found no resource, and are made again */
+    uint64_t faults;  /* events of them that the user has got */
+} ang_posted_t;
+
 struct angara_pe {
     const ang_provider_ops_t *ops;         /* (p) */
     angara_domain_h           dom;         /* (p) */
@@ -134,16 +141,11 @@ struct angara_pe {
     angara_peer_h             peers;       /* the list of pairs: ang_peer_link(), _unlink() */
     angara_watch_h            watches;     /* src/watch.c: counters that can be watched */
     angara_watch_h            watch_turn;  /* the same: whose turn it is; NULL: the first's */
+    unsigned                  num_watches; /* the same */
     uint64_t                  watch_ns;    /* the same: when counters are copied next */
     unsigned                  posts;       /* (api) operations posted, to look at the clock */
+    ang_posted_t              gone;        /* (api) of peers that are no more */
 };
-
-/* What the user has asked of a pair. */
-typedef struct {
-    uint64_t puts, gets, bytes, atomics, markers, notifies;
-    uint64_t refused; /* calls that found no resource, and are made again */
-    uint64_t faults;  /* events of them that the user has got */
-} ang_posted_t;
 
 struct angara_peer {
     /*

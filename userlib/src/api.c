@@ -261,8 +261,49 @@ static const char *const pe_counters[] = {
 #undef COUNTER_NAME
 };
 
-static const angara_watch_kind_t pe_kind = {"pe", pe_counters,
+static const angara_watch_kind_t pe_kind = {sizeof(pe_kind), "pe", pe_counters,
                                             sizeof(pe_counters) / sizeof(pe_counters[0]), read_pe};
+
+static void add_posted(ang_posted_t *sum, const ang_posted_t *posted)
+{
+    sum->puts += posted->puts;
+    sum->gets += posted->gets;
+    sum->bytes += posted->bytes;
+    sum->atomics += posted->atomics;
+    sum->markers += posted->markers;
+    sum->notifies += posted->notifies;
+    sum->refused += posted->refused;
+    sum->faults += posted->faults;
+}
+
+/* Of all peers together, those that are gone included. */
+static void read_peers(const void *object, uint64_t *values)
+{
+    const struct angara_pe *pe  = object;
+    ang_posted_t            sum = pe->gone;
+
+    for (angara_peer_h peer = pe->peers; peer != NULL; peer = peer->next) {
+        add_posted(&sum, &peer->posted);
+    }
+    memcpy(values, &sum, sizeof(sum));
+}
+
+static void read_peer(const void *object, uint64_t *values)
+{
+    memcpy(values, object, sizeof(ang_posted_t));
+}
+
+static const char *const peer_counters[] = {"puts",    "gets",     "bytes",   "atomics",
+                                            "markers", "notifies", "refused", "faults"};
+
+#define NUM_PEER_COUNTERS (sizeof(peer_counters) / sizeof(peer_counters[0]))
+
+_Static_assert(sizeof(ang_posted_t) == NUM_PEER_COUNTERS * sizeof(uint64_t), "a name for each");
+
+static const angara_watch_kind_t peers_kind = {sizeof(peers_kind), "peers", peer_counters,
+                                               NUM_PEER_COUNTERS, read_peers};
+static const angara_watch_kind_t peer_kind  = {sizeof(peer_kind), "peer", peer_counters,
+                                               NUM_PEER_COUNTERS, read_peer};
 
 angara_status_t angara_pe_create(angara_domain_h dom, const angara_pe_params_t *theirs,
                                  angara_pe_h *pe_p)
@@ -286,6 +327,7 @@ angara_status_t angara_pe_create(angara_domain_h dom, const angara_pe_params_t *
     status = take_ref(dom, dom->ops->pe_create(dom, window_size, events, pe_p));
     if (status == ANGARA_OK) {
         angara_watch_add(*pe_p, &pe_kind, *pe_p, dom->attr.device);
+        angara_watch_add(*pe_p, &peers_kind, *pe_p, dom->attr.device);
     }
     return status;
 }
@@ -326,7 +368,14 @@ angara_status_t angara_pe_window_commit(angara_pe_h pe, size_t offset, size_t le
 
 unsigned angara_pe_progress(angara_pe_h pe)
 {
-    return check_pe(pe) == ANGARA_OK ? pe->ops->pe_progress(pe) : 0;
+    unsigned count;
+
+    if (check_pe(pe) != ANGARA_OK) {
+        return 0;
+    }
+    count = pe->ops->pe_progress(pe);
+    ang_watch_look(pe);
+    return count;
 }
 
 static angara_status_t poll_event(angara_pe_h pe, angara_event_t *event)
@@ -403,20 +452,6 @@ static angara_peer_h find_connected(angara_pe_h pe, const angara_address_t *addr
     return peer;
 }
 
-static void read_peer(const void *object, uint64_t *values)
-{
-    memcpy(values, object, sizeof(ang_posted_t));
-}
-
-static const char *const peer_counters[] = {"puts",    "gets",     "bytes",   "atomics",
-                                            "markers", "notifies", "refused", "faults"};
-
-static const angara_watch_kind_t peer_kind = {
-    "peer", peer_counters, sizeof(peer_counters) / sizeof(peer_counters[0]), read_peer};
-
-_Static_assert(sizeof(ang_posted_t) == sizeof(peer_counters) / sizeof(peer_counters[0]) * 8,
-               "a name for each");
-
 angara_status_t angara_peer_connect(angara_pe_h pe, const angara_address_t *address,
                                     angara_peer_h *peer_p)
 {
@@ -440,6 +475,8 @@ void angara_peer_disconnect(angara_peer_h peer)
 {
     if (check_peer(peer) == ANGARA_OK && --peer->refs == 0) {
         angara_watch_remove(peer->watch);
+        add_posted(&peer->pe->gone, &peer->posted);
+        memset(&peer->posted, 0, sizeof(peer->posted));
         peer->ops->peer_disconnect(peer);
     }
 }

@@ -15,6 +15,7 @@
 #define ANG_BOARD_NAME   "angara-counters"
 #define ANG_BOARD_MAGIC  0x64726162676e6121ull
 #define ANG_BOARD_LAYOUT 1u
+#define ANG_BOARD_SEALS  (F_SEAL_SHRINK | F_SEAL_GROW)
 #define ANG_BOARD_KINDS  15u
 #define ANG_BOARD_BLOCKS 8192u
 
@@ -25,7 +26,7 @@ typedef struct {
     int32_t  pid;    /* as the process itself sees it */
     uint32_t kinds;  /* used so far; what is used stays as it is */
     uint32_t blocks; /* used so far: some of them may be free again */
-    uint32_t lost;   /* watches that found no room */
+    uint32_t lost;   /* watches that have found no room */
     uint32_t reserved;
     char     version[16]; /* of the library */
     char     host[64];

@@ -3,8 +3,8 @@
  * Writes the counters that can be watched to the board of this process (board.h).
  *
  * The board is made for the first watch and closed with the last. Which blocks and kinds are used
- * is under its lock; a block is written by the thread that has the calls on its PE, without. A
- * forked child has no board, and makes one for PEs of its own.
+ * is under its lock, which is held across fork; a block is written by the thread that has the calls
+ * on its PE, without. A forked child has no board, and makes one for PEs of its own.
  */
 #define _GNU_SOURCE
 #include "watch.h"
@@ -13,6 +13,7 @@
 #include "check.h"
 #include "clock.h"
 #include "config.h"
+#include "limits.h"
 #include "log.h"
 
 #include <errno.h>
@@ -23,8 +24,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define PER_LOOK  64u          /* objects whose counters are copied at once */
-#define PERIOD_NS 100000000ull /* between two looks */
+#define PERIOD_NS      100000000ull /* between two looks */
+#define LOOKS_PER_TURN 8u           /* in so many all objects of a PE have had their turn */
+#define PER_LOOK_MIN   64u          /* objects whose counters are copied at once */
 
 #ifndef F_SEAL_FUTURE_WRITE
 #define F_SEAL_FUTURE_WRITE 0x0010
@@ -41,25 +43,43 @@ struct angara_watch {
 };
 
 static struct {
-    pthread_mutex_t lock;
-    ang_fork_t      fork;
+    pthread_mutex_t lock; /* taken at fork, too */
     int             fd;
     ang_board_t    *board; /* NULL: there is none */
     unsigned        users; /* blocks in use */
     unsigned        first; /* no free block below it */
+    int             said;  /* that counters can't be watched */
 } shown = {.lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1};
 
-/* ---- the board ------------------------------------------------------------------------------- */
+/* ---- fork ------------------------------------------------------------------------------------ */
 
-static void board_in_child(ang_fork_t *node)
+static void before_fork(void)
 {
-    (void)node;
-    close(shown.fd);
-    pthread_mutex_init(&shown.lock, NULL);
+    pthread_mutex_lock(&shown.lock);
+}
+
+static void in_parent(void)
+{
+    pthread_mutex_unlock(&shown.lock);
+}
+
+static void in_child(void)
+{
+    if (shown.fd >= 0) {
+        close(shown.fd);
+    }
     shown.fd    = -1;
     shown.board = NULL; /* isn't mapped here */
     shown.users = 0;
+    pthread_mutex_init(&shown.lock, NULL);
 }
+
+static void __attribute__((constructor)) watch_init(void)
+{
+    pthread_atfork(before_fork, in_parent, in_child);
+}
+
+/* ---- the board ------------------------------------------------------------------------------- */
 
 static void board_describe(ang_board_head_t *head)
 {
@@ -77,6 +97,10 @@ static ang_board_t *board_map(int fd)
     const size_t size = sizeof(ang_board_t);
     ang_board_t *board;
 
+    if (ang_over_file_limit(size)) {
+        errno = EFBIG;
+        return NULL;
+    }
     if (ftruncate(fd, (off_t)size) != 0) {
         return NULL;
     }
@@ -86,9 +110,17 @@ static ang_board_t *board_map(int fd)
     }
     madvise(board, size, MADV_DONTFORK);
     /* Nobody else may write; kernels before 5.1 can't forbid it. */
-    fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW);
+    fcntl(fd, F_ADD_SEALS, ANG_BOARD_SEALS);
     fcntl(fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE);
     return board;
+}
+
+/* Told once: it would be the same for each object. */
+static void say_unseen(const char *why)
+{
+    ang_log(shown.said ? ANG_LOG_DEBUG : ANG_LOG_INFO,
+            "counters of this process can't be watched, or not all: %s", why);
+    shown.said = 1;
 }
 
 /* Under the lock. */
@@ -102,7 +134,7 @@ static int board_open(void)
         shown.board = board_map(shown.fd);
     }
     if (shown.board == NULL) {
-        ang_info("the counters of this process can't be watched: %s", strerror(errno));
+        say_unseen(strerror(errno));
         if (shown.fd >= 0) {
             close(shown.fd);
             shown.fd = -1;
@@ -111,7 +143,6 @@ static int board_open(void)
     }
     shown.first = 0;
     board_describe(&shown.board->head);
-    ang_fork_add(&shown.fork, board_in_child);
     return 0;
 }
 
@@ -119,7 +150,6 @@ static int board_open(void)
 static void board_close_if_unused(void)
 {
     if (shown.users == 0) {
-        ang_fork_remove(&shown.fork);
         munmap(shown.board, sizeof(*shown.board));
         close(shown.fd);
         shown.board = NULL;
@@ -140,14 +170,28 @@ static int kind_is(const ang_board_kind_t *known, const angara_watch_kind_t *kin
     return same == kind->count;
 }
 
+/* A name of lower case letters, digits and what is in `others`. */
+static int name_fits(const char *name, const char *others, size_t size)
+{
+    size_t length = 0;
+
+    while (name != NULL && name[length] != '\0' &&
+           ((name[length] >= 'a' && name[length] <= 'z') ||
+            (name[length] >= '0' && name[length] <= '9') || strchr(others, name[length]) != NULL)) {
+        length++;
+    }
+    return length > 0 && length < size && name[length] == '\0';
+}
+
 static int kind_fits(const angara_watch_kind_t *kind)
 {
     unsigned good = 0;
 
-    if (kind->count > ANGARA_WATCH_COUNTERS || strlen(kind->name) >= ANGARA_WATCH_KIND) {
+    if (kind == NULL || kind->size < sizeof(*kind) || kind->read == NULL ||
+        kind->count > ANGARA_WATCH_COUNTERS || !name_fits(kind->name, "", ANGARA_WATCH_KIND)) {
         return 0;
     }
-    while (good < kind->count && strlen(kind->counters[good]) < ANGARA_WATCH_NAME) {
+    while (good < kind->count && name_fits(kind->counters[good], "_", ANGARA_WATCH_NAME)) {
         good++;
     }
     return good == kind->count;
@@ -188,7 +232,6 @@ static ang_board_block_t *board_block(void)
     }
     shown.first = index;
     if (index == ANG_BOARD_BLOCKS) {
-        head->lost++;
         return NULL;
     }
     if (index == head->blocks) {
@@ -223,16 +266,14 @@ static void copy_counters(const angara_watch_h watch, uint64_t now)
     block_end(block);
 }
 
-void ang_watch_publish(angara_pe_h pe)
+static void publish(angara_pe_h pe)
 {
+    unsigned       count = pe->num_watches / LOOKS_PER_TURN;
     angara_watch_h watch = pe->watch_turn;
-    uint64_t       now;
+    uint64_t       now   = ang_clock_ns(CLOCK_REALTIME);
 
-    if (pe->watches == NULL) {
-        return;
-    }
-    now = ang_clock_ns(CLOCK_REALTIME);
-    for (unsigned i = 0; i < PER_LOOK; ++i) {
+    count = count > PER_LOOK_MIN ? count : PER_LOOK_MIN;
+    for (unsigned i = 0; i < count; ++i) {
         if (watch == NULL) {
             watch = pe->watches;
         }
@@ -247,11 +288,15 @@ void ang_watch_publish(angara_pe_h pe)
 
 void ang_watch_look(angara_pe_h pe)
 {
-    uint64_t now = ang_clock_ns(CLOCK_MONOTONIC_COARSE);
+    uint64_t now;
 
+    if (pe->watches == NULL) {
+        return;
+    }
+    now = ang_clock_ns(CLOCK_MONOTONIC_COARSE);
     if (now >= pe->watch_ns) {
         pe->watch_ns = now + PERIOD_NS;
-        ang_watch_publish(pe);
+        publish(pe);
     }
 }
 
@@ -268,11 +313,14 @@ static ang_board_block_t *block_take(angara_pe_h pe, const angara_watch_kind_t *
     if (board_open() == 0) {
         number = board_kind(kind);
         block  = number != 0 ? board_block() : NULL;
-        if (block != NULL) {
+        if (block == NULL) {
+            shown.board->head.lost++;
+            say_unseen(number != 0 ? "there are too many objects" : "there are too many kinds");
+        } else {
             shown.users++;
             block_begin(block);
             memset(block->label, 0, sizeof(block->label));
-            strncpy(block->label, label, sizeof(block->label) - 1);
+            strncpy(block->label, label != NULL ? label : "", sizeof(block->label) - 1);
             memset(block->values, 0, sizeof(block->values));
             block->pe   = pe->address.index;
             block->kind = number;
@@ -323,6 +371,7 @@ angara_watch_h angara_watch_add(angara_pe_h pe, const angara_watch_kind_t *kind,
     watch->epoch  = ang_fork_epoch;
     watch->next   = pe->watches;
     pe->watches   = watch;
+    pe->num_watches++;
     copy_counters(watch, ang_clock_ns(CLOCK_REALTIME));
     return watch;
 }
@@ -339,6 +388,7 @@ void angara_watch_remove(angara_watch_h watch)
         link = &(*link)->next;
     }
     *link = watch->next;
+    watch->pe->num_watches--;
     if (watch->pe->watch_turn == watch) {
         watch->pe->watch_turn = watch->next;
     }

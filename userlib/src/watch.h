@@ -5,10 +5,8 @@
 
 #include <angara/angara_watch.h>
 
-/* Copy counters of the PE to the board: a bounded number of objects, in turn. */
-void ang_watch_publish(angara_pe_h pe);
-
-/* The same, if that was a tenth of a second ago. */
+/* Copy counters of the PE to the board if that was a tenth of a second ago: some objects, in turn.
+ */
 void ang_watch_look(angara_pe_h pe);
 
 /* The PE ends: remove all its watches. */

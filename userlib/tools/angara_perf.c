@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -219,6 +220,22 @@ static void memory_init(perf_t *p, size_t size)
     p->mem = addr;
 }
 
+#define AGREE_SEC 30 /* for the other process to open its device */
+
+/* Sizes are those that both devices can do. The first that each says of itself: then it is there.
+ */
+static void agree(perf_t *p)
+{
+    struct timeval timeout = {.tv_sec = AGREE_SEC}, none = {0};
+    uint64_t       mine[2] = {p->attr.put_max, p->attr.offload_max}, theirs[2];
+
+    setsockopt(p->sock, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
+    talk(p, mine, theirs, sizeof(mine));
+    setsockopt(p->sock, SOL_SOCKET, SO_RCVTIMEO, &none, sizeof(none));
+    p->attr.put_max     = (theirs[0] < mine[0]) ? theirs[0] : mine[0];
+    p->attr.offload_max = (theirs[1] < mine[1]) ? theirs[1] : mine[1];
+}
+
 static void perf_init(perf_t *p, size_t largest, size_t largest_put)
 {
     angara_pe_params_t params = {.size = sizeof(params)};
@@ -228,6 +245,7 @@ static void perf_init(perf_t *p, size_t largest, size_t largest_put)
     pin(p->opt->cpus[p->rank]);
     check(angara_open(p->opt->device, &p->dom), "opening the device");
     check(angara_query(p->dom, &p->attr), "query");
+    agree(p);
     params.window_size = (window + 4095) & ~(size_t)4095;
     check(angara_pe_create(p->dom, &params, &p->pe), "creating a PE");
     check(angara_pe_window_commit(p->pe, 0, params.window_size), "committing the window");
@@ -463,9 +481,9 @@ static int run_both(const perf_options_t *opt, const unsigned char *selected)
 /* The other process is somebody else's child. */
 static int run_one(perf_options_t *opt, unsigned char *selected)
 {
-    perf_t p = {.opt = opt, .rank = opt->listen};
+    perf_t p = {.opt = opt, .rank = opt->listen_at != NULL};
 
-    p.sock = opt->listen ? perf_listen(opt, selected) : perf_connect(opt, selected);
+    p.sock = p.rank != 0 ? perf_listen(opt, selected) : perf_connect(opt, selected);
     perf_run(&p, selected);
     close(p.sock);
     return EXIT_SUCCESS;
@@ -478,7 +496,7 @@ int main(int argc, char **argv)
     unsigned char selected[PERF_TESTS_MAX];
 
     perf_parse_options(argc, argv, &opt, selected);
-    if (opt.listen || (opt.host != NULL)) {
+    if ((opt.listen_at != NULL) || (opt.host != NULL)) {
         return run_one(&opt, selected);
     }
     if (opt.choose_cpus) {

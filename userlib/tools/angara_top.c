@@ -24,6 +24,7 @@ typedef struct {
     top_format_t format;
     pid_t        pid; /* 0: all */
     double       delay;
+    int          once;    /* totals, and end */
     long         samples; /* 0: until it is interrupted */
     int          peers;
 } top_options_t;
@@ -104,12 +105,12 @@ static void parse_options(int argc, char **argv, top_options_t *opt)
         {"help", no_argument, NULL, 'h'},
         {NULL, 0, NULL, 0},
     };
-    int once = 0, c;
+    int c;
 
     while ((c = getopt_long(argc, argv, "1ad:n:p:sjVh", options, NULL)) != -1) {
         switch (c) {
         case '1':
-            once = 1;
+            opt->once = 1;
             break;
         case 'a':
             opt->format = TOP_ALL;
@@ -131,7 +132,7 @@ static void parse_options(int argc, char **argv, top_options_t *opt)
             break;
         case OPT_PROMETHEUS:
             opt->format = TOP_PROMETHEUS;
-            once        = 1;
+            opt->once   = 1;
             break;
         case 'V':
             printf("%s %s\n", top_name, angara_version());
@@ -147,7 +148,7 @@ static void parse_options(int argc, char **argv, top_options_t *opt)
     if (optind < argc) {
         bad_usage("unexpected argument '%s'", argv[optind]);
     }
-    opt->samples = once ? 1 : opt->samples;
+    opt->samples = opt->once ? 1 : opt->samples;
 }
 
 static void print(const top_options_t *opt, const top_sample_t *before, const top_sample_t *now)
@@ -182,8 +183,8 @@ static void pause_for(double seconds)
 /* @return how many processes were seen last */
 static unsigned watch(const top_options_t *opt)
 {
-    const int    is_screen = isatty(STDOUT_FILENO) && opt->samples == 0;
-    const int    rates     = opt->format == TOP_TABLE && opt->samples != 1;
+    const int    rates     = opt->format == TOP_TABLE && !opt->once;
+    const int    is_screen = rates && isatty(STDOUT_FILENO) && opt->samples == 0;
     top_sample_t before    = {0}, now;
     unsigned     seen;
 
@@ -200,7 +201,7 @@ static unsigned watch(const top_options_t *opt)
         seen = now.count;
         top_free(&before);
         before = now;
-        if (i == opt->samples) {
+        if (i == opt->samples || (seen == 0 && opt->pid != 0)) {
             break;
         }
         pause_for(opt->delay);

@@ -30,8 +30,7 @@ typedef struct {
     int         cpus[2];     /* -1: not pinned */
     int         choose_cpus; /* by ourselves */
     const char *host;        /* rank 1 is there; NULL: it is a child of this process */
-    int         listen;      /* this is rank 1, of whom connects */
-    const char *listen_port; /* NULL: the usual one */
+    const char *listen_at; /* this is rank 1, of who connects there: [ADDRESS]:PORT; NULL: isn't */
 
     const device_runtime_t *gpu; /* NULL: host memory only */
     device_origin_t         origin;

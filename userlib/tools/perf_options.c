@@ -11,6 +11,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define EXIT_USAGE 2
 
@@ -32,7 +33,8 @@ static void usage(FILE *out)
         "  -c, --check             validate the data\n"
         "      --cpu=A,B           CPUs of the two processes, or none (default: two cores)\n"
         "  -d, --device=NAME       device (default: ANGARA_DEVICE)\n"
-        "      --listen[=PORT]     answer an angara_perf --host, here or on another host\n"
+        "      --listen[=[ADDRESS]:PORT]\n"
+        "                          do what an angara_perf --host asks for, from anywhere\n"
         "  -H, --host=NAME[:PORT]  measure with the one that listens there\n"
         "  -j, --json              results as JSON\n"
         "  -l, --list              list the tests\n"
@@ -234,9 +236,10 @@ static void parse_memory(const char *text, perf_options_t *opt)
 
 void perf_parse_options(int argc, char **argv, perf_options_t *opt, unsigned char *selected)
 {
-    int c, all = 0;
+    int c, all = 0, asks = 0; /* for something to be measured */
 
     while ((c = getopt_long(argc, argv, "as:n:w:m:g:cd:H:jlVh", long_options, NULL)) != -1) {
+        asks |= (c < OPT_CPU) && (strchr("asnwmgcj", c) != NULL);
         switch (c) {
         case 'a':
             all = 1;
@@ -269,8 +272,7 @@ void perf_parse_options(int argc, char **argv, perf_options_t *opt, unsigned cha
             opt->host = optarg;
             break;
         case OPT_LISTEN:
-            opt->listen      = 1;
-            opt->listen_port = optarg;
+            opt->listen_at = (optarg != NULL) ? optarg : "";
             break;
         case 'j':
             opt->json = 1;
@@ -279,8 +281,10 @@ void perf_parse_options(int argc, char **argv, perf_options_t *opt, unsigned cha
             print_and_exit(c);
         }
     }
-    if (opt->listen && (opt->host != NULL)) {
-        bad_usage("one side has --listen, the other --host");
+    if ((opt->listen_at != NULL) && ((opt->host != NULL) || asks || (optind < argc))) {
+        bad_usage(
+            "what to measure is said on the other side, by --host: beside --listen only --device "
+            "and --cpu are of use");
     }
     select_tests(argc - optind, argv + optind, all, opt, selected);
 }

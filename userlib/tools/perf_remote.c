@@ -7,30 +7,28 @@
 #define _GNU_SOURCE
 #include "perf.h"
 
+#include "src/clock.h"
+
+#include <ctype.h>
 #include <errno.h>
 #include <jansson.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/time.h>
 #include <unistd.h>
 
 #define PORT_DEFAULT "7470"
-#define LINE_MAX_    4096
+#define REQUEST_MAX  4096
 #define ANSWER_SEC   10 /* for what the other side has to say at once */
+#define SILENT_SEC   5  /* after which the other host is asked whether it is there, each second */
+#define SILENT_COUNT 10 /* so often */
 
 /* ---- lines of JSON --------------------------------------------------------------------------- */
-
-static void set_timeout(int sock, time_t seconds)
-{
-    struct timeval timeout = {.tv_sec = seconds};
-
-    setsockopt(sock, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
-}
 
 static int send_line(int sock, json_t *json)
 {
@@ -49,19 +47,28 @@ static int send_line(int sock, json_t *json)
     return sent == (ssize_t)length + 1 ? 0 : -1;
 }
 
-/* Byte by byte: what comes behind the line is for others. @return NULL if it is no JSON in time. */
+/* Something has come until then. */
+static int wait_until(int sock, uint64_t deadline)
+{
+    struct pollfd poll_fd = {.fd = sock, .events = POLLIN};
+    uint64_t      now     = ang_clock_ns(CLOCK_MONOTONIC);
+
+    return now < deadline && poll(&poll_fd, 1, (int)((deadline - now) / 1000000) + 1) == 1;
+}
+
+/*
+ * Byte by byte: what comes behind the line is for others.
+ * @return NULL if there is no line of JSON within ANSWER_SEC
+ */
 static json_t *receive_line(int sock)
 {
-    char   line[LINE_MAX_];
-    size_t length = 0;
+    uint64_t deadline = ang_clock_ns(CLOCK_MONOTONIC) + ANSWER_SEC * 1000000000ull;
+    char     line[REQUEST_MAX];
+    size_t   length = 0;
 
-    set_timeout(sock, ANSWER_SEC);
-    while (length < sizeof(line)) {
-        if (recv(sock, &line[length], 1, 0) != 1) {
-            return NULL;
-        }
+    while (length < sizeof(line) && wait_until(sock, deadline) &&
+           recv(sock, &line[length], 1, 0) == 1) {
         if (line[length] == '\n') {
-            set_timeout(sock, 0);
             return json_loadb(line, length, 0, NULL);
         }
         length++;
@@ -94,12 +101,16 @@ static int in_range(json_int_t value, json_int_t min, json_int_t max)
     return value >= min && value <= max;
 }
 
-static const char *take_tests(const json_t *tests, unsigned char *selected)
+static const char *take_tests(const json_t *tests, const perf_options_t *opt,
+                              unsigned char *selected)
 {
     size_t  index;
     json_t *test;
 
     memset(selected, 0, PERF_TESTS_MAX);
+    if (json_array_size(tests) == 0) {
+        return "no test";
+    }
     json_array_foreach(tests, index, test)
     {
         const char *name = json_string_value(test);
@@ -110,6 +121,9 @@ static const char *take_tests(const json_t *tests, unsigned char *selected)
         }
         if (i == perf_num_tests) {
             return "a test that this side doesn't know";
+        }
+        if (opt->gpu != NULL && !perf_tests[i].gpu) {
+            return "a test that doesn't use GPU memory, with GPU memory";
         }
         selected[i] = 1;
     }
@@ -146,34 +160,41 @@ static const char *take_request(json_t *json, perf_options_t *opt, unsigned char
     opt->warm_up    = (unsigned)warm_up;
     opt->origin     = managed ? DEVICE_MANAGED : DEVICE_PLAIN;
     opt->gpu        = gpu[0] != '\0' ? device_runtime(gpu) : NULL;
-    if ((gpu[0] != '\0') != (opt->gpu != NULL) ||
+    if ((gpu[0] != '\0') != (opt->gpu != NULL) || (managed && opt->gpu != &device_cuda) ||
         ((opt->buf_on_gpu || opt->mem_on_gpu) && opt->gpu == NULL)) {
         return "GPU memory of an unknown kind";
     }
-    return take_tests(tests, selected);
+    return take_tests(tests, opt, selected);
 }
 
 /* ---- connections ----------------------------------------------------------------------------- */
 
 static void tune(int sock)
 {
-    int on = 1;
+    int on = 1, idle = SILENT_SEC, interval = 1, count = SILENT_COUNT;
 
     setsockopt(sock, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-    setsockopt(sock, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on)); /* a host may vanish */
+    /* a host may vanish */
+    setsockopt(sock, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+    setsockopt(sock, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
+    setsockopt(sock, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof(interval));
+    setsockopt(sock, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof(count));
 }
 
-/* HOST, HOST:PORT, or [ADDRESS]:PORT. */
-static struct addrinfo *find_host(const char *text)
+/* HOST, HOST:PORT, or [ADDRESS]:PORT; HOST may be missing where this one is meant. */
+static struct addrinfo *find_host(const char *text, int flags)
 {
-    struct addrinfo  hints = {.ai_socktype = SOCK_STREAM};
+    struct addrinfo  hints = {.ai_socktype = SOCK_STREAM, .ai_flags = flags};
     struct addrinfo *list;
-    char             host[256], *colon;
+    char             host[NI_MAXHOST], *colon;
     const char      *port = PORT_DEFAULT;
     int              error;
 
-    snprintf(host, sizeof(host), "%s", text[0] == '[' ? text + 1 : text);
-    colon = text[0] == '[' ? strstr(host, "]") : strchr(host, ':');
+    if (strlen(text) >= sizeof(host)) {
+        perf_fail("the name of the host is too long");
+    }
+    strcpy(host, text[0] == '[' ? text + 1 : text);
+    colon = text[0] == '[' ? strchr(host, ']') : strchr(host, ':');
     if (text[0] != '[' && colon != NULL && strchr(colon + 1, ':') != NULL) {
         colon = NULL; /* an address of IPv6 without port */
     }
@@ -181,16 +202,32 @@ static struct addrinfo *find_host(const char *text)
         port   = colon[0] == ']' ? (colon[1] == ':' ? colon + 2 : PORT_DEFAULT) : colon + 1;
         *colon = '\0';
     }
-    error = getaddrinfo(host, port, &hints, &list);
+    error = getaddrinfo(host[0] != '\0' ? host : NULL, port, &hints, &list);
     if (error != 0) {
-        perf_fail("host %s, port %s: %s", host, port, gai_strerror(error));
+        perf_fail("host %s, port %s: %s", host[0] != '\0' ? host : "*", port, gai_strerror(error));
     }
     return list;
 }
 
+/* What another host says may be anything. */
+static const char *printable(const char *text, char *copy, size_t size)
+{
+    size_t length = 0;
+
+    for (; text[length] != '\0' && length < size - 1; ++length) {
+        copy[length] = isascii((unsigned char)text[length]) &&
+                               isprint((unsigned char)text[length]) ?
+                           text[length] :
+                           '?';
+    }
+    copy[length] = '\0';
+    return copy;
+}
+
 int perf_connect(const perf_options_t *opt, const unsigned char *selected)
 {
-    struct addrinfo *list = find_host(opt->host);
+    struct addrinfo *list = find_host(opt->host, 0);
+    char             copy[200];
     const char      *why;
     json_t          *answer;
     int              sock = -1;
@@ -218,60 +255,78 @@ int perf_connect(const perf_options_t *opt, const unsigned char *selected)
                   opt->host, perf_name);
     }
     if (strcmp(why, "ok") != 0) {
-        perf_fail("%s refuses: %.200s", opt->host, why);
+        perf_fail("%s refuses: %s", opt->host, printable(why, copy, sizeof(copy)));
     }
     json_decref(answer);
     return sock;
 }
 
-static int open_listener(const char *port)
+static int listen_at(const struct addrinfo *at)
 {
-    struct addrinfo  hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
-    struct addrinfo *list;
-    int              error = getaddrinfo(NULL, port, &hints, &list);
-    int              sock = -1, on = 1, off = 0;
+    int sock = socket(at->ai_family, at->ai_socktype | SOCK_CLOEXEC, at->ai_protocol);
+    int on = 1, off = 0, error;
 
-    if (error != 0) {
-        perf_fail("port %s: %s", port, gai_strerror(error));
+    if (sock < 0) {
+        return -1;
     }
-    /* One of IPv6 takes both, where there is IPv6. */
-    for (int family = 0; family < 2 && sock < 0; ++family) {
-        for (struct addrinfo *at = list; at != NULL && sock < 0; at = at->ai_next) {
+    setsockopt(sock, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    if (at->ai_family == AF_INET6) {
+        setsockopt(sock, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off)); /* takes both */
+    }
+    if (bind(sock, at->ai_addr, at->ai_addrlen) != 0 || listen(sock, 1) != 0) {
+        error = errno;
+        close(sock);
+        errno = error;
+        return -1;
+    }
+    return sock;
+}
+
+static int open_listener(const char *where)
+{
+    struct addrinfo *list = find_host(where, AI_PASSIVE);
+    int              sock = -1;
+
+    for (int family = 0; family < 2; ++family) {
+        for (const struct addrinfo *at = list; at != NULL && sock < 0; at = at->ai_next) {
             if ((at->ai_family == AF_INET6) == (family == 0)) {
-                sock = socket(at->ai_family, at->ai_socktype | SOCK_CLOEXEC, at->ai_protocol);
-                setsockopt(sock, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-                setsockopt(sock, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
-                if (sock >= 0 &&
-                    (bind(sock, at->ai_addr, at->ai_addrlen) != 0 || listen(sock, 1) != 0)) {
-                    error = errno;
-                    close(sock);
-                    sock  = -1;
-                    errno = error;
-                }
+                sock = listen_at(at);
             }
         }
     }
     freeaddrinfo(list);
     if (sock < 0) {
-        perf_fail("can't listen at port %s: %s", port, strerror(errno));
+        perf_fail("can't listen at %s: %s", where, strerror(errno));
+    }
+    return sock;
+}
+
+/* The next one; connections that have gone already are passed over. */
+static int next_client(int listener)
+{
+    int sock;
+
+    do {
+        sock = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    } while (sock < 0 && errno != EBADF && errno != EINVAL && errno != EMFILE && errno != ENFILE &&
+             errno != ENOMEM && errno != ENOBUFS);
+    if (sock < 0) {
+        perf_fail("accepting a connection failed: %s", strerror(errno));
     }
     return sock;
 }
 
 int perf_listen(perf_options_t *opt, unsigned char *selected)
 {
-    const char *port     = opt->listen_port != NULL ? opt->listen_port : PORT_DEFAULT;
-    int         listener = open_listener(port);
+    const char *where    = opt->listen_at[0] != '\0' ? opt->listen_at : ":" PORT_DEFAULT;
+    int         listener = open_listener(where);
     const char *why;
     json_t     *json;
     int         sock;
 
-    fprintf(stderr, "%s: waiting at port %s for %s --host=NAME\n", perf_name, port, perf_name);
+    fprintf(stderr, "%s: waiting at %s for %s --host=NAME\n", perf_name, where, perf_name);
     for (;;) {
-        sock = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
-        if (sock < 0) {
-            perf_fail("port %s: %s", port, strerror(errno));
-        }
+        sock = next_client(listener);
         tune(sock);
         json = receive_line(sock);
         why  = json != NULL ? take_request(json, opt, selected) : "no request of angara_perf";

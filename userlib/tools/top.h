@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <sys/types.h>
 
-/* Counters of one object. All texts are printable; names have a-z, 0-9 and _ only. */
+/* Counters of one object. Texts are printable; names have a-z and 0-9 only, those of counters _. */
 typedef struct {
     const ang_board_kind_t *kind;
     uint32_t                pe;
@@ -22,7 +22,7 @@ typedef struct {
     ino_t             inode;
     ang_board_head_t  head;
     ang_board_kind_t *kinds;
-    top_object_t     *objects;
+    top_object_t     *objects; /* in order of PE, label, kind; each once */
     unsigned          count;
 } top_process_t;
 
@@ -38,10 +38,13 @@ typedef struct {
 void top_read(pid_t pid, top_sample_t *sample);
 void top_free(top_sample_t *sample);
 
+/* That order. */
+int top_compare(const top_object_t *x, const top_object_t *y);
+
 /* A counter of the object by its name; 0 if it has none. */
 uint64_t top_value(const top_object_t *object, const char *name);
 
-/* Rates between two samples as a table; NULL: totals. @return lines printed */
+/* Rates between two samples as a table; before NULL: totals. */
 void top_print_table(FILE *out, const top_sample_t *before, const top_sample_t *now, int peers);
 void top_print_all(FILE *out, const top_sample_t *now);
 void top_print_json(FILE *out, const top_sample_t *now);

@@ -19,26 +19,22 @@ static const top_process_t *same_process(const top_sample_t *sample, const top_p
     return NULL;
 }
 
-/* `at`: where it is likely, as objects keep their order. */
-static const top_object_t *same_object(const top_process_t *process, const top_object_t *object,
-                                       unsigned at)
+static int compare(const void *a, const void *b)
 {
-    for (unsigned i = 0; process != NULL && i < process->count; ++i) {
-        const top_object_t *other = &process->objects[(at + i) % process->count];
+    return top_compare(a, b);
+}
 
-        if (other->pe == object->pe && strcmp(other->label, object->label) == 0 &&
-            strcmp(other->kind->name, object->kind->name) == 0) {
-            return other;
-        }
-    }
-    return NULL;
+static const top_object_t *same_object(const top_process_t *process, const top_object_t *object)
+{
+    return process == NULL ?
+               NULL :
+               bsearch(object, process->objects, process->count, sizeof(*object), compare);
 }
 
 /* Counts of an object, in a second or in all. */
 typedef struct {
     const top_object_t *now, *before;
-    double              seconds; /* between both; 0: nothing was counted since */
-    int                 total;
+    double              seconds; /* that they are divided by */
 } change_t;
 
 static double count_of(const change_t *change, const char *name)
@@ -46,9 +42,6 @@ static double count_of(const change_t *change, const char *name)
     uint64_t now    = top_value(change->now, name);
     uint64_t before = change->before != NULL ? top_value(change->before, name) : 0;
 
-    if (change->total) {
-        return (double)now;
-    }
     return change->seconds > 0 && now > before ? (double)(now - before) / change->seconds : 0;
 }
 
@@ -58,36 +51,42 @@ enum { SENT, RECEIVED, MESSAGE_MB, PUTS, GETS, RMA_MB, ATOMICS, MARKERS, RETRIES
 static const char *const titles[COLUMNS] = {"SENT",   "RECV",    "MSG-MB",  "PUTS",    "GETS",
                                             "RMA-MB", "ATOMICS", "MARKERS", "RETRIES", "FAULTS"};
 
-/* Counters of the columns, in the kinds that have them. */
+/* Who counts: the transport has its kinds, the library has its own. */
+typedef enum { OF_TRANSPORT, OF_LIBRARY, OF_PE, OF_NOBODY } counter_of_t;
+
+/* Counters of the columns. */
 static const struct {
-    unsigned    column;
-    const char *counter;
-    double      scale;
+    counter_of_t of;
+    unsigned     column;
+    const char  *counter;
+    double       scale;
 } sources[] = {
-    {SENT, "eager_tx", 1},
-    {SENT, "sar_tx", 1},
-    {RECEIVED, "eager_rx", 1},
-    {RECEIVED, "sar_rx", 1},
-    {MESSAGE_MB, "tx_bytes", 1e-6},
-    {MESSAGE_MB, "rx_bytes", 1e-6},
-    {RETRIES, "no_credit", 1},
-    {PUTS, "puts", 1},
-    {GETS, "gets", 1},
-    {RMA_MB, "bytes", 1e-6},
-    {RETRIES, "refused", 1},
-    {FAULTS, "faults", 1},
+    {OF_TRANSPORT, SENT, "eager_tx", 1},
+    {OF_TRANSPORT, SENT, "sar_tx", 1},
+    {OF_TRANSPORT, RECEIVED, "eager_rx", 1},
+    {OF_TRANSPORT, RECEIVED, "sar_rx", 1},
+    {OF_TRANSPORT, MESSAGE_MB, "tx_bytes", 1e-6},
+    {OF_TRANSPORT, MESSAGE_MB, "rx_bytes", 1e-6},
+    {OF_TRANSPORT, RETRIES, "no_credit", 1},
+    {OF_LIBRARY, PUTS, "puts", 1},
+    {OF_LIBRARY, GETS, "gets", 1},
+    {OF_LIBRARY, RMA_MB, "bytes", 1e-6},
+    {OF_LIBRARY, ATOMICS, "atomics", 1},
+    {OF_LIBRARY, MARKERS, "markers", 1},
+    {OF_LIBRARY, RETRIES, "refused", 1},
+    {OF_LIBRARY, FAULTS, "faults", 1},
 };
 
-/* These two are the library's: the transport's, of the same names, are among them. */
-static const struct {
-    unsigned    column;
-    const char *counter;
-} peer_sources[] = {{ATOMICS, "atomics"}, {MARKERS, "markers"}};
-
 /* Which way messages and transfers took. */
-static const char *const ways[] = {"am_short",  "am_bcopy",  "am_zcopy",   "put_short",
-                                   "put_bcopy", "put_zcopy", "get_short",  "get_bcopy",
-                                   "get_zcopy", "services",  "gpu_copies", "gpu_staged"};
+static const struct {
+    counter_of_t of;
+    const char  *counter;
+} ways[] = {
+    {OF_TRANSPORT, "am_short"},  {OF_TRANSPORT, "am_bcopy"},  {OF_TRANSPORT, "am_zcopy"},
+    {OF_TRANSPORT, "put_short"}, {OF_TRANSPORT, "put_bcopy"}, {OF_TRANSPORT, "put_zcopy"},
+    {OF_TRANSPORT, "get_short"}, {OF_TRANSPORT, "get_bcopy"}, {OF_TRANSPORT, "get_zcopy"},
+    {OF_PE, "services"},         {OF_PE, "gpu_copies"},       {OF_PE, "gpu_staged"},
+};
 
 #define NUM(_array) (sizeof(_array) / sizeof((_array)[0]))
 
@@ -96,27 +95,39 @@ typedef struct {
     double ways[NUM(ways)];
 } line_t;
 
-/* The kinds "peer" and "channel" are of one peer; "pe" and "interface" of a PE as a whole. */
-static int is_peer(const top_object_t *object)
+/* Kinds of a PE as a whole, and of one of its peers. */
+static const struct {
+    const char  *name;
+    counter_of_t of;
+    int          is_peer;
+} kinds[] = {{"interface", OF_TRANSPORT, 0},
+             {"peers", OF_LIBRARY, 0},
+             {"pe", OF_PE, 0},
+             {"channel", OF_TRANSPORT, 1},
+             {"peer", OF_LIBRARY, 1}};
+
+static counter_of_t counter_of(const top_object_t *object, int is_peer)
 {
-    return strcmp(object->kind->name, "peer") == 0 || strcmp(object->kind->name, "channel") == 0;
+    for (unsigned i = 0; i < NUM(kinds); ++i) {
+        if (kinds[i].is_peer == is_peer && strcmp(object->kind->name, kinds[i].name) == 0) {
+            return kinds[i].of;
+        }
+    }
+    return OF_NOBODY;
 }
 
-static void line_add(line_t *line, const change_t *change)
+static void line_add(line_t *line, counter_of_t of, const change_t *change)
 {
-    const char *kind = change->now->kind->name;
-
-    for (unsigned i = 0; i < NUM(ways); ++i) {
-        line->ways[i] += count_of(change, ways[i]);
-    }
-    if (strcmp(kind, "pe") == 0) {
-        return; /* what it counts, its peers count, too */
-    }
     for (unsigned i = 0; i < NUM(sources); ++i) {
-        line->columns[sources[i].column] += sources[i].scale * count_of(change, sources[i].counter);
+        if (sources[i].of == of) {
+            line->columns[sources[i].column] += sources[i].scale *
+                                                count_of(change, sources[i].counter);
+        }
     }
-    for (unsigned i = 0; strcmp(kind, "peer") == 0 && i < NUM(peer_sources); ++i) {
-        line->columns[peer_sources[i].column] += count_of(change, peer_sources[i].counter);
+    for (unsigned i = 0; i < NUM(ways); ++i) {
+        if (ways[i].of == of) {
+            line->ways[i] += count_of(change, ways[i].counter);
+        }
     }
 }
 
@@ -151,76 +162,79 @@ static void line_print(FILE *out, const line_t *line)
     fprintf(out, " ");
     for (unsigned i = 0; i < NUM(ways); ++i) {
         if (line->ways[i] > 0) {
-            fprintf(out, " %s %s", ways[i], short_number(line->ways[i], text, sizeof(text)));
+            fprintf(out, " %s %s", ways[i].counter,
+                    short_number(line->ways[i], text, sizeof(text)));
         }
     }
     fprintf(out, "\n");
 }
 
-/* The object of the peer that comes first: the line is made there. */
-static int is_first_of_peer(const top_process_t *process, unsigned index)
+static double seconds_between(uint64_t before, uint64_t now)
 {
-    const top_object_t *object = &process->objects[index];
-
-    for (unsigned i = 0; i < index; ++i) {
-        if (is_peer(&process->objects[i]) && process->objects[i].pe == object->pe &&
-            strcmp(process->objects[i].label, object->label) == 0) {
-            return 0;
-        }
-    }
-    return 1;
+    return now > before ? (double)(now - before) * 1e-9 : 0;
 }
 
-static change_t change_of(const top_sample_t *before, const top_process_t *process, unsigned index)
+static int is_empty(const line_t *line)
 {
-    change_t change = {.now = &process->objects[index], .total = before == NULL};
+    static const line_t none;
 
-    change.before = same_object(same_process(before, process), change.now, index);
-    if (change.before != NULL && change.now->time_ns > change.before->time_ns) {
-        change.seconds = (double)(change.now->time_ns - change.before->time_ns) * 1e-9;
-    }
-    return change;
+    return memcmp(line, &none, sizeof(none)) == 0;
 }
 
-/* The lines of a process's peers. */
+/* The lines of a process's peers. Objects of one stand together. */
 static void print_peers(FILE *out, const top_sample_t *before, const top_process_t *process)
 {
-    for (unsigned i = 0; i < process->count; ++i) {
-        const top_object_t *object = &process->objects[i];
-        line_t              line   = {{0}, {0}};
+    const top_process_t *earlier = same_process(before, process);
+    unsigned             next;
 
-        if (!is_peer(object) || !is_first_of_peer(process, i)) {
-            continue;
-        }
-        for (unsigned j = i; j < process->count; ++j) {
-            if (is_peer(&process->objects[j]) && process->objects[j].pe == object->pe &&
-                strcmp(process->objects[j].label, object->label) == 0) {
-                change_t change = change_of(before, process, j);
+    for (unsigned i = 0; i < process->count; i = next) {
+        const top_object_t *first = &process->objects[i];
+        line_t              line  = {{0}, {0}};
 
-                line_add(&line, &change);
-            }
+        for (next = i; next < process->count && process->objects[next].pe == first->pe &&
+                       strcmp(process->objects[next].label, first->label) == 0;
+             ++next) {
+            change_t change = {.now = &process->objects[next]};
+
+            change.before  = same_object(earlier, change.now);
+            change.seconds = before == NULL ?
+                                 1 :
+                             change.before == NULL ?
+                                 0 :
+                                 seconds_between(change.before->time_ns, change.now->time_ns);
+            line_add(&line, counter_of(change.now, 1), &change);
         }
-        fprintf(out, "   %-37.37s", object->label);
-        line_print(out, &line);
+        if (!is_empty(&line)) {
+            fprintf(out, "   %-37.37s", first->label);
+            line_print(out, &line);
+        }
     }
 }
 
+/*
+ * The line of a process: of what PEs count as a whole, with peers that are gone. By the time
+ * between both samples, as objects have their turns to be counted.
+ */
 static void print_process(FILE *out, const top_sample_t *before, const top_sample_t *now,
                           const top_process_t *process)
 {
-    line_t   line   = {{0}, {0}};
-    uint64_t newest = 0;
-    double   age;
+    const top_process_t *earlier = same_process(before, process);
+    line_t               line    = {{0}, {0}};
+    uint64_t             newest  = 0;
 
     for (unsigned i = 0; i < process->count; ++i) {
-        change_t change = change_of(before, process, i);
+        change_t change = {.now = &process->objects[i]};
 
-        line_add(&line, &change);
+        change.before  = same_object(earlier, change.now);
+        change.seconds = before == NULL  ? 1 :
+                         earlier == NULL ? 0 :
+                                           seconds_between(before->time_ns, now->time_ns);
+        line_add(&line, counter_of(change.now, 0), &change);
         newest = change.now->time_ns > newest ? change.now->time_ns : newest;
     }
-    age = newest < now->time_ns ? (double)(now->time_ns - newest) * 1e-9 : 0;
     fprintf(out, "%-8d %-5s %-16.16s %7.1fs", (int)process->pid,
-            process->head.rank[0] != '\0' ? process->head.rank : "-", process->head.program, age);
+            process->head.rank[0] != '\0' ? process->head.rank : "-", process->head.program,
+            seconds_between(newest, now->time_ns));
     line_print(out, &line);
 }
 
@@ -345,7 +359,7 @@ static void print_metric(FILE *out, const top_sample_t *now, const char *kind, c
                     print_quoted(out, ",program", process->head.program);
                     print_quoted(out, ",host", process->head.host);
                     fprintf(out, ",pe=\"%u\",", object->pe);
-                    print_quoted(out, is_peer(object) ? "peer" : "device", object->label);
+                    print_quoted(out, "name", object->label);
                     fprintf(out, "} %llu\n", (unsigned long long)object->values[k]);
                     break;
                 }
@@ -354,15 +368,15 @@ static void print_metric(FILE *out, const top_sample_t *now, const char *kind, c
     }
 }
 
-/* Kinds of the processes before this one have been printed. */
+/* A process before this one, or a kind before this one, has had it. */
 static int is_printed(const top_sample_t *now, unsigned process, unsigned kind, const char *counter)
 {
     const char *name = now->processes[process].kinds[kind].name;
 
     for (unsigned i = 0; i <= process; ++i) {
-        unsigned kinds = i < process ? now->processes[i].head.kinds : kind;
+        unsigned before = i < process ? now->processes[i].head.kinds : kind;
 
-        for (unsigned j = 0; j < kinds; ++j) {
+        for (unsigned j = 0; j < before; ++j) {
             const ang_board_kind_t *other = &now->processes[i].kinds[j];
 
             for (unsigned k = 0; strcmp(other->name, name) == 0 && k < other->count; ++k) {

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Finds the boards of processes in /proc and reads them. What is read may be any bytes: it is
- * checked here, and nowhere behind. Nothing is mapped, so that nothing can be taken away.
+ * checked here, and nowhere behind. Nothing is mapped, so that nothing can be taken away; nothing
+ * but a sealed memfd is opened, as opening other files may have effects, and nothing is waited for.
+ * A process has one board.
  */
 #define _GNU_SOURCE
 #include "top.h"
@@ -15,11 +17,13 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #define LINK_TEXT "/memfd:" ANG_BOARD_NAME
 #define RETRIES   20 /* of a block that is being written */
+#define CHUNK     64 /* blocks read at once */
 
 static void *checked(void *memory)
 {
@@ -42,15 +46,20 @@ static void make_printable(char *text, size_t size)
     }
 }
 
-static void make_name(char *text, size_t size)
+/* Lower case letters and digits, and what is in `others`; one at least. */
+static int is_name(const char *text, const char *others, size_t size)
 {
-    text[size - 1] = '\0';
-    for (; *text != '\0'; ++text) {
-        if (!isascii((unsigned char)*text) ||
-            (!islower((unsigned char)*text) && !isdigit((unsigned char)*text))) {
-            *text = '_';
+    size_t length = 0;
+
+    while (length < size && text[length] != '\0') {
+        unsigned char letter = (unsigned char)text[length++];
+
+        if (!(letter >= 'a' && letter <= 'z') && !(letter >= '0' && letter <= '9') &&
+            strchr(others, letter) == NULL) {
+            return 0;
         }
     }
+    return length > 0 && length < size;
 }
 
 /* ---- one board ------------------------------------------------------------------------------- */
@@ -74,6 +83,26 @@ static int read_head(int fd, ang_board_head_t *head)
     return 0;
 }
 
+/* Of the kind: names as they should be, and none twice. */
+static int kind_is_good(const ang_board_kind_t *kind)
+{
+    if (kind->count > ANGARA_WATCH_COUNTERS || !is_name(kind->name, "", sizeof(kind->name))) {
+        return 0;
+    }
+    for (unsigned i = 0; i < kind->count; ++i) {
+        if (!is_name(kind->counters[i], "_", sizeof(kind->counters[i]))) {
+            return 0;
+        }
+        for (unsigned j = 0; j < i; ++j) {
+            if (strcmp(kind->counters[i], kind->counters[j]) == 0) {
+                return 0;
+            }
+        }
+    }
+    return 1;
+}
+
+/* One that isn't good has no counters, and no objects. */
 static int read_kinds(int fd, top_process_t *process)
 {
     unsigned count = process->head.kinds;
@@ -84,56 +113,90 @@ static int read_kinds(int fd, top_process_t *process)
         return -1;
     }
     for (unsigned i = 0; i < count; ++i) {
-        ang_board_kind_t *kind = &process->kinds[i];
-
-        if (kind->count > ANGARA_WATCH_COUNTERS) {
-            return -1;
-        }
-        make_name(kind->name, sizeof(kind->name));
-        for (unsigned j = 0; j < kind->count; ++j) {
-            make_name(kind->counters[j], sizeof(kind->counters[j]));
+        if (!kind_is_good(&process->kinds[i])) {
+            memset(&process->kinds[i], 0, sizeof(process->kinds[i]));
         }
     }
     return 0;
 }
 
-/* @return 0 if the block is in use and was read whole */
-static int read_block(int fd, unsigned index, ang_board_block_t *block)
+/* The same in both reads, and not being written. */
+static int is_whole(const ang_board_block_t *block, const ang_board_block_t *again)
 {
-    size_t   offset = offsetof(ang_board_t, blocks) + index * sizeof(*block);
-    uint32_t turn;
-
-    for (unsigned i = 0; i < RETRIES; ++i) {
-        if (read_at(fd, block, sizeof(*block), offset) != 0 ||
-            read_at(fd, &turn, sizeof(turn), offset + offsetof(ang_board_block_t, turn)) != 0) {
-            return -1;
-        }
-        if (turn == block->turn && (turn & 1) == 0) {
-            return block->kind != 0 ? 0 : -1;
-        }
-    }
-    return -1;
+    return block->turn == again->turn && (block->turn & 1) == 0;
 }
 
+static void take_block(const ang_board_block_t *block, top_process_t *process)
+{
+    top_object_t *object = &process->objects[process->count];
+
+    if (block->kind == 0 || block->kind > process->head.kinds ||
+        process->kinds[block->kind - 1].name[0] == '\0') {
+        return;
+    }
+    object->kind    = &process->kinds[block->kind - 1];
+    object->pe      = block->pe;
+    object->time_ns = block->time_ns;
+    memcpy(object->label, block->label, sizeof(object->label));
+    make_printable(object->label, sizeof(object->label));
+    memcpy(object->values, block->values, sizeof(object->values));
+    process->count++;
+}
+
+/* Twice: what is the same both times was written before. What isn't is tried again by itself. */
+static void read_chunk(int fd, unsigned first, unsigned count, top_process_t *process)
+{
+    ang_board_block_t blocks[CHUNK], again[CHUNK];
+    size_t            offset = offsetof(ang_board_t, blocks) + first * sizeof(blocks[0]);
+
+    if (read_at(fd, blocks, count * sizeof(blocks[0]), offset) != 0 ||
+        read_at(fd, again, count * sizeof(blocks[0]), offset) != 0) {
+        return;
+    }
+    for (unsigned i = 0; i < count; ++i) {
+        size_t at = offset + i * sizeof(blocks[0]);
+
+        for (unsigned j = 0; j < RETRIES && !is_whole(&blocks[i], &again[i]); ++j) {
+            if (read_at(fd, &blocks[i], sizeof(blocks[0]), at) != 0 ||
+                read_at(fd, &again[i], sizeof(blocks[0]), at) != 0) {
+                return;
+            }
+        }
+        if (is_whole(&blocks[i], &again[i])) {
+            take_block(&blocks[i], process);
+        }
+    }
+}
+
+int top_compare(const top_object_t *x, const top_object_t *y)
+{
+    int order = (x->pe > y->pe) - (x->pe < y->pe);
+
+    order = order != 0 ? order : strcmp(x->label, y->label);
+    return order != 0 ? order : strcmp(x->kind->name, y->kind->name);
+}
+
+static int compare_objects(const void *a, const void *b)
+{
+    return top_compare(a, b);
+}
+
+/* In order, and none twice: of two that look the same the first counts. */
 static void read_objects(int fd, top_process_t *process)
 {
-    ang_board_block_t block;
+    unsigned blocks = process->head.blocks, kept = 0;
 
-    process->objects = checked(calloc(process->head.blocks + 1, sizeof(*process->objects)));
-    for (unsigned i = 0; i < process->head.blocks; ++i) {
-        top_object_t *object = &process->objects[process->count];
-
-        if (read_block(fd, i, &block) != 0 || block.kind > process->head.kinds) {
-            continue;
-        }
-        object->kind    = &process->kinds[block.kind - 1];
-        object->pe      = block.pe;
-        object->time_ns = block.time_ns;
-        memcpy(object->label, block.label, sizeof(object->label));
-        make_printable(object->label, sizeof(object->label));
-        memcpy(object->values, block.values, sizeof(object->values));
-        process->count++;
+    process->objects = checked(calloc(blocks + 1, sizeof(*process->objects)));
+    for (unsigned i = 0; i < blocks; i += CHUNK) {
+        read_chunk(fd, i, blocks - i < CHUNK ? blocks - i : CHUNK, process);
     }
+    qsort(process->objects, process->count, sizeof(*process->objects), compare_objects);
+    for (unsigned i = 0; i < process->count; ++i) {
+        if (kept == 0 || top_compare(&process->objects[kept - 1], &process->objects[i]) != 0) {
+            process->objects[kept++] = process->objects[i];
+        }
+    }
+    process->count = kept;
 }
 
 static void process_free(top_process_t *process)
@@ -163,20 +226,48 @@ static int read_board(int fd, pid_t pid, top_process_t *process)
 
 /* ---- all boards ------------------------------------------------------------------------------ */
 
-/* Open a descriptor of another process for reading, if it is of a plain file. */
-static int open_plain(int folder, const char *name)
+/* Where all memfds are. */
+static dev_t memfd_device(void)
+{
+    static dev_t device;
+    struct stat  info;
+    int          fd;
+
+    if (device == 0) {
+        fd = memfd_create("angara_top", MFD_CLOEXEC);
+        if (fd < 0 || fstat(fd, &info) != 0) {
+            fprintf(stderr, "angara_top: memfd_create: %s\n", strerror(errno));
+            exit(EXIT_FAILURE);
+        }
+        device = info.st_dev;
+        close(fd);
+    }
+    return device;
+}
+
+/* Open a descriptor of another process for reading, if it is of a sealed memfd. */
+static int open_board(int folder, const char *name)
 {
     int         handle = openat(folder, name, O_PATH | O_CLOEXEC);
     int         fd     = -1;
+    int         seals;
     struct stat info;
     char        path[64];
 
-    if (handle >= 0) {
-        if (fstat(handle, &info) == 0 && S_ISREG(info.st_mode)) {
-            snprintf(path, sizeof(path), "/proc/self/fd/%d", handle);
-            fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (handle < 0) {
+        return -1;
+    }
+    if (fstat(handle, &info) == 0 && S_ISREG(info.st_mode) && info.st_dev == memfd_device()) {
+        snprintf(path, sizeof(path), "/proc/self/fd/%d", handle);
+        fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* a lease would be waited for */
+    }
+    close(handle);
+    if (fd >= 0) {
+        seals = fcntl(fd, F_GET_SEALS);
+        if (seals < 0 || (seals & ANG_BOARD_SEALS) != ANG_BOARD_SEALS) {
+            close(fd);
+            return -1;
         }
-        close(handle);
     }
     return fd;
 }
@@ -192,20 +283,22 @@ static int is_known(const top_sample_t *sample, ino_t inode)
     return 0;
 }
 
-static void add_board(top_sample_t *sample, int fd, pid_t pid)
+/* @return non-zero if it was one */
+static int add_board(top_sample_t *sample, int fd, pid_t pid)
 {
     top_process_t process;
 
     if (read_board(fd, pid, &process) != 0) {
-        return;
+        return 0;
     }
     if (is_known(sample, process.inode)) {
         process_free(&process);
-        return;
+        return 0;
     }
     sample->processes = checked(
         reallocarray(sample->processes, sample->count + 1, sizeof(*sample->processes)));
     sample->processes[sample->count++] = process;
+    return 1;
 }
 
 static void look_into(top_sample_t *sample, pid_t pid)
@@ -213,7 +306,7 @@ static void look_into(top_sample_t *sample, pid_t pid)
     char           path[64], text[sizeof(LINK_TEXT)];
     struct dirent *entry;
     DIR           *dir;
-    int            fd;
+    int            fd, found = 0;
 
     snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid);
     dir = opendir(path);
@@ -221,13 +314,13 @@ static void look_into(top_sample_t *sample, pid_t pid)
         sample->closed += errno == EACCES;
         return;
     }
-    while ((entry = readdir(dir)) != NULL) {
+    while (!found && (entry = readdir(dir)) != NULL) {
         ssize_t length = readlinkat(dirfd(dir), entry->d_name, text, sizeof(text));
 
         if (length == sizeof(text) && strncmp(text, LINK_TEXT " ", sizeof(text)) == 0) {
-            fd = open_plain(dirfd(dir), entry->d_name);
+            fd = open_board(dirfd(dir), entry->d_name);
             if (fd >= 0) {
-                add_board(sample, fd, pid);
+                found = add_board(sample, fd, pid);
                 close(fd);
             }
         }

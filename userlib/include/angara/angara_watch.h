@@ -29,8 +29,9 @@ extern "C" {
 
 /** A kind of objects that have counters. Constant: it stays as long as there are watches of it. */
 typedef struct {
-    const char        *name;     /**< e.g. "peer": lower case letters, digits and _ */
-    const char *const *counters; /**< names, of the same characters */
+    size_t             size;     /**< sizeof(angara_watch_kind_t) */
+    const char        *name;     /**< e.g. "peer": lower case letters and digits */
+    const char *const *counters; /**< names: lower case letters, digits and _; each once */
     unsigned           count;    /**< of counters, at most ANGARA_WATCH_COUNTERS */
 
     /**
@@ -53,8 +54,8 @@ typedef struct angara_watch *angara_watch_h;
  * @param object  What read() is called with; it stays until the watch is removed.
  * @param label   Which of its kind the object is, e.g. angara_peer_name(); longer ones are cut.
  * @return the watch, or NULL if these counters can't be watched: ANGARA_WATCH=n, no descriptor or
- *         memory is left, or the kind has too many counters or too long names. That is no error,
- *         and angara_watch_remove() takes NULL.
+ *         memory is left, a process has too many (8192 objects, of 15 kinds), or a name isn't as it
+ *         should be. That is no error, and angara_watch_remove() takes NULL.
  */
 ANGARA_API angara_watch_h angara_watch_add(angara_pe_h pe, const angara_watch_kind_t *kind,
                                            const void *object, const char *label);

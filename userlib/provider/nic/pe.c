@@ -5,7 +5,6 @@
 
 #include "src/config.h"
 #include "src/log.h"
-#include "src/watch.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -337,15 +336,6 @@ static void nic_pe_counters(angara_pe_h base, angara_counters_t *counters)
 
 /* ---- the provider ---------------------------------------------------------------------------- */
 
-/* A call of the user's: the only place where counters are copied. */
-static unsigned nic_pe_turn(angara_pe_h base)
-{
-    unsigned count = nic_pe_progress(base);
-
-    ang_watch_look(base);
-    return count;
-}
-
 const ang_provider_ops_t ang_nic_provider = {
     .name             = "nic",
     .match            = nic_match,
@@ -359,7 +349,7 @@ const ang_provider_ops_t ang_nic_provider = {
     .pe_create        = nic_pe_create,
     .pe_destroy       = nic_pe_destroy,
     .pe_window_commit = nic_pe_window_commit,
-    .pe_progress      = nic_pe_turn,
+    .pe_progress      = nic_pe_progress,
     .pe_event_poll    = nic_event_poll,
     .pe_event_fd      = nic_event_fd,
     .pe_event_arm     = nic_event_arm,

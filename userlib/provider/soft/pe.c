@@ -6,7 +6,6 @@
 #include "src/clock.h"
 #include "src/config.h"
 #include "src/log.h"
-#include "src/watch.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -288,7 +287,6 @@ static unsigned check_peers_sometimes(soft_pe_t *pe)
         return 0;
     }
     pe->next_check_ns = now + ang_config.peer_check_ms * 1000000;
-    ang_watch_publish(&pe->base);
     if (!soft_helper_runs()) {
         soft_helper_look();
     }

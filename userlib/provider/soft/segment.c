@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include "soft.h"
 
+#include "src/limits.h"
 #include "src/log.h"
 
 #include <dirent.h>
@@ -15,7 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -57,15 +57,6 @@ static angara_status_t from_errno(const char *what, const char *name, size_t siz
     return from_errno_at(ANG_LOG_ERROR, what, name, size);
 }
 
-/* Growing a file past RLIMIT_FSIZE would kill the process by SIGXFSZ instead of failing. */
-static int over_file_limit(size_t size)
-{
-    struct rlimit limit;
-
-    return getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
-           size > limit.rlim_cur;
-}
-
 static angara_status_t map(const char *name, soft_segment_t *seg, int fd, ang_log_level_t level)
 {
     void *base = mmap(NULL, seg->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
@@ -84,7 +75,7 @@ angara_status_t soft_segment_create(const char *name, size_t size, soft_segment_
     soft_segment_t  new_seg = {NULL, size, -1, 0, 0};
     angara_status_t status;
 
-    if (over_file_limit(size)) {
+    if (ang_over_file_limit(size)) {
         errno = EFBIG;
         return from_errno("allocation", name, size);
     }
