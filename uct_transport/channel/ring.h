@@ -64,12 +64,6 @@ static inline uint32_t uct_angara_run_slots_max(uint32_t nslots, unsigned slot_s
     return ucs_min(nslots / 4, (uint32_t)(UCT_ANGARA_RUN_MAX >> slot_shift));
 }
 
-/** Longest payload of one slot. */
-static UCS_F_ALWAYS_INLINE uint32_t uct_angara_shape_eager_max(const uct_angara_shape_t *shape)
-{
-    return (1u << shape->slot_shift) - sizeof(uint64_t);
-}
-
 /** Longest payload of a run. */
 static inline size_t uct_angara_shape_run_bytes(const uct_angara_shape_t *shape)
 {
@@ -97,7 +91,8 @@ typedef struct uct_angara_tx {
     uint64_t           ready_off; /**< its ready word there */
     uint64_t           msgs;      /**< records written */
     uint32_t           pos;       /**< slot number of head */
-    uint32_t           ndirty;    /**< bits set in dirty */
+    uint16_t           ndirty;    /**< bits set in dirty */
+    uint16_t           eager_max; /**< payload of one slot */
     uct_angara_shape_t shape;
     uint64_t           bytes; /**< counter: payload of messages */
 

@@ -33,6 +33,7 @@ ucs_status_t uct_angara_tx_open(uct_angara_tx_t *tx, uint64_t ring_off, uint64_t
     tx->msgs       = 0;
     tx->pos        = 0;
     tx->ndirty     = 0;
+    tx->eager_max  = (1u << tx->shape.slot_shift) - sizeof(uint64_t);
     tx->last_run   = 1;
     tx->marked     = 0;
     tx->confirmed  = 0;

@@ -143,8 +143,8 @@ struct angara_pe {
     angara_watch_h            watch_turn;  /* the same: whose turn it is; NULL: the first's */
     unsigned                  num_watches; /* the same */
     uint64_t                  watch_ns;    /* the same: when counters are copied next */
-    unsigned                  posts;       /* (api) operations posted, to look at the clock */
-    ang_posted_t              gone;        /* (api) of peers that are no more */
+    uint64_t                  clock_ns; /* (p) of soft: its last look at the coarse clock, or 0 */
+    ang_posted_t              gone;     /* (api) of peers that are no more */
 };
 
 struct angara_peer {
@@ -155,10 +155,10 @@ struct angara_peer {
     struct angara_peer_fast   fast;
     const ang_provider_ops_t *ops;      /* ang_peer_init() */
     angara_pe_h               pe;       /* ang_peer_init() */
+    ang_posted_t              posted;   /* (api) */
     angara_address_t          address;  /* ang_peer_init() */
     void                     *user;     /* (api) for whoever uses the library */
     unsigned                  refs;     /* (api) connects minus disconnects; 0: given up */
-    ang_posted_t              posted;   /* (api) */
     angara_watch_h            watch;    /* (api) of `posted` */
     char                      name[64]; /* ang_peer_init() */
     angara_peer_h             next;     /* ang_peer_link(), _unlink() */

@@ -374,7 +374,7 @@ unsigned angara_pe_progress(angara_pe_h pe)
         return 0;
     }
     count = pe->ops->pe_progress(pe);
-    ang_watch_look(pe);
+    ang_watch_look(pe, pe->clock_ns);
     return count;
 }
 

@@ -15,10 +15,9 @@ static inline angara_status_t posted(angara_peer_h peer, uint64_t *counter, size
                                      angara_status_t status)
 {
     if (__builtin_expect(status == ANGARA_OK, 1)) {
-        ++*counter;
         peer->posted.bytes += bytes;
-        if (__builtin_expect(++peer->pe->posts % POSTS_PER_LOOK == 0, 0)) {
-            ang_watch_look(peer->pe);
+        if (__builtin_expect(++*counter % POSTS_PER_LOOK == 0, 0)) {
+            ang_watch_look(peer->pe, 0);
         }
     } else if (status == ANGARA_ERR_NO_RESOURCE) {
         peer->posted.refused++;

@@ -286,14 +286,12 @@ static void publish(angara_pe_h pe)
     pe->watch_turn = watch;
 }
 
-void ang_watch_look(angara_pe_h pe)
+void ang_watch_look(angara_pe_h pe, uint64_t now)
 {
-    uint64_t now;
-
     if (pe->watches == NULL) {
         return;
     }
-    now = ang_clock_ns(CLOCK_MONOTONIC_COARSE);
+    now = now != 0 ? now : ang_clock_ns(CLOCK_MONOTONIC_COARSE);
     if (now >= pe->watch_ns) {
         pe->watch_ns = now + PERIOD_NS;
         publish(pe);

@@ -5,9 +5,11 @@
 
 #include <angara/angara_watch.h>
 
-/* Copy counters of the PE to the board if that was a tenth of a second ago: some objects, in turn.
+/*
+ * Copy counters of the PE to the board if that was a tenth of a second ago: some objects, in turn.
+ * `now`: of CLOCK_MONOTONIC_COARSE; 0: it is looked at here.
  */
-void ang_watch_look(angara_pe_h pe);
+void ang_watch_look(angara_pe_h pe, uint64_t now);
 
 /* The PE ends: remove all its watches. */
 void ang_watch_end(angara_pe_h pe);

@@ -283,6 +283,7 @@ static unsigned check_peers_sometimes(soft_pe_t *pe)
 {
     uint64_t now = ang_clock_ns(CLOCK_MONOTONIC_COARSE);
 
+    pe->base.clock_ns = now;
     if (now < pe->next_check_ns) {
         return 0;
     }
