@@ -11,7 +11,7 @@ import sys
 
 # The calls, and how their arguments begin where not all of them are for a message.
 CALLS = {
-    "ang_error": "", "ang_warn": "", "ang_log": "",
+    "ang_error": "", "ang_warn": "", "ang_log": "", "ang_log_alike": "",
     "ucs_error": "", "ucs_warn": "", "ucs_fatal": "", "UCT_CHECK_PARAM": "", "uct_md_log_mem_reg_error": "",
     "uct_angara_abort": "", "uct_angara_peer_fail": "", "uct_angara_peer_set_reason": "",
     "uct_angara_channel_nonsense": "", "uct_angara_rx_garbage": "", "uct_angara_hear_complain": "",

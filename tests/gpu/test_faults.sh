@@ -7,15 +7,22 @@
 
 set -euo pipefail
 
-export LD_LIBRARY_PATH=$B/tests/gpu/standin${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 readonly program=$B/tests/gpu/mpi_gpu_faults
 num=0
+
+# A machine has one kind of GPUs: a UCX with a part for the other one finds none.
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+mkdir "$work/cuda" "$work/rocm"
+ln -s "$(realpath "$B/tests/gpu/standin/libcuda.so.1")" "$work/cuda"
+ln -s "$(realpath "$B/tests/gpu/standin/libhsa-runtime64.so.1")" "$work/rocm"
 
 # job SECONDS RUNTIME ARGUMENT...: runs two ranks with that runtime; sets output and status.
 job()
 {
     status=0
-    output=$(timeout "$1" mpirun -np 2 --oversubscribe -x UCX_TLS=angara,self -x ANGARA_GPU="$2" \
+    output=$(LD_LIBRARY_PATH=$work/$2${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} timeout "$1" \
+        mpirun -np 2 --oversubscribe -x UCX_TLS=angara,self -x ANGARA_GPU="$2" \
         -x ANGARA_TEST_GPU="$2" -x ANGARA_TEST_MUST=1 "${@:3}" 2>&1 | tr -d '\0') || status=$?
 }
 

@@ -291,6 +291,14 @@ test_other_way()
     ok "a name much like ours: the environment is clean" env_is_clean
     run "UCX_TLS=angra,self" mpirun --oversubscribe --bind-to none -np 32 "$probe"
     ok "a name much like ours, 32 ranks: one message" warned_once 'names "angra": is angara meant'
+    run "$asked" ANGARA_EVENTS=x mpirun --oversubscribe --bind-to none -np 32 "$probe"
+    ok "a wrong value, 32 ranks: the library says so once" \
+        test "$(cat "$work/out" "$work/err" | grep -c 'ANGARA_EVENTS="x" is not')" = 1
+    run mpirun --oversubscribe --bind-to none -np 2 -x "$asked" "$probe" : -np 2 -x "$asked" -x ANGARA_EVENTS=x "$probe"
+    ok "a wrong value in some of the ranks: the library says so once" \
+        test "$(cat "$work/out" "$work/err" | grep -c 'ANGARA_EVENTS="x" is not')" = 1
+    run "$asked" ANGARA_EVENTS=x mpirun --oversubscribe --bind-to none -np 32 "$probe"
+    ok "a wrong value, 32 ranks: one message about the other way" warned_once "the transport isn't used"
     launch "UCX_TLS=tcp,cuda_copy,self" -- "$probe"
     ok "other names: no message" is_ob1_silent
     for setting in ANGARA_EVENTS=x UCX_ANGARA_SEG_SIZE=x ANGARA_DEVICE=nic; do

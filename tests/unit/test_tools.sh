@@ -220,6 +220,7 @@ perf_killed() {
 
 # perf_listener PORT: one in the background; its pid is $listener.
 perf_listener() {
+    : >"$work/listener" # of the one before
     "$bin/angara_perf" --listen=":$1" >"$work/listener" 2>&1 &
     listener=$!
     for _ in {1..100}; do

@@ -55,6 +55,15 @@ static uint64_t uct_angara_gpu_left_out(void)
     return types;
 }
 
+/* Does UCX look after memory of GPUs that this transport doesn't know, of other kinds than these?
+ */
+static int uct_angara_gpu_has_others(uint64_t kinds)
+{
+    return (!(kinds & UCS_BIT(UCS_MEMORY_TYPE_CUDA)) && uct_angara_gpu_has_component("cuda_cpy")) ||
+           (!(kinds & UCS_BIT(UCS_MEMORY_TYPE_ROCM)) && uct_angara_gpu_has_component("rocm_cpy")) ||
+           uct_angara_gpu_has_component("ze_cpy");
+}
+
 static ucs_status_t uct_angara_gpu_query_md_resources(uct_component_t         *component,
                                                       uct_md_resource_desc_t **resources_p,
                                                       unsigned                *num_resources_p)
@@ -261,9 +270,7 @@ static ucs_status_t uct_angara_gpu_md_open(uct_component_t *component, const cha
     md->super.component = component;
     md->kinds           = uct_angara_memtypes();
     md->left_out        = uct_angara_gpu_left_out();
-    md->has_others      = uct_angara_gpu_has_component("cuda_cpy") ||
-                     uct_angara_gpu_has_component("rocm_cpy") ||
-                     uct_angara_gpu_has_component("ze_cpy");
+    md->has_others      = uct_angara_gpu_has_others(md->kinds);
     uct_angara_gpu_detect_start(md);
     *md_p = &md->super;
     return UCS_OK;

@@ -92,7 +92,8 @@ angara_status_t angara_open_version(const char *device, unsigned fast_version,
             return ang_providers[i]->open(device, dom_p);
         }
     }
-    ang_error(
+    ang_log_alike(
+        ANG_LOG_ERROR,
         "there is no device \"%s\" here: soft0 (the soft fabric) always is, angara0 needs a NIC "
         "and its module; see angara_info and ANGARA_DEVICE",
         device);

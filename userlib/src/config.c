@@ -222,9 +222,11 @@ static void warn_unknown(void)
             known = !strncmp(*env, ang_foreign[i], strlen(ang_foreign[i]));
         }
         if (!known) {
-            ang_warn("%.*s is not a variable of this library and is ignored: angara_info --config "
-                     "lists them",
-                     (int)length, *env);
+            ang_log_alike(
+                ANG_LOG_WARN,
+                "%.*s is not a variable of this library and is ignored: angara_info --config "
+                "lists them",
+                (int)length, *env);
         }
     }
 }
@@ -233,8 +235,8 @@ void ang_config_warn_nic(void)
 {
     for (unsigned i = 0; i < NUM_VARS; ++i) {
         if (ang_vars[i].soft_only && getenv(ang_vars[i].name) != NULL) {
-            ang_warn("%s is about the soft fabric: a NIC ignores it. %s", ang_vars[i].name,
-                     ang_vars[i].help);
+            ang_log_alike(ANG_LOG_WARN, "%s is about the soft fabric: a NIC ignores it. %s",
+                          ang_vars[i].name, ang_vars[i].help);
         }
     }
 }
@@ -250,7 +252,8 @@ angara_status_t ang_config_reload(void)
 
         parse_value(var, var->default_text, &ang_config);
         if (text != NULL && parse_value(var, text, &ang_config) != 0) {
-            ang_error("%s=\"%s\" is not a valid value. %s", var->name, text, var->help);
+            ang_log_alike(ANG_LOG_ERROR, "%s=\"%s\" is not a valid value. %s", var->name, text,
+                          var->help);
             status = ANGARA_ERR_INVALID;
         }
     }

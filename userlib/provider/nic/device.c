@@ -73,9 +73,11 @@ int nic_match(const char *device)
         refused = NIC_MEMREG;
     }
     if (refused != NULL && !__atomic_exchange_n(&told, 1, __ATOMIC_RELAXED)) {
-        ang_warn("there is a NIC, but %s can't be used (%s): the soft fabric is taken instead. "
-                 "Load angara_memreg, add the user to the group angara, or set ANGARA_DEVICE=soft",
-                 refused, strerror(errno));
+        ang_log_alike(
+            ANG_LOG_WARN,
+            "there is a NIC, but %s can't be used (%s): the soft fabric is taken instead. "
+            "Load angara_memreg, add the user to the group angara, or set ANGARA_DEVICE=soft",
+            refused, strerror(errno));
     }
     return refused == NULL;
 }
@@ -96,9 +98,11 @@ static angara_status_t open_failed(const char *path, const char *module)
     case ENOENT:
     case ENXIO:
     case ENODEV:
-        ang_error("there is no NIC behind %s: load the module %s, look at dmesg for why it finds "
-                  "none, or set ANGARA_DEVICE=soft for the soft fabric",
-                  path, module);
+        ang_log_alike(
+            ANG_LOG_ERROR,
+            "there is no NIC behind %s: load the module %s, look at dmesg for why it finds "
+            "none, or set ANGARA_DEVICE=soft for the soft fabric",
+            path, module);
         return ANGARA_ERR_NO_DEVICE;
     case EPERM:
         if (ids_differ()) {

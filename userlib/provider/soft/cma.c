@@ -9,16 +9,17 @@
 #include <string.h>
 #include <sys/uio.h>
 
-void soft_warn_no_cma(const soft_peer_t *peer, int error)
+void soft_warn_no_cma(int error)
 {
     static int warned;
 
     if (!__atomic_exchange_n(&warned, 1, __ATOMIC_RELAXED)) {
-        ang_warn(
-            "process_vm_readv or process_vm_writev on %s is refused (%s): the peer's helper thread "
-            "copies instead, which is slower. Check kernel.yama.ptrace_scope (0 permits it), the "
-            "container's seccomp profile and that all ranks run as one user",
-            peer->base.name, strerror(error));
+        ang_log_alike(
+            ANG_LOG_WARN,
+            "process_vm_readv or process_vm_writev is refused (%s): the peers' helper "
+            "threads copy instead, which is slower. Check kernel.yama.ptrace_scope (0 permits "
+            "it), the container's seccomp profile and that all ranks run as one user",
+            strerror(error));
     }
 }
 
@@ -32,7 +33,7 @@ static angara_status_t cma_error(soft_peer_t *peer)
     case EPERM:
     case ENOSYS: /* the rules changed under way: the helper does it from now on */
         peer->cma = 0;
-        soft_warn_no_cma(peer, errno);
+        soft_warn_no_cma(errno);
         return ANGARA_ERR_UNSUPPORTED;
     case ENOMEM:
         return ANGARA_ERR_NO_MEMORY;

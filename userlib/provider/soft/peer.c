@@ -102,7 +102,7 @@ static int probe_cma(soft_peer_t *peer)
         process_vm_writev(soft_remote_process_task(peer->remote.process), &local, 1, &remote, 1,
                           0) != (ssize_t)sizeof(word)) {
         if (errno != ESRCH) {
-            soft_warn_no_cma(peer, errno);
+            soft_warn_no_cma(errno);
         }
         return 0;
     }

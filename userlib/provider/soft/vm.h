@@ -32,7 +32,7 @@ angara_status_t soft_cma_copy(soft_peer_t *peer, uint64_t there, uint64_t here, 
                               int read, uint64_t *done);
 
 /* Say once that process_vm_* is refused, and what to do. */
-void soft_warn_no_cma(const soft_peer_t *peer, int error);
+void soft_warn_no_cma(int error);
 
 /* ---- guard.c: own memory --------------------------------------------------------------------- */
 
