@@ -294,9 +294,14 @@ test_other_way()
     run "$asked" ANGARA_EVENTS=x mpirun --oversubscribe --bind-to none -np 32 "$probe"
     ok "a wrong value, 32 ranks: the library says so once" \
         test "$(cat "$work/out" "$work/err" | grep -c 'ANGARA_EVENTS="x" is not')" = 1
-    run mpirun --oversubscribe --bind-to none -np 2 -x "$asked" "$probe" : -np 2 -x "$asked" -x ANGARA_EVENTS=x "$probe"
-    ok "a wrong value in some of the ranks: the library says so once" \
-        test "$(cat "$work/out" "$work/err" | grep -c 'ANGARA_EVENTS="x" is not')" = 1
+    if ((openmpi >= 5)); then
+        skip "a wrong value in some of the ranks" "mpirun of Open MPI 5 crashes when that job fails"
+    else
+        run mpirun --oversubscribe --bind-to none -np 2 -x "$asked" "$probe" : \
+            -np 2 -x "$asked" -x ANGARA_EVENTS=x "$probe"
+        ok "a wrong value in some of the ranks: the library says so once" \
+            test "$(cat "$work/out" "$work/err" | grep -c 'ANGARA_EVENTS="x" is not')" = 1
+    fi
     run "$asked" ANGARA_EVENTS=x mpirun --oversubscribe --bind-to none -np 32 "$probe"
     ok "a wrong value, 32 ranks: one message about the other way" warned_once "the transport isn't used"
     launch "UCX_TLS=tcp,cuda_copy,self" -- "$probe"

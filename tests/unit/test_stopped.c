@@ -375,13 +375,31 @@ static void test_close(void **state)
     end(&f.stranger);
 }
 
+/* A machine, or a process, that stands still: the peer mayn't have run either. */
+static void test_own_pause(void **state)
+{
+    soft_wait_t wait;
+
+    (void)state;
+    assert_int_equal(ang_config_load(), ANGARA_OK);
+    soft_wait_begin(&wait);
+    while (!soft_wait_is_long(&wait)) {
+        assert_true(soft_wait_turn(&wait, getpid(), "a test"));
+    }
+    usleep(2000 * (useconds_t)ang_config.peer_wait_ms);
+    assert_true(soft_wait_turn(&wait, getpid(), "a test"));
+    while (soft_wait_turn(&wait, getpid(), "a test")) {
+    }
+}
+
 #define TEST(_name) cmocka_unit_test_setup_teardown(_name, setup, teardown)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_not_in_the_way), TEST(test_busy),        TEST(test_killed),   TEST(test_exec),
-        TEST(test_batch),          TEST(test_entry_stays), TEST(test_mem_free), TEST(test_close),
+        TEST(test_not_in_the_way), TEST(test_busy),  TEST(test_killed),
+        TEST(test_exec),           TEST(test_batch), TEST(test_entry_stays),
+        TEST(test_mem_free),       TEST(test_close), cmocka_unit_test(test_own_pause),
     };
 
     setenv("ANGARA_PEER_WAIT", "600", 1);

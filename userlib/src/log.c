@@ -65,13 +65,19 @@ static int head_print(char *line, size_t size, const char *level)
                     level);
 }
 
-static void print_line(ang_log_level_t level, const char *text)
+void ang_log_print(ang_log_level_t level, const char *format, ...)
 {
     static const char *const names[] = {"error", "warning", "info", "debug"};
     char                     line[LINE_SIZE];
-    int                      length = head_print(line, sizeof(line), names[level]);
+    va_list                  args;
+    int                      head, length;
 
-    length += snprintf(line + length, sizeof(line) - length - 1, "%s", text);
+    head = head_print(line, sizeof(line), names[level]);
+    va_start(args, format);
+    length = vsnprintf(line + head, sizeof(line) - head - 1, format, args);
+    va_end(args);
+
+    length += head;
     if (length > (int)sizeof(line) - 2) {
         length = sizeof(line) - 2;
     }
@@ -81,17 +87,6 @@ static void print_line(ang_log_level_t level, const char *text)
     if (write(STDERR_FILENO, line, length) < 0) {
         return;
     }
-}
-
-void ang_log_print(ang_log_level_t level, const char *format, ...)
-{
-    char    text[LINE_SIZE];
-    va_list args;
-
-    va_start(args, format);
-    vsnprintf(text, sizeof(text), format, args);
-    va_end(args);
-    print_line(level, text);
 }
 
 /* ---- once for each node ---------------------------------------------------------------------- */
@@ -129,16 +124,21 @@ static int is_of_our_user(int sock, const struct sockaddr_un *name, socklen_t si
            owner.uid == geteuid();
 }
 
-/* Has another process of the job said this? Else it is this one's to say from here on. */
-static int is_said(const char *text)
+int ang_log_is_said(const char *format, ...)
 {
     struct sockaddr_un name;
-    socklen_t          size = name_of(text, &name);
+    char               text[LINE_SIZE];
+    socklen_t          size;
+    va_list            args;
     int                sock, said;
 
     if (job[0] == '\0') {
         return 0;
     }
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    size = name_of(text, &name);
     sock = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (sock < 0) {
         return 0;
@@ -150,17 +150,4 @@ static int is_said(const char *text)
     said = errno == EADDRINUSE && is_of_our_user(sock, &name, size);
     close(sock);
     return said;
-}
-
-void ang_log_print_alike(ang_log_level_t level, const char *format, ...)
-{
-    char    text[LINE_SIZE];
-    va_list args;
-
-    va_start(args, format);
-    vsnprintf(text, sizeof(text), format, args);
-    va_end(args);
-    if (!is_said(text)) {
-        print_line(level, text);
-    }
 }

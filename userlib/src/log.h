@@ -24,18 +24,18 @@ void ang_log_print(ang_log_level_t level, const char *format, ...)
     } while (0)
 
 /*
- * What all processes of a node would say alike, as they have the same settings: the same text comes
- * from one of those of a job. For few lines: each takes a descriptor of the process that says it.
+ * Has another process of this job on this node said that? Else it is this one's to say from here
+ * on, and a descriptor of this process stays with it.
  */
-void ang_log_print_alike(ang_log_level_t level, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
+int ang_log_is_said(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-#define ang_log_alike(_level, ...)                              \
-    do {                                                        \
-        ang_log_level_t ang_level_ = (_level);                  \
-        if (__builtin_expect(ang_level_ <= ang_log_level, 0)) { \
-            ang_log_print_alike(ang_level_, __VA_ARGS__);       \
-        }                                                       \
+/* What processes would say alike, as they have the same settings: one of a node says it. */
+#define ang_log_alike(_level, ...)                                                               \
+    do {                                                                                         \
+        ang_log_level_t ang_level_ = (_level);                                                   \
+        if (__builtin_expect(ang_level_ <= ang_log_level, 0) && !ang_log_is_said(__VA_ARGS__)) { \
+            ang_log_print(ang_level_, __VA_ARGS__);                                              \
+        }                                                                                        \
     } while (0)
 
 #define ang_error(...) ang_log(ANG_LOG_ERROR, __VA_ARGS__)

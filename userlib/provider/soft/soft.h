@@ -107,7 +107,8 @@ void soft_membarrier(void);
 typedef struct {
     unsigned turns;
     unsigned sleep_ns; /* next one; 0: never */
-    uint64_t begun_ns; /* 0: nothing slept yet */
+    uint64_t waited_ns;
+    uint64_t looked_ns; /* at the clock; 0: nothing slept yet */
     int      said;
 } soft_wait_t;
 

@@ -2,7 +2,8 @@
 /*
  * Waiting for what another process has begun: for a moment by spinning, as it mostly takes a
  * microsecond, then asleep; up to a bound, because that process may have been stopped (by a signal,
- * a debugger, a freezer); and with one line that says for whom. Touches no state but its own.
+ * a debugger, a freezer); and with one line that says for whom. Time in which this process itself
+ * doesn't run isn't waited: the other one mayn't have run either. Touches no state but its own.
  */
 #define _GNU_SOURCE
 #include "soft.h"
@@ -18,6 +19,7 @@
 #define SLEEP_MIN 50000u     /* ns, of the turns behind */
 #define SLEEP_MAX 2000000u   /* ns */
 #define SAY_NS    200000000u /* so long nothing is said */
+#define TURN_MAX  50000000u  /* ns that a turn counts at most, however long it has taken */
 #define NS_PER_MS 1000000u
 
 void soft_wait_begin(soft_wait_t *wait)
@@ -31,11 +33,12 @@ void soft_wait_since(soft_wait_t *wait, uint64_t since_ns)
     uint64_t bound = ang_config.peer_wait_ms * NS_PER_MS;
 
     soft_wait_begin(wait);
-    if (now - since_ns > bound - bound / 16) {
-        since_ns   = now - (bound - bound / 16); /* it may have gone on this moment */
-        wait->said = 1;                          /* the call that has waited for it did */
+    wait->looked_ns = now;
+    wait->waited_ns = now - since_ns;
+    if (wait->waited_ns > bound - bound / 16) {
+        wait->waited_ns = bound - bound / 16; /* it may have gone on this moment */
+        wait->said      = 1;                  /* the call that has waited for it did */
     }
-    wait->begun_ns = since_ns;
 }
 
 void soft_wait_never(soft_wait_t *wait)
@@ -66,13 +69,14 @@ int soft_wait_turn(soft_wait_t *wait, pid_t pid, const char *what)
         return 0;
     }
     now = ang_clock_ns(CLOCK_MONOTONIC);
-    if (wait->begun_ns == 0) {
-        wait->begun_ns = now;
+    if (wait->looked_ns != 0) {
+        wait->waited_ns += now - wait->looked_ns < TURN_MAX ? now - wait->looked_ns : TURN_MAX;
     }
-    if (now - wait->begun_ns >= ang_config.peer_wait_ms * NS_PER_MS) {
+    wait->looked_ns = now;
+    if (wait->waited_ns >= ang_config.peer_wait_ms * NS_PER_MS) {
         return 0;
     }
-    if (!wait->said && now - wait->begun_ns >= SAY_NS) {
+    if (!wait->said && wait->waited_ns >= SAY_NS) {
         say(wait, pid, what);
     }
     nap = (struct timespec){0, wait->sleep_ns};
