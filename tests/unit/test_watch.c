@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -513,6 +514,7 @@ static void read_foreign_sealed(const ang_board_t *board, size_t size, int seals
     assert_int_equal(pipe(ready), 0);
     child = fork();
     if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
         fd = memfd_create(ANG_BOARD_NAME, MFD_ALLOW_SEALING);
         if (write(fd, board, size) != (ssize_t)size || fcntl(fd, F_ADD_SEALS, seals) != 0 ||
             (lease && take_lease(fd) != 0) || write(ready[1], "r", 1) != 1) {
@@ -521,12 +523,12 @@ static void read_foreign_sealed(const ang_board_t *board, size_t size, int seals
         pause();
         _exit(0);
     }
+    close(ready[1]);
     assert_int_equal(read(ready[0], &byte, 1), 1);
     top_read(child, sample);
     kill(child, SIGKILL);
     waitpid(child, NULL, 0);
     close(ready[0]);
-    close(ready[1]);
 }
 
 static void read_foreign(const ang_board_t *board, size_t size, top_sample_t *sample)

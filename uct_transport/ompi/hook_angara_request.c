@@ -109,28 +109,39 @@ hook_angara_request_t hook_angara_request_get(int enable, const char *openmpi_tl
     return HOOK_ANGARA_REQUEST_NONE;
 }
 
+/* Of UCX's transports: does it carry messages to other processes? Those that don't are few. */
+static bool tl_carries(const char *element, size_t length)
+{
+    static const char *const others[] = {"self", "cma", "knem",  "cuda", "gdr_copy",
+                                         "rocm", "ze_", "gaudi", "gga",  "angara"};
+    size_t                   i;
+
+    if (*element == '\\') {
+        ++element;
+        --length;
+    }
+    for (i = 0; i < sizeof(others) / sizeof(others[0]); ++i) {
+        if ((length >= strlen(others[i])) && !strncmp(element, others[i], strlen(others[i]))) {
+            return false;
+        }
+    }
+    return memchr(element, ':', length) == NULL; /* tcp:aux wires up only */
+}
+
 bool hook_angara_request_has_others(void)
 {
-    /* UCX's transports that carry messages between processes, and its names for groups of them. */
-    static const char *const names[] = {"tcp",     "sm",   "shm",    "mm",   "posix",    "sysv",
-                                        "xpmem",   "ib",   "rc",     "rc_v", "rc_x",     "rc_verbs",
-                                        "rc_mlx5", "ud",   "ud_v",   "ud_x", "ud_verbs", "ud_mlx5",
-                                        "dc",      "dc_x", "dc_mlx5"};
-    const char              *mpi     = getenv("MPI_UCX_TLS");
-    const char              *list    = (mpi != NULL) ? mpi : getenv("UCX_TLS");
-    const char              *element;
-    size_t                   length, i;
+    const char *mpi  = getenv("MPI_UCX_TLS");
+    const char *list = (mpi != NULL) ? mpi : getenv("UCX_TLS");
+    const char *element;
+    size_t      length;
 
     if ((list == NULL) || (tl_list_parse(list) == TL_LIST_ALLOWS)) {
         return true; /* tcp is everywhere */
     }
     for (element = hook_angara_list_next(list, &length); element != NULL;
          element = hook_angara_list_next(element + length, &length)) {
-        for (i = 0; i < sizeof(names) / sizeof(names[0]); ++i) {
-            if (tl_element_is(element + (*element == '\\'), length - (*element == '\\'),
-                              names[i])) {
-                return true;
-            }
+        if (tl_carries(element, length)) {
+            return true;
         }
     }
     return false;

@@ -4,11 +4,15 @@
 #define _GNU_SOURCE
 #include "log.h"
 
+#include "fork.h"
+
 #include <angara/angara.h>
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +22,8 @@
 #include <unistd.h>
 
 #define LINE_SIZE    1024
-#define NAME_TRIES   50u
+#define SAID_MAX     8 /* lines whose descriptors are kept; more are said by each */
+#define NAME_TRIES   10u
 #define NAME_WAIT_US 1000u
 
 ang_log_level_t ang_log_level = ANG_LOG_WARN;
@@ -30,7 +35,7 @@ const char *angara_job_rank(void)
     return rank;
 }
 
-static char job[128]; /* what all its processes have alike; empty: none */
+static char job[256]; /* what all its processes have alike; empty: none */
 
 /* The text of the first variable that is there, or "". */
 static const char *first_of(const char *const *names, unsigned count)
@@ -46,7 +51,8 @@ static const char *first_of(const char *const *names, unsigned count)
 void ang_log_start(void)
 {
     static const char *const ranks[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"};
-    static const char *const jobs[]  = {"PMIX_NAMESPACE", "SLURM_JOB_ID", "PMI_JOBID"};
+    /* of one start of one program: a batch job may be several */
+    static const char *const jobs[] = {"PMIX_NAMESPACE"};
 
     snprintf(rank, sizeof(rank), "%.10s", first_of(ranks, sizeof(ranks) / sizeof(ranks[0])));
     snprintf(job, sizeof(job), "%s", first_of(jobs, sizeof(jobs) / sizeof(jobs[0])));
@@ -91,20 +97,45 @@ void ang_log_print(ang_log_level_t level, const char *format, ...)
 
 /* ---- once for each node ---------------------------------------------------------------------- */
 
-/* A name for the text in this job: FNV-1a, http://www.isthe.com/chongo/tech/comp/fnv/. */
-static socklen_t name_of(const char *text, struct sockaddr_un *name)
-{
-    uint64_t hash = 0xcbf29ce484222325ull;
-    int      length;
+/*
+ * What this process has said: sockets whose names tell the others of the job. A name has no file,
+ * and ends with the process, or here in a child.
+ */
+static struct {
+    pthread_mutex_t lock;
+    ang_fork_t      fork;
+    unsigned        count;
+    int             socks[SAID_MAX];
+    uint64_t        hashes[SAID_MAX];
+} said = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
+static void said_in_child(ang_fork_t *node)
+{
+    (void)node;
+    for (unsigned i = 0; i < said.count; ++i) {
+        close(said.socks[i]);
+    }
+    said.count = 0;
+    pthread_mutex_init(&said.lock, NULL);
+}
+
+/* FNV-1a, http://www.isthe.com/chongo/tech/comp/fnv/. */
+static uint64_t hash_more(uint64_t hash, const char *text)
+{
     for (; *text != '\0'; ++text) {
         hash = (hash ^ (unsigned char)*text) * 0x100000001b3ull;
     }
+    return hash;
+}
+
+static socklen_t name_of(uint64_t hash, struct sockaddr_un *name)
+{
+    int length;
+
     memset(name, 0, sizeof(*name));
     name->sun_family = AF_UNIX;
-    /* without a file, as it begins with 0: it ends with the process */
-    length = snprintf(name->sun_path + 1, sizeof(name->sun_path) - 1, "angara-said-%016llx-%.60s",
-                      (unsigned long long)hash, job);
+    length = snprintf(name->sun_path + 1, sizeof(name->sun_path) - 1, "angara-said-%u-%016llx",
+                      (unsigned)geteuid(), (unsigned long long)hash);
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
 }
 
@@ -115,6 +146,9 @@ static int is_of_our_user(int sock, const struct sockaddr_un *name, socklen_t si
     socklen_t    length = sizeof(owner);
 
     for (unsigned i = 0; connect(sock, (const struct sockaddr *)name, size) != 0; ++i) {
+        if (errno == EAGAIN) {
+            return 1; /* so many have asked already */
+        }
         if (errno != ECONNREFUSED || i == NAME_TRIES) {
             return 0;
         }
@@ -124,13 +158,44 @@ static int is_of_our_user(int sock, const struct sockaddr_un *name, socklen_t si
            owner.uid == geteuid();
 }
 
-int ang_log_is_said(const char *format, ...)
+/* Under the lock. Who has said it himself says it again. */
+static int is_said_by_another(uint64_t hash)
 {
     struct sockaddr_un name;
-    char               text[LINE_SIZE];
-    socklen_t          size;
-    va_list            args;
-    int                sock, said;
+    socklen_t          size = name_of(hash, &name);
+    int                sock, is_said;
+
+    for (unsigned i = 0; i < said.count; ++i) {
+        if (said.hashes[i] == hash) {
+            return 0;
+        }
+    }
+    sock = said.count < SAID_MAX ? socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0) :
+                                   -1;
+    if (sock < 0) {
+        return 0;
+    }
+    if (bind(sock, (const struct sockaddr *)&name, size) == 0) {
+        listen(sock, SOMAXCONN);
+        if (said.count == 0) {
+            ang_fork_remove(&said.fork);
+            ang_fork_add(&said.fork, said_in_child);
+        }
+        said.hashes[said.count]  = hash;
+        said.socks[said.count++] = sock;
+        return 0;
+    }
+    is_said = errno == EADDRINUSE && is_of_our_user(sock, &name, size);
+    close(sock);
+    return is_said;
+}
+
+int ang_log_is_said(const char *format, ...)
+{
+    char    text[LINE_SIZE];
+    va_list args;
+    int     error = errno; /* what is to be said may be about it */
+    int     is_said;
 
     if (job[0] == '\0') {
         return 0;
@@ -138,16 +203,9 @@ int ang_log_is_said(const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof(text), format, args);
     va_end(args);
-    size = name_of(text, &name);
-    sock = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (sock < 0) {
-        return 0;
-    }
-    if (bind(sock, (const struct sockaddr *)&name, size) == 0) {
-        listen(sock, SOMAXCONN);
-        return 0; /* kept until the process ends */
-    }
-    said = errno == EADDRINUSE && is_of_our_user(sock, &name, size);
-    close(sock);
-    return said;
+    pthread_mutex_lock(&said.lock);
+    is_said = is_said_by_another(hash_more(hash_more(0xcbf29ce484222325ull, job), text));
+    pthread_mutex_unlock(&said.lock);
+    errno = error;
+    return is_said;
 }

@@ -8,7 +8,7 @@
 
 /* ---- operations ---------------------------------------------------------------------------- */
 
-#define POSTS_PER_LOOK 4096u /* whoever posts only is looked at, too */
+#define POSTS_PER_LOOK 4096u /* to one peer: whoever posts only is looked at, too */
 
 /* Count what the user has asked of the pair; `status`: whether it was taken. */
 static inline angara_status_t posted(angara_peer_h peer, uint64_t *counter, size_t bytes,

@@ -19,10 +19,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+
+/* What every program's kinds have: of more there are no fields yet. */
+#define KIND_SIZE      (offsetof(angara_watch_kind_t, read) + sizeof(void *))
 
 #define PERIOD_NS      100000000ull /* between two looks */
 #define LOOKS_PER_TURN 8u           /* in so many all objects of a PE have had their turn */
@@ -103,6 +107,9 @@ static ang_board_t *board_map(int fd)
     }
     if (ftruncate(fd, (off_t)size) != 0) {
         return NULL;
+    }
+    if (fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, (off_t)offsetof(ang_board_t, blocks)) != 0) {
+        return NULL; /* to write there would kill the process */
     }
     board = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
     if (board == MAP_FAILED) {
@@ -187,7 +194,7 @@ static int kind_fits(const angara_watch_kind_t *kind)
 {
     unsigned good = 0;
 
-    if (kind == NULL || kind->size < sizeof(*kind) || kind->read == NULL ||
+    if (kind == NULL || kind->size < KIND_SIZE || kind->read == NULL ||
         kind->count > ANGARA_WATCH_COUNTERS || !name_fits(kind->name, "", ANGARA_WATCH_KIND)) {
         return 0;
     }
@@ -235,6 +242,11 @@ static ang_board_block_t *board_block(void)
         return NULL;
     }
     if (index == head->blocks) {
+        size_t at = offsetof(ang_board_t, blocks) + index * sizeof(ang_board_block_t);
+
+        if (fallocate(shown.fd, FALLOC_FL_KEEP_SIZE, (off_t)at, sizeof(ang_board_block_t)) != 0) {
+            return NULL;
+        }
         __atomic_store_n(&head->blocks, index + 1, __ATOMIC_RELEASE);
     }
     return &shown.board->blocks[index];
@@ -313,7 +325,8 @@ static ang_board_block_t *block_take(angara_pe_h pe, const angara_watch_kind_t *
         block  = number != 0 ? board_block() : NULL;
         if (block == NULL) {
             shown.board->head.lost++;
-            say_unseen(number != 0 ? "there are too many objects" : "there are too many kinds");
+            say_unseen(number != 0 ? "there are too many objects, or no memory" :
+                                     "there are too many kinds");
         } else {
             shown.users++;
             block_begin(block);

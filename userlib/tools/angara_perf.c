@@ -36,10 +36,16 @@ void perf_fail(const char *format, ...)
 
 /* ---- two processes ------------------------------------------------------------------------- */
 
+#define BEGIN_SEC 30 /* for the other host to open its device and its memory */
+
 static void talk(perf_t *p, const void *mine, void *theirs, size_t length)
 {
+    errno = 0;
     if ((send(p->sock, mine, length, MSG_NOSIGNAL) != (ssize_t)length) ||
         (recv(p->sock, theirs, length, MSG_WAITALL) != (ssize_t)length)) {
+        if ((errno == EAGAIN) || (errno == EWOULDBLOCK)) {
+            perf_fail("the other side hasn't answered for %d s", BEGIN_SEC);
+        }
         /* Its own message says why; ours would only hide it. */
         exit(EXIT_FAILURE);
     }
@@ -220,20 +226,22 @@ static void memory_init(perf_t *p, size_t size)
     p->mem = addr;
 }
 
-#define AGREE_SEC 30 /* for the other process to open its device */
-
-/* Sizes are those that both devices can do. The first that each says of itself: then it is there.
- */
+/* Sizes are those that both devices can do. */
 static void agree(perf_t *p)
 {
-    struct timeval timeout = {.tv_sec = AGREE_SEC}, none = {0};
-    uint64_t       mine[2] = {p->attr.put_max, p->attr.offload_max}, theirs[2];
+    uint64_t mine[2] = {p->attr.put_max, p->attr.offload_max}, theirs[2];
 
-    setsockopt(p->sock, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
     talk(p, mine, theirs, sizeof(mine));
-    setsockopt(p->sock, SOL_SOCKET, SO_RCVTIMEO, &none, sizeof(none));
     p->attr.put_max     = (theirs[0] < mine[0]) ? theirs[0] : mine[0];
     p->attr.offload_max = (theirs[1] < mine[1]) ? theirs[1] : mine[1];
+}
+
+/* How long the other side may be silent; 0: for ever. */
+static void set_patience(const perf_t *p, time_t seconds)
+{
+    struct timeval timeout = {.tv_sec = seconds};
+
+    setsockopt(p->sock, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
 }
 
 static void perf_init(perf_t *p, size_t largest, size_t largest_put)
@@ -260,6 +268,7 @@ static void perf_init(perf_t *p, size_t largest, size_t largest_put)
     check(angara_marker_slot_get(p->pe, &p->slot), "taking a marker slot");
     p->value = *p->slot;
     perf_barrier(p);
+    set_patience(p, 0);
 }
 
 static void perf_cleanup(perf_t *p)
@@ -484,6 +493,7 @@ static int run_one(perf_options_t *opt, unsigned char *selected)
     perf_t p = {.opt = opt, .rank = opt->listen_at != NULL};
 
     p.sock = p.rank != 0 ? perf_listen(opt, selected) : perf_connect(opt, selected);
+    set_patience(&p, BEGIN_SEC);
     perf_run(&p, selected);
     close(p.sock);
     return EXIT_SUCCESS;

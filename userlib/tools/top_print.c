@@ -181,6 +181,17 @@ static int is_empty(const line_t *line)
     return memcmp(line, &none, sizeof(none)) == 0;
 }
 
+/* By the times at which the object was counted. `before` NULL: in all. */
+static void change_close(change_t *change, const top_sample_t *before, const top_process_t *earlier)
+{
+    change->before  = same_object(earlier, change->now);
+    change->seconds = before == NULL ?
+                          1 :
+                      change->before == NULL ?
+                          0 :
+                          seconds_between(change->before->time_ns, change->now->time_ns);
+}
+
 /* The lines of a process's peers. Objects of one stand together. */
 static void print_peers(FILE *out, const top_sample_t *before, const top_process_t *process)
 {
@@ -196,12 +207,7 @@ static void print_peers(FILE *out, const top_sample_t *before, const top_process
              ++next) {
             change_t change = {.now = &process->objects[next]};
 
-            change.before  = same_object(earlier, change.now);
-            change.seconds = before == NULL ?
-                                 1 :
-                             change.before == NULL ?
-                                 0 :
-                                 seconds_between(change.before->time_ns, change.now->time_ns);
+            change_close(&change, before, earlier);
             line_add(&line, counter_of(change.now, 1), &change);
         }
         if (!is_empty(&line)) {
@@ -211,10 +217,7 @@ static void print_peers(FILE *out, const top_sample_t *before, const top_process
     }
 }
 
-/*
- * The line of a process: of what PEs count as a whole, with peers that are gone. By the time
- * between both samples, as objects have their turns to be counted.
- */
+/* The line of a process: of what PEs count as a whole, with peers that are gone. */
 static void print_process(FILE *out, const top_sample_t *before, const top_sample_t *now,
                           const top_process_t *process)
 {
@@ -225,10 +228,7 @@ static void print_process(FILE *out, const top_sample_t *before, const top_sampl
     for (unsigned i = 0; i < process->count; ++i) {
         change_t change = {.now = &process->objects[i]};
 
-        change.before  = same_object(earlier, change.now);
-        change.seconds = before == NULL  ? 1 :
-                         earlier == NULL ? 0 :
-                                           seconds_between(before->time_ns, now->time_ns);
+        change_close(&change, before, earlier);
         line_add(&line, counter_of(change.now, 0), &change);
         newest = change.now->time_ns > newest ? change.now->time_ns : newest;
     }

@@ -5,10 +5,10 @@
  * A process shows the counters of its PEs, and of their peers, to other processes of its user (and
  * to root). Whoever has counters of his own, as the UCX transport has, adds them here.
  *
- * They are copied where others can read them when the PE makes progress, or posts many operations,
- * at most ten times a second. So counting costs nothing but the counter, and nobody who looks can
- * hold up or change a process. What a process counted shortly before it stopped calling the library
- * shows when it calls again.
+ * They are copied where others can read them when the PE makes progress, or posts many operations
+ * to a peer, at most ten times a second. So counting costs nothing but the counter, and nobody who
+ * looks can hold up or change a process. What a process counted shortly before it stopped calling
+ * the library shows when it calls again.
  */
 #ifndef ANGARA_WATCH_H
 #define ANGARA_WATCH_H
