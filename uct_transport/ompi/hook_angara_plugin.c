@@ -108,21 +108,17 @@ bool hook_angara_plugin_has_threads(void)
     return plugin_has_threads;
 }
 
-/* Of the transport: the interfaces that UCX has opened. */
-static const unsigned *plugin_num_opened;
-
-bool hook_angara_plugin_is_used(void)
-{
-    return (plugin_num_opened != NULL) &&
-           (__atomic_load_n(plugin_num_opened, __ATOMIC_RELAXED) != 0);
-}
-
-/* Of the transport: the peers that they have room for. */
+/* Of the transport: the peers that its interfaces have room for; 0 before UCX has opened one. */
 static const unsigned *plugin_room;
 
 unsigned hook_angara_plugin_room(void)
 {
-    return (plugin_room == NULL) ? UINT_MAX : __atomic_load_n(plugin_room, __ATOMIC_RELAXED);
+    return (plugin_room == NULL) ? 0 : __atomic_load_n(plugin_room, __ATOMIC_RELAXED);
+}
+
+bool hook_angara_plugin_is_used(void)
+{
+    return hook_angara_plugin_room() != 0;
 }
 
 bool hook_angara_plugin_load(const char *path, bool *has_gpu_p, char *reason, size_t reason_size)
@@ -153,8 +149,7 @@ bool hook_angara_plugin_load(const char *path, bool *has_gpu_p, char *reason, si
     }
 
     plugin_ask_threads(handle);
-    plugin_num_opened = dlsym(handle, "uct_angara_num_opened");
-    plugin_room       = dlsym(handle, "uct_angara_room");
+    plugin_room = dlsym(handle, "uct_angara_room");
     hook_angara_verbose(1, "loaded %s", path);
     dlclose(handle);
     return true;

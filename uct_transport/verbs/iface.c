@@ -319,10 +319,10 @@ static ucs_status_t uct_angara_iface_set_alignment(uct_angara_iface_t       *ifa
     return UCS_OK;
 }
 
-/** Interfaces that this process has opened: Open MPI's component asks whether UCX could use any. */
-__attribute__((visibility("default"))) unsigned uct_angara_num_opened = 0;
-
-/** Peers that they have room for: UCP prefers others where there may be more. */
+/**
+ * Peers that the interface opened last has room for: UCP prefers other transports where there may
+ * be more. 0: none was opened. Open MPI's component asks.
+ */
 __attribute__((visibility("default"))) unsigned uct_angara_room = 0;
 
 static UCS_CLASS_INIT_FUNC(uct_angara_iface_t, uct_md_h tl_md, uct_worker_h worker,
@@ -373,7 +373,6 @@ static UCS_CLASS_INIT_FUNC(uct_angara_iface_t, uct_md_h tl_md, uct_worker_h work
     }
 
     ucs_arbiter_init(&self->arbiter);
-    __atomic_fetch_add(&uct_angara_num_opened, 1, __ATOMIC_RELAXED);
     __atomic_store_n(&uct_angara_room, self->net.port.window.max_peers, __ATOMIC_RELAXED);
     return UCS_OK;
 

@@ -12,12 +12,28 @@
 
 #include <angara/angara_watch.h>
 
+#include <string.h>
+
 #define ANG_BOARD_NAME   "angara-counters"
 #define ANG_BOARD_MAGIC  0x64726162676e6121ull
 #define ANG_BOARD_LAYOUT 1u
 #define ANG_BOARD_SEALS  (F_SEAL_SHRINK | F_SEAL_GROW)
 #define ANG_BOARD_KINDS  15u
 #define ANG_BOARD_BLOCKS 8192u
+
+/* Is that a name: lower case letters, digits and what is in `others`, one at least, and a final 0
+ * within `size`? */
+static inline int ang_board_is_name(const char *text, const char *others, size_t size)
+{
+    size_t length = 0;
+
+    while (length < size && text[length] != '\0' &&
+           ((text[length] >= 'a' && text[length] <= 'z') ||
+            (text[length] >= '0' && text[length] <= '9') || strchr(others, text[length]) != NULL)) {
+        length++;
+    }
+    return length > 0 && length < size && text[length] == '\0';
+}
 
 /* All texts end with 0. */
 typedef struct {

@@ -4,7 +4,7 @@
 #define _GNU_SOURCE
 #include "log.h"
 
-#include "fork.h"
+#include "hash.h"
 
 #include <angara/angara.h>
 
@@ -37,25 +37,18 @@ const char *angara_job_rank(void)
 
 static char job[256]; /* what all its processes have alike; empty: none */
 
-/* The text of the first variable that is there, or "". */
-static const char *first_of(const char *const *names, unsigned count)
-{
-    const char *text = NULL;
-
-    for (unsigned i = 0; text == NULL && i < count; ++i) {
-        text = getenv(names[i]);
-    }
-    return text != NULL ? text : "";
-}
-
 void ang_log_start(void)
 {
-    static const char *const ranks[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"};
+    static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"};
     /* of one start of one program: a batch job may be several */
-    static const char *const jobs[] = {"PMIX_NAMESPACE"};
+    const char *start = getenv("PMIX_NAMESPACE");
+    const char *text  = NULL;
 
-    snprintf(rank, sizeof(rank), "%.10s", first_of(ranks, sizeof(ranks) / sizeof(ranks[0])));
-    snprintf(job, sizeof(job), "%s", first_of(jobs, sizeof(jobs) / sizeof(jobs[0])));
+    for (unsigned i = 0; text == NULL && i < sizeof(names) / sizeof(names[0]); ++i) {
+        text = getenv(names[i]);
+    }
+    snprintf(rank, sizeof(rank), "%.10s", text != NULL ? text : "");
+    snprintf(job, sizeof(job), "%s", start != NULL ? start : "");
 }
 
 /* As UCX's lines begin, so that a sorted log of a job has both in order. */
@@ -102,16 +95,24 @@ void ang_log_print(ang_log_level_t level, const char *format, ...)
  * and ends with the process, or here in a child.
  */
 static struct {
-    pthread_mutex_t lock;
-    ang_fork_t      fork;
+    pthread_mutex_t lock; /* taken at fork, too */
     unsigned        count;
     int             socks[SAID_MAX];
     uint64_t        hashes[SAID_MAX];
 } said = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static void said_in_child(ang_fork_t *node)
+static void before_fork(void)
 {
-    (void)node;
+    pthread_mutex_lock(&said.lock);
+}
+
+static void in_parent(void)
+{
+    pthread_mutex_unlock(&said.lock);
+}
+
+static void in_child(void)
+{
     for (unsigned i = 0; i < said.count; ++i) {
         close(said.socks[i]);
     }
@@ -119,13 +120,9 @@ static void said_in_child(ang_fork_t *node)
     pthread_mutex_init(&said.lock, NULL);
 }
 
-/* FNV-1a, http://www.isthe.com/chongo/tech/comp/fnv/. */
-static uint64_t hash_more(uint64_t hash, const char *text)
+static void __attribute__((constructor)) log_init(void)
 {
-    for (; *text != '\0'; ++text) {
-        hash = (hash ^ (unsigned char)*text) * 0x100000001b3ull;
-    }
-    return hash;
+    pthread_atfork(before_fork, in_parent, in_child);
 }
 
 static socklen_t name_of(uint64_t hash, struct sockaddr_un *name)
@@ -177,10 +174,6 @@ static int is_said_by_another(uint64_t hash)
     }
     if (bind(sock, (const struct sockaddr *)&name, size) == 0) {
         listen(sock, SOMAXCONN);
-        if (said.count == 0) {
-            ang_fork_remove(&said.fork);
-            ang_fork_add(&said.fork, said_in_child);
-        }
         said.hashes[said.count]  = hash;
         said.socks[said.count++] = sock;
         return 0;
@@ -204,7 +197,8 @@ int ang_log_is_said(const char *format, ...)
     vsnprintf(text, sizeof(text), format, args);
     va_end(args);
     pthread_mutex_lock(&said.lock);
-    is_said = is_said_by_another(hash_more(hash_more(0xcbf29ce484222325ull, job), text));
+    is_said = is_said_by_another(
+        ang_hash(ang_hash(ANG_HASH_START, job, strlen(job)), text, strlen(text)));
     pthread_mutex_unlock(&said.lock);
     errno = error;
     return is_said;

@@ -177,28 +177,17 @@ static int kind_is(const ang_board_kind_t *known, const angara_watch_kind_t *kin
     return same == kind->count;
 }
 
-/* A name of lower case letters, digits and what is in `others`. */
-static int name_fits(const char *name, const char *others, size_t size)
-{
-    size_t length = 0;
-
-    while (name != NULL && name[length] != '\0' &&
-           ((name[length] >= 'a' && name[length] <= 'z') ||
-            (name[length] >= '0' && name[length] <= '9') || strchr(others, name[length]) != NULL)) {
-        length++;
-    }
-    return length > 0 && length < size && name[length] == '\0';
-}
-
 static int kind_fits(const angara_watch_kind_t *kind)
 {
     unsigned good = 0;
 
     if (kind == NULL || kind->size < KIND_SIZE || kind->read == NULL ||
-        kind->count > ANGARA_WATCH_COUNTERS || !name_fits(kind->name, "", ANGARA_WATCH_KIND)) {
+        kind->count > ANGARA_WATCH_COUNTERS || kind->name == NULL ||
+        !ang_board_is_name(kind->name, "", ANGARA_WATCH_KIND)) {
         return 0;
     }
-    while (good < kind->count && name_fits(kind->counters[good], "_", ANGARA_WATCH_NAME)) {
+    while (good < kind->count && kind->counters[good] != NULL &&
+           ang_board_is_name(kind->counters[good], "_", ANGARA_WATCH_NAME)) {
         good++;
     }
     return good == kind->count;

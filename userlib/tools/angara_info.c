@@ -4,14 +4,13 @@
  * to get it, and the configuration variables. Options and printing, as text or JSON.
  */
 #include "info.h"
+#include "usage.h"
 
 #include <getopt.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define EXIT_USAGE 2
 
 static const char *info_name = "angara_info";
 
@@ -333,9 +332,7 @@ int main(int argc, char **argv)
         }
     }
     if (optind < argc) {
-        fprintf(stderr, "%s: unexpected argument '%s'\nTry '%s --help'.\n", info_name, argv[optind],
-                info_name);
-        return EXIT_USAGE;
+        usage_error(info_name, "unexpected argument '%s'", argv[optind]);
     }
     return env ? show_env(json) : config ? show_config(json) : show_all(device, json);
 }

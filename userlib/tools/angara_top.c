@@ -4,17 +4,15 @@
  * and the loop. Reads boards of other processes; changes nothing.
  */
 #include "top.h"
+#include "usage.h"
 
 #include <errno.h>
 #include <getopt.h>
 #include <limits.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-
-#define EXIT_USAGE 2
 
 static const char *const top_name = "angara_top";
 
@@ -50,20 +48,6 @@ static void usage(FILE *out)
             top_name);
 }
 
-static void bad_usage(const char *format, ...) __attribute__((noreturn, format(printf, 1, 2)));
-
-static void bad_usage(const char *format, ...)
-{
-    va_list ap;
-
-    fprintf(stderr, "%s: ", top_name);
-    va_start(ap, format);
-    vfprintf(stderr, format, ap);
-    va_end(ap);
-    fprintf(stderr, "\nTry '%s --help'.\n", top_name);
-    exit(EXIT_USAGE);
-}
-
 static long parse_long(const char *text, long max, const char *what)
 {
     char *end;
@@ -72,7 +56,7 @@ static long parse_long(const char *text, long max, const char *what)
     errno = 0;
     value = strtol(text, &end, 10);
     if (errno != 0 || end == text || *end != '\0' || value < 1 || value > max) {
-        bad_usage("'%s' is no %s", text, what);
+        usage_error(top_name, "'%s' is no %s", text, what);
     }
     return value;
 }
@@ -83,7 +67,7 @@ static double parse_delay(const char *text)
     double value = strtod(text, &end);
 
     if (end == text || *end != '\0' || !(value >= 0.1 && value <= 86400)) {
-        bad_usage("'%s' is no number of seconds, 0.1 to 86400", text);
+        usage_error(top_name, "'%s' is no number of seconds, 0.1 to 86400", text);
     }
     return value;
 }
@@ -146,7 +130,7 @@ static void parse_options(int argc, char **argv, top_options_t *opt)
         }
     }
     if (optind < argc) {
-        bad_usage("unexpected argument '%s'", argv[optind]);
+        usage_error(top_name, "unexpected argument '%s'", argv[optind]);
     }
     opt->samples = opt->once ? 1 : opt->samples;
 }

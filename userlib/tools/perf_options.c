@@ -3,17 +3,15 @@
  * usage. */
 #define _GNU_SOURCE
 #include "perf.h"
+#include "usage.h"
 
 #include <ctype.h>
 #include <errno.h>
 #include <getopt.h>
 #include <sched.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define EXIT_USAGE 2
 
 static void usage(FILE *out)
 {
@@ -45,20 +43,6 @@ static void usage(FILE *out)
         fprintf(out, "  %-16s %s [%s]\n", perf_tests[i].name, perf_tests[i].help,
                 perf_unit_name(perf_tests[i].unit));
     }
-}
-
-static void bad_usage(const char *format, ...) __attribute__((noreturn, format(printf, 1, 2)));
-
-static void bad_usage(const char *format, ...)
-{
-    va_list ap;
-
-    fprintf(stderr, "%s: ", perf_name);
-    va_start(ap, format);
-    vfprintf(stderr, format, ap);
-    va_end(ap);
-    fprintf(stderr, "\nTry '%s --help'.\n", perf_name);
-    exit(EXIT_USAGE);
 }
 
 /* @return the character behind the number, NULL if there is none or it is too large. */
@@ -96,7 +80,8 @@ static void parse_sizes(const char *text, perf_options_t *opt)
     }
     if ((end == NULL) || (*end != '\0') || (opt->size_max < opt->size_min) ||
         (opt->size_max == 0)) {
-        bad_usage("'%s' is no size or range of sizes up to %lu bytes", text, PERF_SIZE_MAX);
+        usage_error(perf_name, "'%s' is no size or range of sizes up to %lu bytes", text,
+                    PERF_SIZE_MAX);
     }
 }
 
@@ -109,7 +94,7 @@ static unsigned parse_count(const char *text, unsigned min, const char *what)
     value = strtoul(text, &end, 10);
     if (!isdigit((unsigned char)text[0]) || (*end != '\0') || (errno != 0) || (value < min) ||
         (value > PERF_COUNT_MAX)) {
-        bad_usage("'%s' is no number of %s from %u to 1000000000", text, what, min);
+        usage_error(perf_name, "'%s' is no number of %s from %u to 1000000000", text, what, min);
     }
     return (unsigned)value;
 }
@@ -126,7 +111,7 @@ static void parse_cpus(const char *text, perf_options_t *opt)
     if ((sscanf(text, "%d,%d%c", &opt->cpus[0], &opt->cpus[1], &extra) != 2) ||
         (opt->cpus[0] < 0) || (opt->cpus[1] < 0) || (opt->cpus[0] >= CPU_SETSIZE) ||
         (opt->cpus[1] >= CPU_SETSIZE)) {
-        bad_usage("'%s' isn't two CPU numbers such as 0,1, nor none", text);
+        usage_error(perf_name, "'%s' isn't two CPU numbers such as 0,1, nor none", text);
     }
 }
 
@@ -141,14 +126,14 @@ static void parse_gpu(char *text, perf_options_t *opt)
         ends   = colon + 1;
     }
     if ((strlen(ends) != 2) || (strspn(ends, "HD") != 2)) {
-        bad_usage("memory of the ends is HD, DH, DD or HH, not '%s'", ends);
+        usage_error(perf_name, "memory of the ends is HD, DH, DD or HH, not '%s'", ends);
     }
     opt->origin     = (strcmp(text, "managed") == 0) ? DEVICE_MANAGED : DEVICE_PLAIN;
     opt->gpu        = (opt->origin == DEVICE_MANAGED) ? &device_cuda : device_runtime(text);
     opt->buf_on_gpu = (ends[0] == 'D');
     opt->mem_on_gpu = (ends[1] == 'D');
     if (opt->gpu == NULL) {
-        bad_usage("GPU memory is cuda, rocm or managed, not '%s'", text);
+        usage_error(perf_name, "GPU memory is cuda, rocm or managed, not '%s'", text);
     }
 }
 
@@ -165,10 +150,11 @@ static void select_tests(int argc, char **argv, int all, const perf_options_t *o
         for (i = 0; (i < perf_num_tests) && (strcmp(perf_tests[i].name, argv[arg]) != 0); ++i) {
         }
         if (i == perf_num_tests) {
-            bad_usage("there is no test '%s', see --list", argv[arg]);
+            usage_error(perf_name, "there is no test '%s', see --list", argv[arg]);
         }
         if ((opt->gpu != NULL) && !perf_tests[i].gpu) {
-            bad_usage("%s doesn't use GPU memory: leave out --gpu, or the test", argv[arg]);
+            usage_error(perf_name, "%s doesn't use GPU memory: leave out --gpu, or the test",
+                        argv[arg]);
         }
         selected[i] = 1;
     }
@@ -229,7 +215,7 @@ static void print_and_exit(int c)
 static void parse_memory(const char *text, perf_options_t *opt)
 {
     if ((strcmp(text, "shared") != 0) && (strcmp(text, "private") != 0)) {
-        bad_usage("memory is shared or private, not '%s'", text);
+        usage_error(perf_name, "memory is shared or private, not '%s'", text);
     }
     opt->shared = (text[0] == 's');
 }
@@ -282,7 +268,8 @@ void perf_parse_options(int argc, char **argv, perf_options_t *opt, unsigned cha
         }
     }
     if ((opt->listen_at != NULL) && ((opt->host != NULL) || asks || (optind < argc))) {
-        bad_usage(
+        usage_error(
+            perf_name,
             "what to measure is said on the other side, by --host: beside --listen only --device "
             "and --cpu are of use");
     }

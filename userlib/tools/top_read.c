@@ -46,22 +46,6 @@ static void make_printable(char *text, size_t size)
     }
 }
 
-/* Lower case letters and digits, and what is in `others`; one at least. */
-static int is_name(const char *text, const char *others, size_t size)
-{
-    size_t length = 0;
-
-    while (length < size && text[length] != '\0') {
-        unsigned char letter = (unsigned char)text[length++];
-
-        if (!(letter >= 'a' && letter <= 'z') && !(letter >= '0' && letter <= '9') &&
-            strchr(others, letter) == NULL) {
-            return 0;
-        }
-    }
-    return length > 0 && length < size;
-}
-
 /* ---- one board ------------------------------------------------------------------------------- */
 
 static int read_at(int fd, void *to, size_t size, size_t offset)
@@ -86,11 +70,12 @@ static int read_head(int fd, ang_board_head_t *head)
 /* Of the kind: names as they should be, and none twice. */
 static int kind_is_good(const ang_board_kind_t *kind)
 {
-    if (kind->count > ANGARA_WATCH_COUNTERS || !is_name(kind->name, "", sizeof(kind->name))) {
+    if (kind->count > ANGARA_WATCH_COUNTERS ||
+        !ang_board_is_name(kind->name, "", sizeof(kind->name))) {
         return 0;
     }
     for (unsigned i = 0; i < kind->count; ++i) {
-        if (!is_name(kind->counters[i], "_", sizeof(kind->counters[i]))) {
+        if (!ang_board_is_name(kind->counters[i], "_", sizeof(kind->counters[i]))) {
             return 0;
         }
         for (unsigned j = 0; j < i; ++j) {

@@ -5,6 +5,7 @@
  */
 #include "nic.h"
 
+#include "src/hash.h"
 #include "src/log.h"
 
 #include <stdlib.h>
@@ -19,13 +20,7 @@ enum { LOC_WINDOW, LOC_PID, LOC_UNUSED, LOC_UNUSED2, LOC_SUM };
 /* Of all before it: tells bytes that are no address, before the NIC is asked about them. */
 static uint64_t address_sum(const angara_address_t *address)
 {
-    const uint8_t *bytes = (const uint8_t *)address;
-    uint64_t       sum   = 0xcbf29ce484222325ull;
-
-    for (size_t i = 0; i < offsetof(angara_address_t, loc[LOC_SUM]); ++i) {
-        sum = (sum ^ bytes[i]) * 0x100000001b3ull;
-    }
-    return sum;
+    return ang_hash(ANG_HASH_START, address, offsetof(angara_address_t, loc[LOC_SUM]));
 }
 
 void nic_address_seal(angara_address_t *address, size_t window_size)

@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "soft.h"
 
+#include "src/hash.h"
 #include "src/log.h"
 
 #include <dirent.h>
@@ -260,17 +261,6 @@ int soft_owner_alive(uint64_t owner)
     return soft_owner_part_alive(owner, 64);
 }
 
-/* FNV-1a, 64 bits (Fowler, Noll, Vo). */
-static uint64_t hash(const char *text)
-{
-    uint64_t value = 0xcbf29ce484222325ull;
-
-    for (; *text != '\0'; ++text) {
-        value = (value ^ (uint8_t)*text) * 0x100000001b3ull;
-    }
-    return value;
-}
-
 const char *soft_cure(int error)
 {
     switch (error) {
@@ -339,7 +329,7 @@ angara_status_t soft_process_self(soft_process_t *self)
     }
     self->pid_ns     = info.st_ino;
     self->user_ns    = stat("/proc/thread-self/ns/user", &info) == 0 ? info.st_ino : 0;
-    self->host       = hash(boot_id);
+    self->host       = ang_hash(ANG_HASH_START, boot_id, strlen(boot_id));
     self->membarrier = register_membarrier();
     return ANGARA_OK;
 }
