@@ -88,7 +88,8 @@ ok 'angara_perf between two nodes' [ "$rc" == 0 ]
 wait $! || rc=$?
 ok 'and its other side' [ "$rc" == 0 ]
 
-timeout "$(slow 60)" "$B/bin/angara_perf" --device nic --cpu=none -n 1000000 -s 8 offload_put_lat >/dev/null 2>&1 &
+timeout "$(slow 60)" "$B/bin/angara_perf" --device nic --cpu=none -n 1000000000 -s 8 offload_put_lat \
+    >/tmp/perf.out 2>&1 &
 counts()
 {
     "$B/bin/angara_top" --once --all >"$output" &&
@@ -98,7 +99,7 @@ for _ in {1..200}; do
     ! counts || break
     sleep 0.1
 done
-shown=("$output")
+shown=("$output" /tmp/perf.out)
 ok 'angara_top shows what a NIC does' says 'pe of PE [0-9]*: angara0'
 ok 'and what was asked of a peer' counts
 pkill -P $! || true
