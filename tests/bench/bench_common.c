@@ -370,7 +370,7 @@ static const char *bench_place_name(const bench_t *b, int end)
 void bench_print_header(const bench_t *b)
 {
     const bench_spec_t *spec  = b->spec;
-    bool                sized = (spec->options & BENCH_OPT_SIZE) != 0;
+    bool                sized = spec->max_size != 0;
 
     if (b->rank != 0) {
         return;
@@ -442,7 +442,7 @@ void bench_print_row2(bench_t *b, double value1, double value2)
 
 void bench_print_stats(bench_t *b, double local_us)
 {
-    bool   sized = (b->spec->options & BENCH_OPT_SIZE) != 0;
+    bool   sized = b->spec->max_size != 0;
     double min, max, sum;
 
     MPI_Reduce(&local_us, &min, 1, MPI_DOUBLE, MPI_MIN, 0, b->comm);

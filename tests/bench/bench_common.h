@@ -74,9 +74,10 @@ typedef struct bench_spec {
 } bench_spec_t;
 
 /* What benchmarks of a kind have in common: parts of a bench_spec_t. */
-#define BENCH_LATENCY                                                                       \
-    .column = "Latency (us)", .max_size = 4ul << 20, .granularity = 1, .iterations = 10000, \
-    .skip = 100, .iterations_large = 1000, .skip_large = 10, .min_ranks = 2
+#define BENCH_LATENCY BENCH_LATENCY_OF(1, 4ul << 20)
+#define BENCH_LATENCY_OF(_granularity, _max_size)                                     \
+    .column = "Latency (us)", .max_size = (_max_size), .granularity = (_granularity), \
+    .iterations = 10000, .skip = 100, .iterations_large = 1000, .skip_large = 10, .min_ranks = 2
 #define BENCH_BANDWIDTH                                                     \
     .max_size = 4ul << 20, .granularity = 1, .iterations = 100, .skip = 10, \
     .iterations_large = 20, .skip_large = 2, .min_ranks = 2

@@ -224,7 +224,7 @@ static bool parse_value(bench_options_t *opts, int letter, const char *text)
 static void set_defaults(bench_options_t *opts, const bench_spec_t *spec)
 {
     *opts = (bench_options_t){
-        .min_size         = spec->options & BENCH_OPT_SIZE ? spec->granularity : 0,
+        .min_size         = spec->options & BENCH_OPT_SIZE ? spec->granularity : spec->max_size,
         .max_size         = spec->max_size,
         .memory_limit     = DEFAULT_MEMORY_LIMIT,
         .iterations       = spec->iterations,

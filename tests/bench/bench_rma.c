@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Window creation and synchronization of the one-sided benchmarks; see the header. MPI only. */
+/* Windows, synchronization and data of the one-sided benchmarks; see the header. MPI only. */
 #include "bench_rma.h"
 
 #include <stdlib.h>
@@ -29,7 +29,7 @@ static void rma_create_window(bench_t *b, bench_rma_t *r, size_t length)
     }
 }
 
-void bench_rma_init(bench_t *b, bench_rma_t *r, int count)
+static void rma_init(bench_t *b, bench_rma_t *r, int count)
 {
     MPI_Group world;
     size_t    length;
@@ -46,7 +46,7 @@ void bench_rma_init(bench_t *b, bench_rma_t *r, int count)
     MPI_Group_free(&world);
 }
 
-void bench_rma_cleanup(bench_t *b, bench_rma_t *r)
+static void rma_cleanup(bench_t *b, bench_rma_t *r)
 {
     if (b->opts.win_type == BENCH_WIN_DYNAMIC) {
         MPI_Win_detach(r->win, r->exposed.base);
@@ -184,7 +184,7 @@ static double rma_run_validated(bench_t *b, bench_rma_t *r, const bench_rma_ops_
     return seconds;
 }
 
-double bench_rma_run(bench_t *b, bench_rma_t *r, const bench_rma_ops_t *ops)
+static double rma_run(bench_t *b, bench_rma_t *r, const bench_rma_ops_t *ops)
 {
     double start = 0, seconds;
     int    i;
@@ -203,4 +203,108 @@ double bench_rma_run(bench_t *b, bench_rma_t *r, const bench_rma_ops_t *ops)
     rma_close(b, r);
     MPI_Barrier(b->comm);
     return seconds;
+}
+
+int bench_rma_main(int argc, char **argv, const bench_spec_t *spec, const bench_rma_ops_t *ops,
+                   int slots)
+{
+    bench_rma_t rma;
+    bench_t     b;
+    double      seconds, rounds;
+
+    bench_init(&b, argc, argv, spec);
+    rma_init(&b, &rma, (spec->options & BENCH_OPT_WINDOW) != 0 ? b.opts.window : slots);
+    bench_print_header(&b);
+    while (bench_next_size(&b)) {
+        seconds = rma_run(&b, &rma, ops);
+        rounds  = b.iterations;
+        bench_print_row(&b, (spec->options & BENCH_OPT_WINDOW) != 0 ?
+                                (double)b.msg_size * rounds * b.opts.window / 1e6 / seconds :
+                                seconds * 1e6 / rounds);
+    }
+    rma_cleanup(&b, &rma);
+    return bench_finish(&b);
+}
+
+/* ---- data ---------------------------------------------------------------------------------- */
+
+/* All messages of a window have bytes at rank `from`, others at the other rank. */
+static void rma_prepare(bench_t *b, bench_rma_t *r, int from, int iteration)
+{
+    const bench_slots_t *slots = b->rank == BENCH_RMA_TARGET ? &r->exposed : &r->local;
+
+    for (int i = 0; i < slots->count; i++) {
+        (b->rank == from ? bench_fill : bench_poison)(b, bench_slot(slots, i), b->msg_size,
+                                                      bench_seed(iteration, from, 1 - from, i));
+    }
+}
+
+static void rma_check(bench_t *b, bench_rma_t *r, int from, int iteration)
+{
+    const bench_slots_t *slots = b->rank == BENCH_RMA_TARGET ? &r->exposed : &r->local;
+
+    for (int i = 0; i < slots->count && b->rank != from; i++) {
+        bench_check(b, bench_slot(slots, i), b->msg_size, bench_seed(iteration, from, b->rank, i),
+                    iteration);
+    }
+}
+
+void bench_rma_prepare_put(bench_t *b, bench_rma_t *r, int iteration)
+{
+    rma_prepare(b, r, 1 - BENCH_RMA_TARGET, iteration);
+}
+
+void bench_rma_check_put(bench_t *b, bench_rma_t *r, int iteration)
+{
+    rma_check(b, r, 1 - BENCH_RMA_TARGET, iteration);
+}
+
+void bench_rma_prepare_get(bench_t *b, bench_rma_t *r, int iteration)
+{
+    rma_prepare(b, r, BENCH_RMA_TARGET, iteration);
+}
+
+void bench_rma_check_get(bench_t *b, bench_rma_t *r, int iteration)
+{
+    rma_check(b, r, BENCH_RMA_TARGET, iteration);
+}
+
+/* What the target has before the round, and what is added. */
+static uint64_t sum_seed(int rank, int iteration)
+{
+    return bench_seed(iteration, rank, 1 - rank, 0);
+}
+
+void bench_rma_prepare_sum(bench_t *b, bench_rma_t *r, int iteration)
+{
+    char *message = b->rank == BENCH_RMA_TARGET ? bench_slot(&r->exposed, 0) :
+                                                  bench_slot(&r->local, 0);
+
+    bench_fill(b, message, b->msg_size, sum_seed(b->rank, iteration));
+    if (b->rank != BENCH_RMA_TARGET) {
+        bench_poison(b, bench_slot(&r->local, 1), b->msg_size,
+                     sum_seed(BENCH_RMA_TARGET, iteration));
+    }
+}
+
+void bench_rma_check_sum(bench_t *b, bench_rma_t *r, int iteration)
+{
+    uint64_t *words = (void *)bench_slot(&r->exposed, 0);
+    uint64_t  added = sum_seed(1 - BENCH_RMA_TARGET, iteration);
+
+    if (b->rank == BENCH_RMA_TARGET) {
+        for (size_t i = 0; i < b->msg_size / sizeof(*words); i++) {
+            words[i] -= data_word(added, i);
+        }
+        bench_check(b, words, b->msg_size, sum_seed(BENCH_RMA_TARGET, iteration), iteration);
+    }
+}
+
+void bench_rma_check_fetched(bench_t *b, bench_rma_t *r, int iteration)
+{
+    bench_rma_check_sum(b, r, iteration);
+    if (b->rank != BENCH_RMA_TARGET) {
+        bench_check(b, bench_slot(&r->local, 1), b->msg_size, sum_seed(BENCH_RMA_TARGET, iteration),
+                    iteration);
+    }
 }

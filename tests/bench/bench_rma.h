@@ -4,7 +4,8 @@
  * options -w and -s say. The access itself is a callback.
  *
  * Rank 0 measures `access, synchronize` rounds. With flush the epoch stays open over all of them;
- * lock, lock_all and pscw open one per round; one fence ends a round and starts the next.
+ * lock, lock_all and pscw open one per round; one fence ends a round and starts the next. With a
+ * window (-W) the access makes so many messages, and bandwidth is printed instead of latency.
  */
 #ifndef ANGARA_BENCH_RMA_H
 #define ANGARA_BENCH_RMA_H
@@ -28,12 +29,25 @@ typedef struct bench_rma_ops {
     void (*check)(bench_t *b, bench_rma_t *r, int iteration);   /* both ranks */
 } bench_rma_ops_t;
 
-/* Creates a window for @a count messages; collective. */
-void bench_rma_init(bench_t *b, bench_rma_t *r, int count);
-void bench_rma_cleanup(bench_t *b, bench_rma_t *r);
+/* The benchmark: @a slots messages have a place of their own. The program's exit status. */
+int bench_rma_main(int argc, char **argv, const bench_spec_t *spec, const bench_rma_ops_t *ops,
+                   int slots);
 
-/* Seconds that rank 0 took for the timed iterations. */
-double bench_rma_run(bench_t *b, bench_rma_t *r, const bench_rma_ops_t *ops);
+/* Data of puts: all messages of a window go from rank 0 to the target. */
+void bench_rma_prepare_put(bench_t *b, bench_rma_t *r, int iteration);
+void bench_rma_check_put(bench_t *b, bench_rma_t *r, int iteration);
+
+/* Data of gets: the other way. */
+void bench_rma_prepare_get(bench_t *b, bench_rma_t *r, int iteration);
+void bench_rma_check_get(bench_t *b, bench_rma_t *r, int iteration);
+
+/*
+ * Data of sums of 64-bit words: rank 0's first message is added to the target's first one. Where
+ * what was there before is fetched, it comes to rank 0's second one, which fetched() checks, too.
+ */
+void bench_rma_prepare_sum(bench_t *b, bench_rma_t *r, int iteration);
+void bench_rma_check_sum(bench_t *b, bench_rma_t *r, int iteration);
+void bench_rma_check_fetched(bench_t *b, bench_rma_t *r, int iteration);
 
 static inline MPI_Aint bench_rma_displacement(const bench_rma_t *r, int i)
 {

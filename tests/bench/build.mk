@@ -6,7 +6,8 @@ BENCH_COMMON := bench_common bench_options
 BENCH_PT2PT  := osu_latency osu_multi_lat
 BENCH_WINDOW := osu_bw osu_bibw osu_mbw_mr
 BENCH_COLL   := osu_bcast osu_reduce osu_allreduce osu_allgather osu_alltoall
-BENCH_RMA    := osu_put_latency osu_get_bw
+BENCH_RMA    := osu_put_latency osu_get_latency osu_put_bw osu_get_bw osu_acc_latency osu_get_acc_latency \
+                osu_fop_latency osu_cas_latency
 BENCH_MPI    := $(BENCH_PT2PT) $(BENCH_WINDOW) $(BENCH_COLL) $(BENCH_RMA) osu_barrier
 
 BENCH_OBJ      := $(B)/obj/tests/bench

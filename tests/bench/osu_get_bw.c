@@ -22,48 +22,9 @@ static void access_get(bench_t *b, bench_rma_t *r)
     }
 }
 
-static void prepare(bench_t *b, bench_rma_t *r, int iteration)
-{
-    uint64_t seed;
-    int      i;
-
-    for (i = 0; i < r->local.count; i++) {
-        seed = bench_seed(iteration, BENCH_RMA_TARGET, 0, i);
-        if (b->rank == BENCH_RMA_TARGET) {
-            bench_fill(b, bench_slot(&r->exposed, i), b->msg_size, seed);
-        } else {
-            bench_poison(b, bench_slot(&r->local, i), b->msg_size, seed);
-        }
-    }
-}
-
-static void check(bench_t *b, bench_rma_t *r, int iteration)
-{
-    int i;
-
-    if (b->rank != BENCH_RMA_TARGET) {
-        for (i = 0; i < r->local.count; i++) {
-            bench_check(b, bench_slot(&r->local, i), b->msg_size,
-                        bench_seed(iteration, BENCH_RMA_TARGET, 0, i), iteration);
-        }
-    }
-}
-
 int main(int argc, char **argv)
 {
-    bench_rma_ops_t ops = {access_get, prepare, check};
-    bench_rma_t     rma;
-    double          seconds, bytes;
-    bench_t         b;
+    bench_rma_ops_t ops = {access_get, bench_rma_prepare_get, bench_rma_check_get};
 
-    bench_init(&b, argc, argv, &spec);
-    bench_rma_init(&b, &rma, b.opts.window);
-    bench_print_header(&b);
-    while (bench_next_size(&b)) {
-        seconds = bench_rma_run(&b, &rma, &ops);
-        bytes   = (double)b.msg_size * b.iterations * b.opts.window;
-        bench_print_row(&b, bytes / 1e6 / seconds);
-    }
-    bench_rma_cleanup(&b, &rma);
-    return bench_finish(&b);
+    return bench_rma_main(argc, argv, &spec, &ops, 1);
 }

@@ -18,37 +18,9 @@ static void access_put(bench_t *b, bench_rma_t *r)
             bench_rma_displacement(r, 0), size, MPI_CHAR, r->win);
 }
 
-static void prepare(bench_t *b, bench_rma_t *r, int iteration)
-{
-    uint64_t seed = bench_seed(iteration, 0, BENCH_RMA_TARGET, 0);
-
-    if (b->rank == BENCH_RMA_TARGET) {
-        bench_poison(b, bench_slot(&r->exposed, 0), b->msg_size, seed);
-    } else {
-        bench_fill(b, bench_slot(&r->local, 0), b->msg_size, seed);
-    }
-}
-
-static void check(bench_t *b, bench_rma_t *r, int iteration)
-{
-    if (b->rank == BENCH_RMA_TARGET) {
-        bench_check(b, bench_slot(&r->exposed, 0), b->msg_size,
-                    bench_seed(iteration, 0, BENCH_RMA_TARGET, 0), iteration);
-    }
-}
-
 int main(int argc, char **argv)
 {
-    bench_rma_ops_t ops = {access_put, prepare, check};
-    bench_rma_t     rma;
-    bench_t         b;
+    bench_rma_ops_t ops = {access_put, bench_rma_prepare_put, bench_rma_check_put};
 
-    bench_init(&b, argc, argv, &spec);
-    bench_rma_init(&b, &rma, 1);
-    bench_print_header(&b);
-    while (bench_next_size(&b)) {
-        bench_print_row(&b, bench_rma_run(&b, &rma, &ops) * 1e6 / b.iterations);
-    }
-    bench_rma_cleanup(&b, &rma);
-    return bench_finish(&b);
+    return bench_rma_main(argc, argv, &spec, &ops, 1);
 }

@@ -53,9 +53,12 @@ format()
     local program=$1 title="# $2 v7.x-compatible (angara)" columns=$3 fields=$4 extra=${5:-}
     local sizes='4 8 16' options=(-m 4:16)
     title+=${extra:+$'\n'$extra}
-    if [[ $program == osu_barrier ]]; then
-        sizes=none options=()
-    fi
+    case $program in
+    osu_barrier) sizes=none options=() ;;
+    osu_fop_latency) sizes=8 options=() ;;
+    osu_cas_latency) sizes=8 options=(-w create) ;; # Open MPI 4's osc/rdma crashes in an allocated one
+    osu_acc_latency | osu_get_acc_latency) sizes='8 16' ;;
+    esac
     mpi 2 "$program" "${options[@]}" -i 5 -x 1
     ok "$program: format" table_is "$title"$'\n'"$columns" "$fields" "$sizes"
     mpi 2 "$program" "${options[@]}" -i 5 -x 1 -c
@@ -91,7 +94,14 @@ test_formats()
         "$float"
     format osu_barrier 'OSU MPI Barrier Latency Test' '# Avg Latency(us)' "$float"
     format osu_put_latency 'OSU MPI_Put Latency Test' "$latency" "$float" "$window"
+    format osu_get_latency 'OSU MPI_Get latency Test' "$latency" "$float" "$window"
+    format osu_put_bw 'OSU MPI_Put Bandwidth Test' "$bandwidth" "$float" "$window"
     format osu_get_bw 'OSU MPI_Get Bandwidth Test' "$bandwidth" "$float" "$window"
+    format osu_acc_latency 'OSU MPI_Accumulate latency Test' "$latency" "$float" "$window"
+    format osu_get_acc_latency 'OSU MPI_Get_accumulate latency Test' "$latency" "$float" "$window"
+    format osu_fop_latency 'OSU MPI_Fetch_and_op latency Test' "$latency" "$float" "$window"
+    format osu_cas_latency 'OSU MPI_Compare_and_swap latency Test' "$latency" "$float" \
+        "${window/allocate/create}"
 }
 
 test_options()
@@ -132,23 +142,38 @@ test_options()
     ok 'version' all_of "rc_is"$'\t'0 "line_count"$'\t'stdout$'\t'"v7.x-compatible"$'\t'1
 }
 
+# rma PROGRAM WINDOW SYNC SIZES OPTIONS...
 rma()
 {
-    local program=$1 options=(-m 1:16384 -i 3 -x 1 -c -w "$2" -s "$3")
-    [[ $program == osu_put_latency ]] || options+=(-W 4)
+    local program=$1 options=(-i 3 -x 1 -c -w "$2" -s "$3" "${@:5}")
     mpi 2 "$program" "${options[@]}"
-    ok "$program -w $2 -s $3" all_of "rc_is"$'\t'0 "line_count"$'\t'stdout$'\t'" Pass$"$'\t'15
+    ok "$program -w $2 -s $3" all_of "rc_is"$'\t'0 "line_count"$'\t'stdout$'\t'" Pass$"$'\t'"$4"
 }
 
 test_rma()
 {
     local type sync program
-    for program in osu_put_latency osu_get_bw; do
+    for program in put_latency get_bw; do
+        local options=(-m 1:16384)
+        [[ $program == put_latency ]] || options+=(-W 4)
         for sync in flush_local lock lock_all pscw fence; do
-            rma "$program" allocate "$sync"
+            rma osu_$program allocate "$sync" 15 "${options[@]}"
         done
         for type in create dynamic; do
-            rma "$program" "$type" flush
+            rma osu_$program "$type" flush 15 "${options[@]}"
+        done
+    done
+    for type in allocate create dynamic; do
+        rma osu_get_latency "$type" flush 15 -m 1:16384
+        rma osu_put_bw "$type" flush 15 -m 1:16384 -W 4
+        for program in acc_latency get_acc_latency; do
+            rma osu_$program "$type" flush 12 -m 8:16384
+            rma osu_$program "$type" fence 12 -m 8:16384
+        done
+        for program in fop_latency cas_latency; do
+            [[ $program$type != cas_latencyallocate ]] || continue # see above
+            rma osu_$program "$type" flush 1
+            rma osu_$program "$type" lock 1
         done
     done
 }

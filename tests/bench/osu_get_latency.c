@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* osu_get_latency: time of one MPI_Get from rank 1 and its synchronization. MPI only. */
+#include "bench_rma.h"
+
+static const bench_spec_t spec = {
+    BENCH_LATENCY,
+    .name      = "osu_get_latency",
+    .title     = "OSU MPI_Get latency Test",
+    .options   = BENCH_OPT_SIZE | BENCH_OPT_CHECK | BENCH_OPT_RMA,
+    .max_ranks = 2,
+};
+
+static void access_get(bench_t *b, bench_rma_t *r)
+{
+    int size = (int)b->msg_size;
+
+    MPI_Get(bench_slot(&r->local, 0), size, MPI_CHAR, BENCH_RMA_TARGET,
+            bench_rma_displacement(r, 0), size, MPI_CHAR, r->win);
+}
+
+int main(int argc, char **argv)
+{
+    bench_rma_ops_t ops = {access_get, bench_rma_prepare_get, bench_rma_check_get};
+
+    return bench_rma_main(argc, argv, &spec, &ops, 1);
+}
