@@ -15,7 +15,8 @@
 
 static struct {
     int                   is_refusing;
-    int                   is_inline; /* a marker has arrived when it is posted */
+    int                   is_inline;  /* a marker has arrived when it is posted */
+    int                   is_settled; /* the library says so */
     angara_marker_slot_t *slot[POSTED_MAX];
     uint64_t              value[POSTED_MAX];
     unsigned              posted;
@@ -54,6 +55,13 @@ angara_status_t __wrap_angara_marker(angara_peer_h peer, angara_marker_slot_t *s
 {
     assert_non_null(peer);
     return post(slot, value);
+}
+
+int __wrap_angara_peer_settled(angara_peer_h peer);
+int __wrap_angara_peer_settled(angara_peer_h peer)
+{
+    assert_non_null(peer);
+    return fabric.is_settled;
 }
 
 angara_status_t __wrap_angara_marker_self(angara_pe_h pe, angara_marker_slot_t *slot,

@@ -81,6 +81,52 @@ static void test_try_complete(void **state)
     pair_close(&p);
 }
 
+/* Caught: a marker where the library says that all is performed; no marker where a batch, a ready
+ * word or an older operation still waits; what is settled and counts as dirty all the same. */
+static void test_settled(void **state)
+{
+    pair_t        p    = start();
+    angara_xfer_t xfer = {.length = 64};
+    uint64_t      value;
+
+    (void)state;
+    fabric.is_settled = 1;
+    put(p.ab, 1); /* asked for where nothing completes in the call */
+    turns(&p);
+    assert_int_equal(fabric.posted, 1);
+    p.a->port.is_inline = 1;
+    p.ab->ch.rma_dirty  = 1;
+    assert_int_equal(uct_angara_channel_try_complete(&p.ab->ch, &value), UCS_INPROGRESS);
+    assert_int_equal(value, 2);
+    arrive(0);
+    turns(&p);
+    assert_ended(1, 1, UCS_OK);
+
+    p.ab->ch.rma_dirty = 1;
+    assert_int_equal(uct_angara_channel_try_complete(&p.ab->ch, &value), UCS_OK);
+    assert_false(uct_angara_channel_is_dirty(&p.ab->ch));
+    assert_int_equal(send_plain(p.ab, 1), UCS_OK);
+    assert_int_equal(flush(p.ab), UCS_OK);
+    p.ab->ch.rma_dirty = 1;
+    uct_angara_channel_fence(&p.ab->ch);
+    assert_int_equal(uct_angara_channel_check_fence(&p.ab->ch), UCS_OK);
+    assert_false(uct_angara_channel_is_dirty(&p.ab->ch));
+    assert_int_equal(fabric.posted, 1);
+
+    assert_int_equal(uct_angara_batch_add(&p.ab->ch, ANGARA_BATCH_PUT, &xfer), UCS_OK);
+    put(p.ab, 2);
+    assert_int_equal(fabric.transfers, 1); /* before the marker */
+    assert_int_equal(fabric.posted, 2);
+    fabric.is_settled = 0;
+    arrive(1);
+    turns(&p);
+    p.ab->ch.tx.ready_owed = 1;
+    fabric.is_settled      = 1;
+    assert_int_equal(uct_angara_channel_try_complete(&p.ab->ch, &value), UCS_INPROGRESS);
+    p.ab->ch.tx.ready_owed = 0;
+    pair_close(&p);
+}
+
 /* Caught: a marker that overtakes a ready word that is owed; credits that no marker covers. */
 static void test_covers(void **state)
 {
@@ -449,7 +495,7 @@ int main(void)
         cmocka_unit_test(test_late_slot),    cmocka_unit_test(test_slot_returned),
         cmocka_unit_test(test_self),         cmocka_unit_test(test_batch_marker),
         cmocka_unit_test(test_batch_limits), cmocka_unit_test(test_bounce),
-        cmocka_unit_test(test_slot_stolen),
+        cmocka_unit_test(test_slot_stolen),  cmocka_unit_test(test_settled),
     };
 
     return cmocka_run_group_tests_name("channel_marker", tests, domain_open, domain_close);

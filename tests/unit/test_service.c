@@ -148,11 +148,11 @@ static void test_good(void **state_p)
     assert_int_equal(status_of(request(ANG_OP_PUT, angara_mr_key(f.all), 8, 0)), ANGARA_OK);
     assert_true(f.slot->staged);
     memset(staging(SLOT), 0x22, SIZE);
-    assert_int_equal(status_of(request(ANG_OP_PUT, angara_mr_key(f.all), 8, 16)), ANGARA_OK);
+    assert_int_equal(status_of(request(ANG_OP_PUT, angara_mr_key(f.all), 8, 24)), ANGARA_OK);
     assert_int_equal(f.memory[0][7], 0x11);
     assert_int_equal(f.memory[0][8], 0x22);
-    assert_int_equal(f.memory[0][23], 0x22);
-    assert_int_equal(f.memory[0][24], 0x11);
+    assert_int_equal(f.memory[0][31], 0x22);
+    assert_int_equal(f.memory[0][32], 0x11);
     memset(staging(SLOT), 0, SIZE);
     assert_int_equal(status_of(request(ANG_OP_GET, angara_mr_key(f.all), 0, SIZE)), ANGARA_OK);
     assert_memory_equal(staging(SLOT), f.memory[0], SIZE);
@@ -160,7 +160,7 @@ static void test_good(void **state_p)
     r.atomic  = ANGARA_ATOMIC_ADD;
     r.operand = 1;
     assert_int_equal(status_of(r), ANGARA_OK);
-    assert_int_equal(f.slot->old, 0x1111111111111111ll);
+    assert_int_equal(f.slot->request.operand, 0x1111111111111111ll);
     assert_int_equal(f.memory[0][0], 0x12);
     assert_int_equal(status_of(request(ANG_OP_MARKER, 0, 0, 0)), ANGARA_OK);
     memset(f.memory[0], 0x11, SIZE);

@@ -32,8 +32,9 @@ enum {
 typedef struct uct_angara_channel {
     uct_angara_tx_t         tx;
     angara_peer_h           ap;
-    unsigned                blocked;   /**< UCT_ANGARA_BLOCK_* */
-    unsigned                rma_dirty; /**< ring operations since the last marker */
+    unsigned                blocked;     /**< UCT_ANGARA_BLOCK_* */
+    uint16_t                rma_dirty;   /**< ring operations since the last marker */
+    uint16_t                has_hurried; /**< for a get since the last flush */
     uct_angara_markers_t    markers;
     uint64_t                fence_value; /**< marker that ends a fence */
     uint64_t                rma_value;   /**< marker that covers the last ring operation */
@@ -119,6 +120,19 @@ ucs_status_t uct_angara_channel_post_marker(uct_angara_channel_t *ch);
  * @return UCS_OK, or UCS_ERR_NO_RESOURCE while other channels need all that there are.
  */
 ucs_status_t uct_angara_channel_take_slot(uct_angara_channel_t *ch);
+
+/**
+ * Where all that was sent has been performed by now, the library says so: no marker is needed then.
+ *
+ * @return non-zero if that is so; what is sent from here on comes behind it.
+ */
+int uct_angara_channel_settle(uct_angara_channel_t *ch);
+
+/**
+ * To be called before uct_angara_channel_try_complete(), where the user will wait for nothing but
+ * the result: gives a peer that polls a moment to answer, which costs less than to come back later.
+ */
+void uct_angara_channel_hurry(uct_angara_channel_t *ch);
 
 /**
  * To be called right after a ring operation was posted.

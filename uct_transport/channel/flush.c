@@ -24,8 +24,9 @@ static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_channel_flush_start(uct_angar
         return UCS_INPROGRESS;
     }
 
-    *value_p = markers->posted;
-    if (uct_angara_channel_is_dirty(ch)) {
+    *value_p        = markers->posted;
+    ch->has_hurried = 0;
+    if (uct_angara_channel_is_dirty(ch) && !uct_angara_channel_settle(ch)) {
         /* if the marker can't be posted now, progress posts it */
         *value_p = (uct_angara_channel_post_marker(ch) == UCS_OK) ? markers->posted :
                                                                     markers->posted + 1;
@@ -128,7 +129,7 @@ void uct_angara_channel_fence(uct_angara_channel_t *ch)
         return;
     }
 
-    if (uct_angara_channel_is_dirty(ch)) {
+    if (uct_angara_channel_is_dirty(ch) && !uct_angara_channel_settle(ch)) {
         value = (uct_angara_channel_post_marker(ch) == UCS_OK) ? markers->posted :
                                                                  markers->posted + 1;
     }

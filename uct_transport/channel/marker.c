@@ -246,11 +246,45 @@ ucs_status_t uct_angara_channel_post_marker(uct_angara_channel_t *ch)
     return UCS_OK;
 }
 
+int uct_angara_channel_settle(uct_angara_channel_t *ch)
+{
+    const uct_angara_port_t *port = ch->port;
+
+    if (!port->is_inline || ((port->batch.count > 0) && (port->batch.ch == ch)) ||
+        ch->tx.ready_owed || (ch->status != UCS_OK) || !angara_peer_settled(ch->ap)) {
+        return 0;
+    }
+
+    ch->rma_dirty       = 0;
+    ch->is_credit_dirty = 0;
+    ch->tx.marked       = ch->tx.head;
+    return 1;
+}
+
+#define UCT_ANGARA_HURRY_TURNS 12 /**< less than a microsecond */
+
+void uct_angara_channel_hurry(uct_angara_channel_t *ch)
+{
+    unsigned i;
+
+    if (!ch->port->is_inline || !ucs_queue_is_empty(&ch->markers.ops)) {
+        return;
+    }
+
+    for (i = 0; (i < UCT_ANGARA_HURRY_TURNS) && !angara_peer_settled(ch->ap); ++i) {
+        uct_angara_port_push(ch->port);
+    }
+}
+
 ucs_status_t uct_angara_channel_try_complete(uct_angara_channel_t *ch, uint64_t *value_p)
 {
     uct_angara_markers_t *markers = &ch->markers;
 
-    /* Where operations complete within the call a marker tells at once; elsewhere one marker per
+    if (ucs_queue_is_empty(&markers->ops) && uct_angara_channel_settle(ch)) {
+        return UCS_OK;
+    }
+
+    /* Where operations complete within the call a marker tells soon; elsewhere one marker per
      * turn of progress serves all operations of that turn. */
     if (ucs_likely(ch->port->is_inline) && uct_angara_markers_idle(markers) &&
         ucs_queue_is_empty(&markers->ops) && (uct_angara_channel_post_marker(ch) == UCS_OK)) {

@@ -52,6 +52,10 @@ unsigned uct_angara_iface_progress(uct_iface_h tl_iface)
         }
     }
 
+    if (ucs_unlikely(angara_pe_is_asked(port->pe))) {
+        count += angara_pe_progress(port->pe);
+    }
+
     if (count > 0) {
         poll->silent = 0;
         poll->busy += count;

@@ -350,6 +350,10 @@ ucs_status_t uct_angara_ep_get_bcopy(uct_ep_h tl_ep, uct_unpack_callback_t unpac
     ++peer->ch.stats.get_bcopy;
     peer->ch.stats.get_bytes += length;
     UCT_TL_EP_STAT_OP(&ucs_derived_of(tl_ep, uct_angara_ep_t)->super, GET, BCOPY, length);
+    if (!peer->ch.has_hurried) { /* others of a stream go together */
+        peer->ch.has_hurried = 1;
+        uct_angara_channel_hurry(&peer->ch);
+    }
     if (ucs_likely(uct_angara_channel_try_complete(&peer->ch, &value) == UCS_OK)) {
         unpack_cb(arg, op->bounce, length);
         op->comp = NULL; /* told by the return value */

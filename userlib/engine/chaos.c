@@ -91,6 +91,7 @@ static ang_entry_t *entry_copy(const ang_entry_t *model, const void *bytes, size
     entry->pieces    = 0;
     entry->delivered = 0;
     entry->is_spare  = 0;
+    entry->is_kept   = 0;
     return entry;
 }
 

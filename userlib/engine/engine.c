@@ -196,13 +196,24 @@ angara_status_t ang_entry_advance(ang_entry_t *entry)
     return status;
 }
 
-/* One with room for so many bytes of an inline put behind it. */
-static ang_entry_t *entry_alloc(size_t bytes)
-{
-    ang_entry_t *entry = malloc(sizeof(*entry) + bytes);
+/* Entries that have ended are kept for the next ones: so many, with room for so many bytes each. */
+#define KEPT_MAX   128
+#define KEPT_BYTES 64
 
+/* One with room for so many bytes of an inline put behind it. */
+static ang_entry_t *entry_alloc(ang_engine_t *engine, size_t bytes)
+{
+    ang_entry_t *entry = engine->kept;
+
+    if (entry != NULL && bytes <= KEPT_BYTES) {
+        engine->kept = entry->next;
+        engine->num_kept--;
+        return entry;
+    }
+    entry = malloc(sizeof(*entry) + (bytes > KEPT_BYTES ? bytes : KEPT_BYTES));
     if (entry != NULL) {
         entry->is_spare = bytes == ANG_INLINE_MAX;
+        entry->is_kept  = bytes <= KEPT_BYTES;
     }
     return entry;
 }
@@ -216,6 +227,10 @@ static void entry_free(ang_entry_t *entry)
     free(entry->buffer);
     if (entry->is_spare && engine->spare == NULL) {
         engine->spare = entry;
+    } else if (entry->is_kept && engine->num_kept < KEPT_MAX) {
+        entry->next  = engine->kept;
+        engine->kept = entry;
+        engine->num_kept++;
     } else {
         free(entry);
     }
@@ -254,9 +269,11 @@ static void enqueue(ang_entry_t *entry, const ang_entry_t *model, const void *da
 {
     ang_pair_t *pair     = model->pair;
     uint8_t     is_spare = entry->is_spare;
+    uint8_t     is_kept  = entry->is_kept;
 
     *entry          = *model;
     entry->is_spare = is_spare;
+    entry->is_kept  = is_kept;
     if (entry->desc.op == ANG_OP_PUT_INLINE && entry->desc.length != 0) {
         entry->data = memcpy(entry + 1, data, entry->desc.length);
         if (entry->begun) {
@@ -275,7 +292,7 @@ static angara_status_t post_behind(const ang_entry_t *model, const void *data)
 {
     size_t        bytes  = model->desc.op == ANG_OP_PUT_INLINE ? model->desc.length : 0;
     ang_engine_t *engine = model->pair->engine;
-    ang_entry_t  *entry  = engine->pending < engine->limit ? entry_alloc(bytes) : NULL;
+    ang_entry_t  *entry  = engine->pending < engine->limit ? entry_alloc(engine, bytes) : NULL;
 
     if (entry == NULL) {
         return ANGARA_ERR_NO_RESOURCE;
@@ -296,7 +313,7 @@ static void post_begun(const ang_entry_t *model, const void *data)
 /* There is no spare entry: the one that there was is queued. */
 static int make_spare(ang_engine_t *engine)
 {
-    engine->spare = entry_alloc(ANG_INLINE_MAX);
+    engine->spare = entry_alloc(engine, ANG_INLINE_MAX);
     return engine->spare != NULL;
 }
 
@@ -389,8 +406,7 @@ int ang_engine_try_marker(ang_pair_t *pair, uint64_t slot, uint64_t value)
 {
     ang_engine_t *engine = pair->engine;
 
-    if (engine->chaos != NULL || pair->error != ANGARA_OK || pair->head != NULL ||
-        engine->backend->read_back(pair) != ANGARA_OK) {
+    if (!ang_engine_is_settled(pair)) {
         return 0;
     }
     engine->backend->marker_land(engine, slot, value);
@@ -611,8 +627,14 @@ angara_status_t ang_engine_init(ang_engine_t *engine, const ang_backend_t *backe
 
 void ang_engine_cleanup(ang_engine_t *engine)
 {
+    ang_entry_t *entry;
+
     if (engine->chaos != NULL) {
         ang_chaos_stop(engine);
+    }
+    while ((entry = engine->kept) != NULL) {
+        engine->kept = entry->next;
+        free(entry);
     }
     free(engine->spare);
     pthread_mutex_destroy(&engine->lock);

@@ -110,6 +110,8 @@ typedef struct ang_backend {
                               uint64_t *old);
     /* Read back from the far end: OK once all performed before is visible there. */
     angara_status_t (*read_back)(ang_pair_t *pair);
+    /* The same, if that takes no answer of anybody's: 1; else 0. NULL: it always takes one. */
+    int (*read_back_now)(ang_pair_t *pair);
     void (*marker_land)(ang_engine_t *engine, uint64_t slot, uint64_t value);
 
     /* Window of the far end, in bounds already: plain bytes; one aligned word of 1, 2, 4 or 8. */
@@ -156,6 +158,8 @@ struct ang_engine {
      * while one is queued with it: then another is made, or that one comes back.
      */
     ang_entry_t *spare;
+    ang_entry_t *kept; /* entries that have ended, for the next ones */
+    unsigned     num_kept;
 };
 
 /* chaos_seed 0: off. delay_us: longest usual delay of an entry in chaos mode. */
@@ -194,6 +198,15 @@ ang_pair_t *ang_engine_local_user(const ang_engine_t *engine, const ang_pair_t *
  * each look at one that flies, which waits for nobody.
  */
 uint64_t ang_pair_mark(const ang_pair_t *pair);
+/*
+ * What is queued to the pair behind `after`, or first (NULL): for a backend that performs several
+ * operations at once. `desc_p`, `data_p` (bytes of an inline put): may be NULL. @return NULL: no
+ * more, or in chaos mode.
+ */
+const ang_entry_t *ang_pair_queued(const ang_pair_t *pair, const ang_entry_t *after,
+                                   const ang_desc_t **desc_p, const void **data_p);
+/* ANGARA_OK if the descriptor makes sense by itself. */
+angara_status_t ang_desc_check(const ang_desc_t *desc);
 /* Report a fault and set the pair in error; drops everything queued to it. */
 void ang_pair_fault(ang_pair_t *pair, uint64_t key, angara_status_t status);
 
@@ -207,6 +220,15 @@ void ang_pair_fault(ang_pair_t *pair, uint64_t key, angara_status_t status);
  */
 angara_status_t ang_engine_post(ang_pair_t *pair, const ang_desc_t *desc, const void *data);
 
+/* Has all that was posted to the pair been performed, visibly at the far end? Else 0, or unknown.
+ */
+static inline int ang_engine_is_settled(ang_pair_t *pair)
+{
+    return pair->engine->chaos == NULL && pair->error == ANGARA_OK && pair->head == NULL &&
+           pair->engine->backend->read_back_now != NULL &&
+           pair->engine->backend->read_back_now(pair);
+}
+
 /*
  * Perform a marker of a pair that has nothing queued: what ang_engine_post() would do with it, but
  * without an entry, since each flush waits for one. @return 0 if it must be posted.
@@ -219,6 +241,12 @@ int ang_engine_try_marker(ang_pair_t *pair, uint64_t slot, uint64_t value);
  */
 angara_status_t ang_engine_post_batch(ang_pair_t *pair, const ang_desc_t *descs, unsigned count,
                                       unsigned *posted_p);
+
+/*
+ * Count a ring operation that was performed; its bytes are counted where they are moved. Also for a
+ * backend that performs one by itself, of a pair with nothing queued.
+ */
+void ang_desc_count(ang_engine_t *engine, const ang_desc_t *desc);
 
 /* Chaos only: post a window write; flag_width 0 means no flag. */
 angara_status_t ang_engine_post_window(ang_pair_t *pair, uint64_t offset, const void *src,

@@ -23,6 +23,7 @@ struct ang_entry {
     ang_flight_t flight;
 
     uint8_t is_spare; /* has room behind it for ANG_INLINE_MAX bytes; see ang_engine.spare */
+    uint8_t is_kept;  /* is kept for the next one when it has ended */
 
     angara_status_t failed;   /* what was found wrong before its turn: told when that comes */
     uint64_t        sequence; /* order of queueing, across pairs */
@@ -38,9 +39,6 @@ struct ang_entry {
     unsigned pieces;    /* of the delivery, from `done` to `end` */
     unsigned delivered; /* bit mask */
 };
-
-/* ANGARA_OK if the descriptor makes sense by itself. */
-angara_status_t ang_desc_check(const ang_desc_t *desc);
 
 #define ANG_WORD_BYTES \
     8 /* an aligned word of at most so many bytes is moved at once (nic-model.md) */
@@ -74,9 +72,6 @@ unsigned ang_pair_launch(ang_pair_t *pair);
 
 /* Store the value that an atomic fetched. */
 angara_status_t ang_entry_store_old(ang_entry_t *entry);
-
-/* Count a ring operation that was performed; its bytes are counted where they are moved. */
-void ang_desc_count(ang_engine_t *engine, const ang_desc_t *desc);
 
 /* Drop all ring operations queued to a pair. */
 void ang_pair_drop(ang_pair_t *pair);

@@ -117,6 +117,21 @@ ang_pair_t *ang_engine_local_user(const ang_engine_t *engine, const ang_pair_t *
     return pair;
 }
 
+const ang_entry_t *ang_pair_queued(const ang_pair_t *pair, const ang_entry_t *after,
+                                   const ang_desc_t **desc_p, const void **data_p)
+{
+    const ang_entry_t *entry = after != NULL ? after->next : pair->head;
+
+    if (pair->engine->chaos != NULL || entry == NULL) {
+        return NULL;
+    }
+    if (desc_p != NULL) {
+        *desc_p = &entry->desc;
+        *data_p = entry->data;
+    }
+    return entry;
+}
+
 int ang_engine_pair_flies(ang_pair_t *pair)
 {
     int flies;

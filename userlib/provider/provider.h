@@ -70,6 +70,8 @@ typedef struct ang_provider_ops {
                                     angara_peer_h *peer_p);
     void (*peer_disconnect)(angara_peer_h peer);
     angara_status_t (*peer_status)(angara_peer_h peer);
+    /* NULL: only markers tell. */
+    int (*peer_settled)(angara_peer_h peer);
     angara_status_t (*peer_reset)(angara_peer_h peer);
     /* As ang_gpu_set, of the peer's process. NULL where no GPU memory can be registered. */
     uint64_t (*peer_gpus)(angara_peer_h peer);
@@ -132,6 +134,8 @@ typedef struct {
 } ang_posted_t;
 
 struct angara_pe {
+    /* Must be first: angara_fast.h. (p), and &ang_awake in a forked child. */
+    struct angara_pe_fast     fast;
     const ang_provider_ops_t *ops;         /* (p) */
     angara_domain_h           dom;         /* (p) */
     angara_address_t          address;     /* (p) */
@@ -179,7 +183,8 @@ void ang_peer_unlink(angara_peer_h peer);
 angara_peer_h ang_peer_find(angara_pe_h pe, const angara_pe_id_t *id);
 /* Name of the PE of that address. */
 angara_pe_id_t ang_address_id(const angara_address_t *address);
-/* A word for `fast.armed`: nobody sleeps, or waking isn't the sender's business. */
+/* A word for `fast.armed`: nobody sleeps, or waking isn't the sender's business; and for
+ * `fast.asked`: nobody asks. */
 extern const uint32_t ang_awake;
 /* Fill in pe->address but for the locator. */
 void ang_address_init(angara_pe_h pe, unsigned provider, uint32_t index, uint32_t generation);

@@ -488,6 +488,12 @@ angara_status_t angara_peer_status(angara_peer_h peer)
     return peer->ops->peer_status(peer);
 }
 
+int angara_peer_settled(angara_peer_h peer)
+{
+    return check_peer(peer) == ANGARA_OK && peer->ops->peer_settled != NULL &&
+           peer->ops->peer_settled(peer);
+}
+
 angara_status_t angara_peer_reset(angara_peer_h peer)
 {
     CHECK(check_peer(peer));

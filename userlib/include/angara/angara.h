@@ -37,7 +37,7 @@ extern "C" {
 #define ANGARA_VERSION_PATCH 0
 
 /** Version of what <angara/angara_fast.h> compiles into a program. */
-#define ANGARA_FAST_VERSION 1
+#define ANGARA_FAST_VERSION 2
 
 /** Result of a call. Zero is success, positive is "not yet", negative is an error. */
 typedef enum {
@@ -455,6 +455,14 @@ ANGARA_API void angara_peer_disconnect(angara_peer_h peer);
 
 /** ANGARA_OK, or why operations to this peer fail: ANGARA_ERR_PAIR, ANGARA_ERR_PEER_DEAD. */
 ANGARA_API angara_status_t angara_peer_status(angara_peer_h peer);
+
+/**
+ * Has everything that was posted to this peer been performed? @return 1: a marker would have
+ * arrived by now, and this call stands for one: it is a full fence, and what comes behind it is
+ * performed behind all before. 0: only a marker can tell. Costs no system call and posts nothing; 1
+ * is only said where ANGARA_CAP_INLINE_OPS is.
+ */
+ANGARA_API int angara_peer_settled(angara_peer_h peer);
 
 /**
  * Clear the error of a pair after a fault. Everything queued to it is dropped: on success nothing

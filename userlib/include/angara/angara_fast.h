@@ -46,6 +46,11 @@ struct angara_peer_fast {
     uint32_t                 fence;       /**< full fence needed before *armed is read */
 };
 
+/** The same of a local PE. */
+struct angara_pe_fast {
+    const volatile uint32_t *asked; /**< non-zero: peers wait for this process's progress */
+};
+
 /**
  * Fence between a word of the own window or a marker slot, which has been read, and what came in
  * front of it: what a NIC stored first is seen first. x86-64 loads in order; on arm64 a
@@ -65,6 +70,23 @@ static inline const struct angara_peer_fast *angara_peer_fast(angara_peer_h peer
     const void *start = peer;
 
     return ANGARA_CAST(const struct angara_peer_fast *, start);
+}
+
+static inline const struct angara_pe_fast *angara_pe_fast(angara_pe_h pe)
+{
+    const void *start = pe;
+
+    return ANGARA_CAST(const struct angara_pe_fast *, start);
+}
+
+/**
+ * Does a peer ask this process to perform something? A poll loop that doesn't call
+ * angara_pe_progress() in each turn calls it then: whoever is answered within microseconds wakes
+ * nobody. Costs one load.
+ */
+static inline int angara_pe_is_asked(angara_pe_h pe)
+{
+    return *angara_pe_fast(pe)->asked != 0;
 }
 
 /**

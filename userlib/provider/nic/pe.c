@@ -202,6 +202,7 @@ angara_status_t nic_pe_create(angara_domain_h dom, size_t window_size, unsigned 
     pe->fd               = -1;
     pe->event_fd         = -1;
     pe->base.window_size = window_size;
+    pe->base.fast.asked  = &ang_awake;
     pe->wake_offset      = page_up(window_size);
     set_sizes(pe);
     ang_fork_add(&pe->fork, pe_in_child);

@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The requester's side of service operations: what an initiator may not do itself (a get without
- * loopback, an atomic on private memory, any access that ptrace rules forbid) becomes a request in
- * a slot of the peer's segment (service.h); the peer's helper thread (serve.c) carries it out and
- * answers there. Data travels through the slot's staging memory.
+ * The requester's side of service operations: a request goes into a slot of the peer's segment
+ * (service.h), the peer's process (serve.c) carries it out and answers there. Here is how requests
+ * are sent, waited for and taken back; what they are for is in agent_ops.c.
+ *
+ * Who carries it out: a peer that polls does so itself, within a microsecond; waking its helper
+ * thread takes ten times as long. So the helper is woken at once only if the peer sleeps, or didn't
+ * poll lately; else when the answer hasn't come after PATIENCE_NS. The answer says who gave it.
  *
  * Invariants
  *   - A pair has at most one request under way; it owns the slot until it has taken the answer.
+ *   - A request that was taken back was never begun, and never will be.
  *   - Nobody waits for ever: what isn't answered, or finds no slot, while the peer isn't stopped,
  *     ends with ANGARA_ERR_UNREACHABLE after ANGARA_SOFT_ANSWER. Meanwhile the peer is looked at,
  *     and woken again, every LOOK_NS.
@@ -14,15 +18,20 @@
  * slot.
  */
 #define _GNU_SOURCE
-#include "gpu_mem.h"
+#include "agent.h"
 
 #include "src/clock.h"
 #include "src/config.h"
 
 #include <string.h>
 
-#define LOOK_NS   100000000ull
-#define DIRECT_NS 20000000ull /* after which a direct request isn't waited for */
+#define LOOK_NS         100000000ull
+#define PATIENCE_NS     10000ull /* with a peer that polls, as far as is known */
+#define LOOKS_PER_CLOCK 4u
+/* Requests, or operations that went another way, until a peer that didn't poll is trusted again: at
+ * first, and at most. */
+#define DOUBT_MIN 64u
+#define DOUBT_MAX 4096u
 
 static soft_service_t *service_of(const soft_peer_t *peer)
 {
@@ -31,13 +40,7 @@ static soft_service_t *service_of(const soft_peer_t *peer)
 
 static soft_slot_t *slot_of(const soft_peer_t *peer)
 {
-    return &service_of(peer)->slots[peer->agent];
-}
-
-static void *staging_of(const soft_peer_t *peer)
-{
-    return (char *)peer->remote.seg + peer->remote.layout.staging +
-           (size_t)peer->agent * SOFT_STAGING;
+    return soft_agent_slot(peer);
 }
 
 static uint64_t slot_state(const soft_slot_t *slot)
@@ -85,12 +88,12 @@ static void slot_free(soft_slot_t *slot)
 }
 
 /* Claim a slot that is free; with `reclaim`, also one that a dead process has left. */
-static int slot_claim(soft_slot_t *slot, int reclaim)
+static int slot_claim(soft_slot_t *slot, uint64_t us, int reclaim)
 {
     uint64_t owner = __atomic_load_n(&slot->owner, __ATOMIC_RELAXED);
 
     if ((owner != 0 && !(reclaim && !soft_owner_alive(owner))) ||
-        !__atomic_compare_exchange_n(&slot->owner, &owner, soft_owner(), 0, __ATOMIC_ACQ_REL,
+        !__atomic_compare_exchange_n(&slot->owner, &owner, us, 0, __ATOMIC_ACQ_REL,
                                      __ATOMIC_RELAXED)) {
         return 0;
     }
@@ -103,12 +106,13 @@ static int slot_claim(soft_slot_t *slot, int reclaim)
 
 static int agent_claim(soft_peer_t *peer, int reclaim)
 {
-    soft_service_t *service = service_of(peer);
+    soft_service_t  *service = service_of(peer);
+    const soft_pe_t *pe      = soft_pe(peer->base.pe);
 
     for (unsigned i = 0; i < SOFT_SERVICE_SLOTS; ++i) {
         unsigned index = (peer->agent_last + i) % SOFT_SERVICE_SLOTS;
 
-        if (slot_claim(&service->slots[index], reclaim)) {
+        if (slot_claim(&service->slots[index], pe->owner, reclaim)) {
             peer->agent      = (int)index;
             peer->agent_last = index;
             return 1;
@@ -121,6 +125,7 @@ static void agent_release(soft_peer_t *peer)
 {
     slot_free(slot_of(peer));
     peer->agent           = -1;
+    peer->agent_is_short  = 0;
     peer->agent_look_ns   = 0;
     peer->agent_waited_ns = 0;
 }
@@ -166,20 +171,90 @@ void soft_agent_abandon(soft_peer_t *peer)
 
 /* ---- waiting --------------------------------------------------------------------------------- */
 
-static int answered(const soft_peer_t *peer)
+int soft_agent_answered(const soft_peer_t *peer)
 {
     uint64_t state = slot_state(slot_of(peer));
 
     return soft_state_phase(state) == SOFT_DONE && state / SOFT_TURN == peer->agent_turn;
 }
 
-int soft_agent_sleep(const soft_peer_t *peer)
+int soft_agent_take_back(soft_peer_t *peer)
+{
+    uint64_t state = slot_state(slot_of(peer));
+
+    if (soft_state_phase(state) != SOFT_POSTED ||
+        !slot_change(slot_of(peer), &state, soft_state_to(state, SOFT_IDLE))) {
+        return 0;
+    }
+    agent_release(peer);
+    peer->agent_since_ns = 0;
+    return 1;
+}
+
+void soft_agent_doubt(soft_peer_t *peer)
+{
+    peer->agent_doubt    = peer->agent_doubt < DOUBT_MIN     ? DOUBT_MIN :
+                           peer->agent_doubt < DOUBT_MAX / 2 ? 2 * peer->agent_doubt :
+                                                               DOUBT_MAX;
+    peer->agent_distrust = peer->agent_doubt;
+}
+
+static int sleeps(const soft_peer_t *peer)
+{
+    return __atomic_load_n(&peer->remote.seg->armed, __ATOMIC_RELAXED) != 0;
+}
+
+int soft_agent_is_faster(soft_peer_t *peer, uint64_t length)
+{
+    if (length == 0 || length > SOFT_SHORT || peer->remote.same_process ||
+        peer->pair.engine->chaos != NULL) {
+        return 0;
+    }
+    if (peer->agent_distrust != 0) {
+        peer->agent_distrust--;
+        return 0;
+    }
+    return !sleeps(peer);
+}
+
+int soft_agent_is_late(soft_peer_t *peer)
+{
+    uint64_t now;
+
+    if (peer->agent_woken || ++peer->agent_looks % LOOKS_PER_CLOCK != 0) {
+        return 0;
+    }
+    now = ang_clock_ns(CLOCK_MONOTONIC);
+    if (peer->agent_sent_ns == 0) {
+        peer->agent_sent_ns = now;
+    }
+    if (now - peer->agent_sent_ns < PATIENCE_NS) {
+        return 0;
+    }
+    soft_agent_doubt(peer);
+    return 1;
+}
+
+/* The helper is to come, whoever polls. */
+static void call_helper(soft_peer_t *peer)
+{
+    peer->agent_woken = 1;
+    soft_agent_wake(peer);
+}
+
+int soft_agent_sleep(soft_peer_t *peer)
 {
     soft_slot_t *slot;
     uint64_t     state;
 
     if (peer->agent < 0) {
         return 0;
+    }
+    if (peer->agent_has_other) {
+        return 0; /* it is taken back in a moment, if nobody answers */
+    }
+    if (!peer->agent_woken) { /* nobody looks after it from here on */
+        call_helper(peer);
     }
     slot  = slot_of(peer);
     state = slot_state(slot);
@@ -222,6 +297,9 @@ static angara_status_t agent_wait(soft_peer_t *peer)
     if (peer->down) {
         return ANGARA_ERR_PEER_DEAD;
     }
+    if (peer->agent >= 0 && !peer->agent_has_other && soft_agent_is_late(peer)) {
+        call_helper(peer);
+    }
     if (peer->agent_look_ns == 0) {
         peer->agent_look_ns = now;
     }
@@ -233,8 +311,8 @@ static angara_status_t agent_wait(soft_peer_t *peer)
     if (is_gone(peer)) {
         return ANGARA_ERR_PEER_DEAD;
     }
-    if (peer->agent >= 0) {
-        soft_agent_wake(peer);
+    if (peer->agent >= 0 && !peer->agent_has_other) {
+        call_helper(peer);
     }
     if (soft_process_stopped(peer->remote.process->pid)) {
         return ANGARA_INPROGRESS;
@@ -252,28 +330,8 @@ static angara_status_t agent_wait(soft_peer_t *peer)
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-/* Between staging memory and the own end, which is of that kind. */
-static angara_status_t move(void *dst, const void *src, size_t length, unsigned kind)
+angara_status_t soft_agent_open(soft_peer_t *peer)
 {
-    if (kind == SOFT_REF_GPU) {
-        return soft_gpu_copy((uintptr_t)dst, (uintptr_t)src, length);
-    }
-    memcpy(dst, src, length);
-    return ANGARA_OK;
-}
-
-/*
- * Send a request. Bytes of `src`, from its address on, are staged first, if there is memory for
- * that; else the request is an empty one, by which there will be. @return ANGARA_INPROGRESS, or why
- * it can't be sent.
- */
-static angara_status_t agent_send(soft_peer_t *peer, const soft_request_t *request,
-                                  const ang_ref_t *src)
-{
-    soft_pe_t      *pe = soft_pe(peer->base.pe);
-    soft_slot_t    *slot;
-    angara_status_t status;
-
     if (peer->agent_since_ns == 0) {
         peer->agent_since_ns = ang_clock_ns(CLOCK_MONOTONIC_COARSE);
     }
@@ -281,46 +339,54 @@ static angara_status_t agent_send(soft_peer_t *peer, const soft_request_t *reque
     if (!agent_claim(peer, 0) && !(peer->agent_waited_ns != 0 && agent_claim(peer, 1))) {
         return agent_wait(peer);
     }
-    slot          = slot_of(peer);
-    slot->request = *request;
-    if (src != NULL && !slot->staged) {
-        slot->request.length = 0;
+    return ANGARA_OK;
+}
+
+void soft_agent_post(soft_peer_t *peer, const soft_request_t *request, int has_other)
+{
+    soft_service_t *service = service_of(peer);
+    soft_pe_t      *pe      = soft_pe(peer->base.pe);
+    soft_slot_t    *slot    = slot_of(peer);
+
+    memcpy(&slot->request, request, request->is_direct ? sizeof(*request) : SOFT_REQUEST_HEAD);
+    if (slot->wake_fd != pe->wake_pipe[1] || slot->wake_inode != pe->wake_inode) {
+        slot->wake_fd    = pe->wake_pipe[1];
+        slot->wake_inode = pe->wake_inode;
     }
-    peer->agent_length = slot->request.length;
-    if (src != NULL && peer->agent_length != 0) {
-        status = move(staging_of(peer), (const void *)(uintptr_t)src->addr, peer->agent_length,
-                      src->kind);
-        if (status != ANGARA_OK) {
-            agent_release(peer);
-            return status;
-        }
-    }
-    slot->wake_fd         = pe->wake_pipe[1];
-    slot->wake_inode      = pe->wake_inode;
+    peer->agent_length    = request->length;
     peer->agent_turn      = slot_state(slot) / SOFT_TURN + 1;
     peer->agent_look_ns   = 0;
     peer->agent_waited_ns = 0;
+    peer->agent_sent_ns   = 0;
+    peer->agent_looks     = 0;
+    peer->agent_woken     = 0;
+    peer->agent_has_other = has_other;
     __atomic_store_n(&slot->state, peer->agent_turn * SOFT_TURN + SOFT_POSTED, __ATOMIC_RELEASE);
-    __atomic_fetch_or(&service_of(peer)->posted[peer->agent / 64], 1ull << peer->agent % 64,
+    __atomic_fetch_or(&service->posted[peer->agent / 64], 1ull << peer->agent % 64,
                       __ATOMIC_ACQ_REL);
     pe->counters.services++;
-    soft_agent_wake(peer);
-    return ANGARA_INPROGRESS;
+    /* The request, then the look at who sleeps. */
+    __atomic_store_n(&service->work, SOFT_WORK_POSTED, __ATOMIC_SEQ_CST);
+    if (!has_other && (peer->agent_distrust != 0 || request->is_direct || sleeps(peer))) {
+        peer->agent_distrust -= peer->agent_distrust != 0;
+        call_helper(peer);
+    }
 }
 
-/* The answer to the request under way, if it came. The slot stays ours until agent_release(). */
-static angara_status_t agent_receive(soft_peer_t *peer, int is_direct, uint64_t *old)
+angara_status_t soft_agent_receive(soft_peer_t *peer, int is_direct)
 {
-    int64_t status;
+    const soft_slot_t *slot = slot_of(peer);
+    int64_t            status;
 
-    if (!answered(peer)) {
+    if (!soft_agent_answered(peer)) {
         return agent_wait(peer);
     }
     peer->agent_since_ns = 0;
-    status               = slot_of(peer)->status;
-    if (old != NULL) {
-        *old = slot_of(peer)->old;
+    if (slot->by_owner) {
+        peer->agent_doubt    = 0;
+        peer->agent_distrust = 0;
     }
+    status = slot->status;
     /* ANGARA_ERR_UNSUPPORTED would ask for another way, which only direct requests have. */
     if (status > ANGARA_OK || status <= ANGARA_ERR_LAST ||
         (status == ANGARA_ERR_UNSUPPORTED && !is_direct)) {
@@ -329,181 +395,11 @@ static angara_status_t agent_receive(soft_peer_t *peer, int is_direct, uint64_t 
     return (angara_status_t)status;
 }
 
-/* A wait that ended without an answer: what was asked for is taken back. */
-static void agent_end(soft_peer_t *peer)
+void soft_agent_end(soft_peer_t *peer)
 {
-    if (answered(peer)) {
+    if (soft_agent_answered(peer)) {
         agent_release(peer);
     } else {
         soft_agent_withdraw(peer);
     }
-}
-
-static soft_request_t chunk_request(ang_op_t op, uint64_t key, uint64_t offset, uint64_t left)
-{
-    soft_request_t request = {.op = (uint8_t)op, .key = key, .offset = offset};
-
-    request.length = (uint32_t)(left < SOFT_STAGING ? left : SOFT_STAGING);
-    return request;
-}
-
-angara_status_t soft_agent_copy_out(soft_peer_t *peer, const ang_ref_t *dst, const ang_ref_t *src,
-                                    uint64_t end, uint64_t *done)
-{
-    ang_ref_t       chunk = *src;
-    soft_request_t  request;
-    angara_status_t status;
-
-    if (peer->agent >= 0) {
-        status = agent_receive(peer, 0, NULL);
-        if (status == ANGARA_INPROGRESS) {
-            return status;
-        }
-        agent_end(peer);
-        if (status != ANGARA_OK) {
-            *done -= peer->agent_length;
-            return status;
-        }
-    }
-    if (*done >= end) {
-        return ANGARA_OK;
-    }
-    request = chunk_request(ANG_OP_PUT, dst->key, dst->offset + *done, end - *done);
-    chunk.addr += *done;
-    status = agent_send(peer, &request, &chunk);
-    if (peer->agent >= 0) {
-        *done += peer->agent_length; /* counted when it is staged: that is what takes time here */
-    }
-    return status;
-}
-
-angara_status_t soft_agent_copy_in(soft_peer_t *peer, const ang_ref_t *src, const ang_ref_t *dst,
-                                   uint64_t end, uint64_t *done)
-{
-    soft_request_t  request;
-    angara_status_t status;
-
-    if (peer->agent >= 0) {
-        if (peer->agent_length > end - *done) {
-            return ANGARA_INPROGRESS; /* asked for by a turn that had more bytes left */
-        }
-        status = agent_receive(peer, 0, NULL);
-        if (status == ANGARA_INPROGRESS) {
-            return status;
-        }
-        if (status == ANGARA_OK) {
-            status = move((void *)(uintptr_t)(dst->addr + *done), staging_of(peer),
-                          peer->agent_length, dst->kind);
-            *done += status == ANGARA_OK ? peer->agent_length : 0;
-        }
-        agent_end(peer);
-        if (status != ANGARA_OK) {
-            return status;
-        }
-    }
-    if (*done >= end) {
-        return ANGARA_OK;
-    }
-    request = chunk_request(ANG_OP_GET, src->key, src->offset + *done, end - *done);
-    return agent_send(peer, &request, NULL);
-}
-
-/*
- * Has nobody begun with the direct request for so long, or has no slot been free? The owner is
- * stopped, say, or has no helper.
- */
-static int is_late(const soft_peer_t *peer)
-{
-    uint64_t since = peer->agent >= 0 ? peer->direct_posted_ns : peer->agent_since_ns;
-
-    if (since == 0 ||
-        (peer->agent >= 0 && soft_state_phase(slot_state(slot_of(peer))) != SOFT_POSTED)) {
-        return 0;
-    }
-    return ang_clock_ns(CLOCK_MONOTONIC_COARSE) - since > DIRECT_NS;
-}
-
-angara_status_t soft_agent_copy_direct(soft_peer_t *peer, ang_op_t op, const ang_ref_t *far,
-                                       const ang_ref_t *near, uint64_t end, uint64_t *done)
-{
-    const soft_pe_t *pe    = soft_pe(peer->base.pe);
-    uint64_t         moved = 0;
-    soft_request_t   request;
-    angara_status_t  status;
-    uint64_t         left;
-
-    if (is_late(peer) && soft_agent_withdraw(peer)) {
-        return ANGARA_ERR_UNSUPPORTED;
-    }
-    if (peer->agent >= 0) {
-        status = agent_receive(peer, 1, &moved);
-        if (status == ANGARA_INPROGRESS) {
-            return status;
-        }
-        agent_end(peer);
-        if (status == ANGARA_OK && (moved == 0 || moved > far->length - *done)) {
-            status = ANGARA_ERR_SYSTEM; /* garbage from the peer */
-        }
-        if (status != ANGARA_OK) {
-            return status;
-        }
-        *done += moved;
-    }
-    if (*done >= end) {
-        return ANGARA_OK;
-    }
-    left    = far->length - *done;
-    request = (soft_request_t){
-        .op          = (uint8_t)op,
-        .is_direct   = 1,
-        .length      = left < UINT32_MAX ? (uint32_t)left : UINT32_MAX,
-        .key         = far->key,
-        .offset      = far->offset + *done,
-        .start_time  = pe->base.address.loc[1],
-        .domain_fd   = pe->seg->domain_fd,
-        .domain_id   = pe->seg->domain_id,
-        .near_key    = near->key,
-        .near_offset = near->offset + *done,
-    };
-    status                 = agent_send(peer, &request, NULL);
-    peer->direct_posted_ns = ang_clock_ns(CLOCK_MONOTONIC_COARSE);
-    return status;
-}
-
-/* A request without data: send it once, then wait for the answer. */
-static angara_status_t agent_call(soft_peer_t *peer, soft_request_t *request, uint64_t *old)
-{
-    angara_status_t status;
-
-    if (peer->agent < 0) {
-        return agent_send(peer, request, NULL);
-    }
-    status = agent_receive(peer, 0, old);
-    if (status != ANGARA_INPROGRESS) {
-        agent_end(peer);
-    }
-    return status;
-}
-
-angara_status_t soft_agent_atomic(soft_peer_t *peer, uint64_t key, uint64_t offset,
-                                  const ang_desc_t *desc, uint64_t *old)
-{
-    soft_request_t request = {
-        .op      = ANG_OP_ATOMIC,
-        .atomic  = desc->atomic,
-        .width   = desc->width,
-        .key     = key,
-        .offset  = offset,
-        .operand = desc->operand,
-        .compare = desc->compare,
-    };
-
-    return agent_call(peer, &request, old);
-}
-
-angara_status_t soft_agent_read_back(soft_peer_t *peer)
-{
-    soft_request_t request = {.op = ANG_OP_MARKER};
-
-    return agent_call(peer, &request, NULL);
 }

@@ -3,6 +3,7 @@
  * Copies between GPU memory and private host memory of a peer's process: see gpu_mem.h. No CPU
  * reaches both. A GPU of the peer's process may; else they go through host memory of this one.
  */
+#include "agent.h"
 #include "gpu_mem.h"
 #include "vm.h"
 

@@ -131,16 +131,6 @@ angara_status_t soft_gpu_copy(uint64_t dst, uint64_t src, uint64_t length);
 angara_status_t soft_gpu_copy_far(soft_peer_t *peer, const ang_ref_t *dst, const ang_ref_t *src,
                                   uint64_t end, uint64_t *done);
 
-/* ---- agent.c, the part of it that asks for direct copies ------------------------------------- */
-
-/*
- * Between private memory of the peer's and a region of GPU memory here, which the peer's GPU
- * copies. May go beyond `end`, to the end of the stretches. ANGARA_ERR_UNSUPPORTED: it can't, or
- * isn't there to do it.
- */
-angara_status_t soft_agent_copy_direct(soft_peer_t *peer, ang_op_t op, const ang_ref_t *far,
-                                       const ang_ref_t *near, uint64_t end, uint64_t *done);
-
 /* ---- gpu_serve.c: the other side of it, with soft_helper_lock held --------------------------- */
 
 /*

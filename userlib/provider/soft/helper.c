@@ -92,7 +92,7 @@ unsigned soft_helper_poll(soft_pe_t *pe)
     if (pthread_mutex_trylock(&soft_helper_lock) != 0) {
         return 0;
     }
-    count = soft_serve(pe);
+    count = soft_serve(pe, 1);
     helper_leave();
     return count;
 }
@@ -189,7 +189,7 @@ static unsigned serve_all(void)
     unsigned count = 0;
 
     for (soft_pe_t *pe = helper.pes; pe != NULL; pe = pe->next) {
-        count += soft_serve(pe);
+        count += soft_serve(pe, 0);
     }
     return count;
 }
@@ -456,7 +456,7 @@ void soft_helper_remove_pe(soft_pe_t *pe)
     helper_enter();
     for (link = &helper.pes; *link != NULL; link = &(*link)->next) {
         if (*link == pe) {
-            soft_serve(pe); /* nobody is left waiting for what came before the end */
+            soft_serve(pe, 1); /* nobody is left waiting for what came before the end */
             *link = pe->next;
             break;
         }

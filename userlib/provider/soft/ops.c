@@ -6,8 +6,10 @@
  * of them can.
  */
 #define _GNU_SOURCE
+#include "agent.h"
 #include "gpu_mem.h"
 #include "vm.h"
+#include "way.h"
 
 #include "engine/atomic.h"
 #include "src/config.h"
@@ -18,169 +20,9 @@
 #include <string.h>
 #include <sys/uio.h>
 
-static soft_pe_t *pair_pe(ang_pair_t *pair)
-{
-    return pair->engine->ctx;
-}
+#define HERE_MAX 4096 /* bytes of an operation that needs no entry */
 
-/* ---- resolving ------------------------------------------------------------------------------- */
-
-static angara_status_t backend_local(ang_pair_t *pair, uint64_t key, uint64_t offset,
-                                     uint64_t length, unsigned access, ang_ref_t *ref)
-{
-    soft_near_t           *near = &pair_pe(pair)->near;
-    soft_domain_t         *dom  = pair_pe(pair)->dom;
-    const soft_mr_entry_t *entry;
-    angara_status_t        status;
-
-    status = soft_mr_check(dom->shared, dom->mr_max, key, offset, length, access, &ref->addr,
-                           &entry);
-    if (status != ANGARA_OK) {
-        return status;
-    }
-    ref->kind   = ANG_REF_HOST;
-    ref->key    = key;
-    ref->offset = offset;
-    ref->length = length;
-    ref->hold   = NULL;
-    if (__builtin_expect(entry->kind != ANGARA_MEM_HOST, 0)) {
-        ref->kind  = SOFT_REF_GPU;
-        status     = soft_gpu_check(entry, &near->mem);
-        near->addr = entry->id != 0 ? ref->addr : 0; /* several allocations: one of them */
-    }
-    return status;
-}
-
-/* Can its memory be mapped here? Gets, atomics and so on need loopback. */
-static int can_map(const soft_mr_entry_t *entry, unsigned access)
-{
-    return entry->fd >= 0 && (ang_config.loopback || access == ANGARA_ACCESS_REMOTE_WRITE);
-}
-
-/* Must the peer's process do it, if the memory isn't mapped? What isn't a put needs loopback. */
-static int needs_agent(const soft_peer_t *peer, unsigned access)
-{
-    return (!ang_config.loopback && access != ANGARA_ACCESS_REMOTE_WRITE) ||
-           access == ANGARA_ACCESS_REMOTE_ATOMIC || !peer->cma;
-}
-
-/* Is it memory of this process, and may it be touched as such? */
-static int is_own(const soft_peer_t *peer, unsigned access)
-{
-    return peer->remote.same_process &&
-           (peer->is_self || ang_config.loopback || access == ANGARA_ACCESS_REMOTE_WRITE);
-}
-
-/*
- * Find a way to a peer's GPU memory: ref->kind and what goes with it. Those that don't reach it
- * have the peer's helper do it.
- */
-static angara_status_t gpu_remote(soft_peer_t *peer, const soft_mr_entry_t *entry, uint64_t offset,
-                                  uint64_t length, unsigned access, const ang_ref_t *near,
-                                  ang_ref_t *ref)
-{
-    const ang_gpu_mem_t *here   = &soft_pe(peer->base.pe)->near.mem;
-    int                  device = near->kind == SOFT_REF_GPU ? here->mem.device : -1;
-    ang_gpu_mem_t        mem;
-    soft_import_t       *import = NULL;
-    uint64_t             addr   = 0;
-
-    ref->kind = SOFT_REF_GPU;
-    if (is_own(peer, access)) {
-        return soft_gpu_check(entry, &mem);
-    }
-    if (can_map(entry, access) && !peer->remote.same_process) {
-        soft_import_get(peer->remote.process, entry, device, offset, length, &import, &addr);
-        soft_helper_watch(); /* what can't be mapped now is tried again after the next look */
-    }
-    if (import != NULL) {
-        ref->addr = addr;
-        ref->hold = import;
-    } else {
-        ref->kind = SOFT_REF_AGENT;
-    }
-    return ANGARA_OK;
-}
-
-/*
- * Where a region of memory that peers can map lies here. NULL with ANGARA_OK: it can't be mapped
- * now, and is accessed as private memory is.
- */
-static char *map_shared(soft_peer_t *peer, uint64_t key, const soft_mr_entry_t *entry,
-                        angara_status_t *status)
-{
-    soft_maps_t *maps = &soft_pe(peer->base.pe)->maps;
-    char        *base = soft_maps_find(maps, peer->remote.domain, key);
-
-    if (__builtin_expect(base == NULL, 0)) {
-        *status = soft_maps_add(maps, peer->remote.domain, key, entry, &base);
-        if (*status == ANGARA_ERR_NO_RESOURCE) {
-            *status = ANGARA_OK;
-        }
-    }
-    return base;
-}
-
-static angara_status_t backend_remote(ang_pair_t *pair, uint64_t key, uint64_t offset,
-                                      uint64_t length, unsigned access, const ang_ref_t *near,
-                                      ang_ref_t *ref)
-{
-    soft_peer_t           *peer   = soft_pair_peer(pair);
-    soft_remote_t         *remote = &peer->remote;
-    const soft_mr_entry_t *entry;
-    angara_status_t        status;
-    char                  *base;
-
-    if (__builtin_expect(remote->seg->generation != remote->address.generation, 0)) {
-        return ANGARA_ERR_PEER_DEAD;
-    }
-    /* The hazard, a full fence, then the look at the entry: see domain.c. */
-    __atomic_exchange_n(&remote->hazard->key, key, __ATOMIC_SEQ_CST);
-    status = soft_mr_check(remote->dom, remote->mr_max, key, offset, length, access, &ref->addr,
-                           &entry);
-    if (status != ANGARA_OK) {
-        goto err;
-    }
-    ref->key    = key;
-    ref->offset = offset;
-    ref->length = length;
-    ref->hold   = NULL;
-    if (__builtin_expect(entry->kind != ANGARA_MEM_HOST, 0)) {
-        status = gpu_remote(peer, entry, offset, length, access, near, ref);
-        if (status != ANGARA_OK) {
-            goto err;
-        }
-    } else if (is_own(peer, access)) {
-        ref->kind = ANG_REF_HOST;
-    } else if (can_map(entry, access) && (base = map_shared(peer, key, entry, &status)) != NULL) {
-        ref->kind = ANG_REF_HOST;
-        ref->addr = (uintptr_t)base + offset;
-    } else if (__builtin_expect(status != ANGARA_OK, 0)) {
-        goto err;
-    } else {
-        ref->kind = needs_agent(peer, access) ? SOFT_REF_AGENT : SOFT_REF_CMA;
-    }
-    if (ref->kind == SOFT_REF_AGENT) {
-        ref->addr = 0;
-        __atomic_store_n(&remote->hazard->key, 0, __ATOMIC_RELEASE); /* the helper holds its lock */
-    }
-    return ANGARA_OK;
-
-err:
-    __atomic_store_n(&remote->hazard->key, 0, __ATOMIC_RELEASE);
-    return status;
-}
-
-static void backend_release(ang_pair_t *pair, ang_ref_t *ref)
-{
-    if (ref->hold != NULL) {
-        soft_import_put(ref->hold);
-        ref->hold = NULL;
-    }
-    if (ref->kind != SOFT_REF_AGENT) {
-        __atomic_store_n(&soft_pair_peer(pair)->remote.hazard->key, 0, __ATOMIC_RELEASE);
-    }
-}
+/* ---- batches of process_vm ------------------------------------------------------------------- */
 
 /* Both ends of a batched transfer; 0 unless the far one is private memory that process_vm reaches.
  */
@@ -195,12 +37,12 @@ static int batch_ends(ang_pair_t *pair, const ang_desc_t *desc, struct iovec *he
     uint64_t               addr;
     ang_ref_t              ref;
 
-    if (backend_local(pair, desc->lkey, desc->loffset, desc->length,
-                      is_get ? ANGARA_ACCESS_LOCAL_WRITE : 0, &ref) != ANGARA_OK ||
+    if (soft_way_local(pair, desc->lkey, desc->loffset, desc->length,
+                       is_get ? ANGARA_ACCESS_LOCAL_WRITE : 0, &ref) != ANGARA_OK ||
         ref.kind != ANG_REF_HOST ||
         soft_mr_check(remote->dom, remote->mr_max, desc->rkey, desc->roffset, desc->length, access,
                       &addr, &entry) != ANGARA_OK ||
-        entry->kind != ANGARA_MEM_HOST || entry->fd >= 0 || needs_agent(peer, access)) {
+        entry->kind != ANGARA_MEM_HOST || entry->fd >= 0 || soft_needs_agent(peer, access)) {
         return 0;
     }
     *here  = (struct iovec){(void *)(uintptr_t)ref.addr, desc->length};
@@ -303,7 +145,7 @@ static uint64_t gpu_end(const ang_pair_t *pair, const ang_ref_t *dst, const ang_
 static angara_status_t gpu_copy(ang_pair_t *pair, const ang_ref_t *dst, const ang_ref_t *src,
                                 uint64_t end, uint64_t *done)
 {
-    soft_pe_t      *pe     = pair_pe(pair);
+    soft_pe_t      *pe     = soft_pair_pe(pair);
     angara_status_t status = ANGARA_OK;
 
     end = gpu_end(pair, dst, src, end);
@@ -318,6 +160,31 @@ static angara_status_t gpu_copy(ang_pair_t *pair, const ang_ref_t *dst, const an
     return status;
 }
 
+/* A few bytes of host memory; what is one by the answer must have been one by the question. */
+static int is_short(const ang_pair_t *pair, const ang_ref_t *far, const ang_ref_t *near)
+{
+    return far->length - 1 < SOFT_SHORT && near->kind == ANG_REF_HOST &&
+           pair->engine->chaos == NULL;
+}
+
+static angara_status_t short_copy(ang_pair_t *pair, ang_op_t op, const ang_ref_t *far,
+                                  const ang_ref_t *near, uint64_t *done)
+{
+    unsigned     access = op == ANG_OP_PUT ? ANGARA_ACCESS_REMOTE_WRITE : ANGARA_ACCESS_REMOTE_READ;
+    soft_peer_t *peer   = soft_pair_peer(pair);
+    soft_request_t item = {
+        .op = (uint8_t)op, .length = (uint32_t)far->length, .key = far->key, .offset = far->offset};
+    angara_status_t status;
+
+    if (*done == far->length) {
+        return ANGARA_OK;
+    }
+    status = soft_agent_short(peer, &item, (void *)(uintptr_t)near->addr,
+                              !soft_needs_agent(peer, access), NULL);
+    *done  = status == ANGARA_OK ? far->length : 0;
+    return status;
+}
+
 static angara_status_t backend_copy(ang_pair_t *pair, const ang_ref_t *dst, const ang_ref_t *src,
                                     uint64_t end, uint64_t *done)
 {
@@ -329,6 +196,12 @@ static angara_status_t backend_copy(ang_pair_t *pair, const ang_ref_t *dst, cons
                      (const void *)(uintptr_t)(src->addr + *done), end - *done);
         *done = end;
         return ANGARA_OK;
+    }
+    if (dst->kind == SOFT_REF_AGENT && is_short(pair, dst, src)) {
+        return short_copy(pair, ANG_OP_PUT, dst, src, done);
+    }
+    if (src->kind == SOFT_REF_AGENT && is_short(pair, src, dst)) {
+        return short_copy(pair, ANG_OP_GET, src, dst, done);
     }
     if (dst->kind == SOFT_REF_AGENT) {
         return soft_agent_copy_out(peer, dst, src, end, done);
@@ -381,7 +254,7 @@ static angara_status_t backend_launch(ang_pair_t *pair, unsigned op, const ang_r
     soft_remote_t  *remote = &soft_pair_peer(pair)->remote;
     const flight_t *before = (const flight_t *)(const void *)after;
     flight_t       *flight = (flight_t *)(void *)room;
-    soft_near_t    *near   = &pair_pe(pair)->near;
+    soft_near_t    *near   = &soft_pair_pe(pair)->near;
     soft_gpu_end_t  here   = {local->addr, NULL};
     soft_gpu_end_t  there  = {far->addr, NULL};
     angara_status_t status;
@@ -406,7 +279,7 @@ static angara_status_t backend_launch(ang_pair_t *pair, unsigned op, const ang_r
         __atomic_store_n(&flight->hazard->key, 0, __ATOMIC_RELEASE);
         return status;
     }
-    pair_pe(pair)->counters.gpu_copies++;
+    soft_pair_pe(pair)->counters.gpu_copies++;
     soft_helper_watch();
     flight->import = far->hold;
     if (flight->import != NULL) {
@@ -434,7 +307,15 @@ static angara_status_t backend_atomic(ang_pair_t *pair, const ang_ref_t *ref,
                                       const ang_desc_t *desc, uint64_t *old)
 {
     if (ref->kind == SOFT_REF_AGENT) {
-        return soft_agent_atomic(soft_pair_peer(pair), ref->key, ref->offset, desc, old);
+        soft_request_t item = {.op      = ANG_OP_ATOMIC,
+                               .atomic  = desc->atomic,
+                               .width   = desc->width,
+                               .key     = ref->key,
+                               .offset  = ref->offset,
+                               .operand = desc->operand,
+                               .compare = desc->compare};
+
+        return soft_agent_short(soft_pair_peer(pair), &item, NULL, 0, old);
     }
     return ang_cpu_atomic((void *)(uintptr_t)ref->addr, desc, old);
 }
@@ -455,6 +336,12 @@ static angara_status_t backend_read_back(ang_pair_t *pair)
         return ANGARA_OK;
     }
     return soft_agent_read_back(peer);
+}
+
+static int backend_read_back_now(ang_pair_t *pair)
+{
+    return (ang_config.loopback || soft_pair_peer(pair)->is_self) &&
+           backend_read_back(pair) == ANGARA_OK;
 }
 
 static void backend_marker_land(ang_engine_t *engine, uint64_t slot, uint64_t value)
@@ -515,24 +402,25 @@ static void backend_fault(ang_pair_t *pair, uint64_t key, angara_status_t status
     ang_info("an operation to %s faulted: %s (key %#llx)", peer->base.name, angara_strerror(status),
              (unsigned long long)key);
     soft_agent_withdraw(peer);
-    soft_event_raise(pair_pe(pair), ANGARA_EVENT_FAULT, status, peer, key);
+    soft_event_raise(soft_pair_pe(pair), ANGARA_EVENT_FAULT, status, peer, key);
 }
 
 const ang_backend_t soft_backend = {
-    .local        = backend_local,
-    .remote       = backend_remote,
-    .release      = backend_release,
-    .copy         = backend_copy,
-    .launch       = backend_launch,
-    .landed       = backend_landed,
-    .batch        = backend_batch,
-    .atomic       = backend_atomic,
-    .read_back    = backend_read_back,
-    .marker_land  = backend_marker_land,
-    .window_write = backend_window_write,
-    .window_word  = backend_window_word,
-    .window_wake  = backend_window_wake,
-    .fault        = backend_fault,
+    .local         = soft_way_local,
+    .remote        = soft_way_remote,
+    .release       = soft_way_release,
+    .copy          = backend_copy,
+    .launch        = backend_launch,
+    .landed        = backend_landed,
+    .batch         = backend_batch,
+    .atomic        = backend_atomic,
+    .read_back     = backend_read_back,
+    .read_back_now = backend_read_back_now,
+    .marker_land   = backend_marker_land,
+    .window_write  = backend_window_write,
+    .window_word   = backend_window_word,
+    .window_wake   = backend_window_wake,
+    .fault         = backend_fault,
 };
 
 /* ---- the calls ------------------------------------------------------------------------------- */
@@ -595,10 +483,79 @@ angara_status_t soft_put_flag(angara_peer_h base, uint64_t offset, const void *s
     return ANGARA_OK;
 }
 
+/*
+ * Most one-sided operations of a node: few bytes, in memory that plain loads, stores and atomics
+ * reach, with nothing queued before them. They need nothing of the engine's. @return 0: nothing was
+ * done, post it; what is wrong with it is found out then.
+ */
+static inline int perform_here(ang_pair_t *pair, const ang_desc_t *desc, const void *data)
+{
+    static const unsigned rights[ANG_OP_LAST] = {
+        [ANG_OP_PUT]        = ANGARA_ACCESS_REMOTE_WRITE,
+        [ANG_OP_PUT_INLINE] = ANGARA_ACCESS_REMOTE_WRITE,
+        [ANG_OP_GET]        = ANGARA_ACCESS_REMOTE_READ,
+        [ANG_OP_ATOMIC]     = ANGARA_ACCESS_REMOTE_ATOMIC,
+    };
+    soft_peer_t           *peer      = soft_pair_peer(pair);
+    soft_remote_t         *remote    = &peer->remote;
+    int                    is_atomic = desc->op == ANG_OP_ATOMIC;
+    uint64_t               length    = is_atomic ? desc->width : desc->length;
+    int                    is_done   = 0;
+    const soft_mr_entry_t *entry;
+    uint64_t               addr, old;
+    char                  *there;
+    ang_ref_t              local;
+
+    if (pair->engine->chaos != NULL || pair->head != NULL || pair->error != ANGARA_OK ||
+        length > HERE_MAX || remote->seg->generation != remote->address.generation) {
+        return 0;
+    }
+    local.addr = (uintptr_t)data;
+    if (desc->lkey != 0 && (soft_way_local(pair, desc->lkey, desc->loffset, length,
+                                           desc->op == ANG_OP_PUT ? 0 : ANGARA_ACCESS_LOCAL_WRITE,
+                                           &local) != ANGARA_OK ||
+                            local.kind != ANG_REF_HOST)) {
+        return 0;
+    }
+    if (!remote->same_process && !soft_way_may_map(remote, desc->rkey)) {
+        return 0; /* a look only, which saves the fence */
+    }
+    /* The hazard, a full fence, then the look at the entry: see domain.c. */
+    __atomic_exchange_n(&remote->hazard->key, desc->rkey, __ATOMIC_SEQ_CST);
+    if (soft_mr_check(remote->dom, remote->mr_max, desc->rkey, desc->roffset, length,
+                      rights[desc->op], &addr, &entry) == ANGARA_OK &&
+        entry->kind == ANGARA_MEM_HOST &&
+        (there = soft_reach(peer, desc->rkey, entry, addr, desc->roffset, rights[desc->op])) !=
+            NULL) {
+        is_done = 1;
+        if (!is_atomic) {
+            ang_cpu_copy(desc->op == ANG_OP_GET ? (void *)(uintptr_t)local.addr : there,
+                         desc->op == ANG_OP_GET ? there : (const void *)(uintptr_t)local.addr,
+                         length);
+            pair->engine->stats.bytes += length;
+        } else if ((uintptr_t)there % desc->width != 0 ||
+                   ang_cpu_atomic(there, desc, &old) != ANGARA_OK) {
+            is_done = 0;
+        } else if (desc->lkey != 0) {
+            ang_cpu_copy((void *)(uintptr_t)local.addr, &old, desc->width);
+        }
+    }
+    __atomic_store_n(&remote->hazard->key, 0, __ATOMIC_RELEASE);
+    if (is_done) {
+        ang_desc_count(pair->engine, desc);
+    }
+    return is_done;
+}
+
 angara_status_t soft_post(angara_peer_h peer, ang_desc_t *desc, const void *data)
 {
-    angara_status_t status = soft_pair_post(&soft_peer(peer)->pair, desc, data);
+    ang_pair_t     *pair = &soft_peer(peer)->pair;
+    angara_status_t status;
 
+    if (!ang_engine_is_shared(pair->engine) && perform_here(pair, desc, data)) {
+        return ANGARA_OK;
+    }
+    status = soft_pair_post(pair, desc, data);
     soft_helper_wake_if_kicked();
     return status;
 }

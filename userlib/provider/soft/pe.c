@@ -154,6 +154,7 @@ static void pe_in_child(ang_fork_t *node)
 {
     soft_pe_t *pe = ANG_FORK_OBJECT(soft_pe_t, node);
 
+    pe->base.fast.asked = &ang_awake;
     close_descriptors(pe);
     soft_segment_forget(&pe->segment);
 }
@@ -217,6 +218,7 @@ angara_status_t soft_pe_create(angara_domain_h dom, size_t window_size, unsigned
     pe->notify  = (soft_record_reader_t){(void *)((char *)pe->seg + pe->layout.events), events, 0,
                                          0};
     pe->service = (void *)((char *)pe->seg + pe->layout.service);
+    pe->base.fast.asked = &pe->service->work;
     ang_engine_pair_add(&pe->engine, &pe->self_pair);
     fill_segment(pe, window_size);
     soft_helper_add_pe(pe);
@@ -376,6 +378,7 @@ const ang_provider_ops_t ang_soft_provider = {
     .peer_connect     = soft_peer_connect,
     .peer_disconnect  = soft_peer_disconnect,
     .peer_status      = soft_peer_status,
+    .peer_settled     = soft_peer_settled,
     .peer_reset       = soft_peer_reset,
     .peer_gpus        = soft_peer_gpus,
     .put              = soft_put,

@@ -181,6 +181,7 @@ angara_status_t soft_peer_connect(angara_pe_h base, const angara_address_t *addr
     }
     soft_remote_poke_prepare(&peer->remote, peer->remote.seg->wake_fd,
                              peer->remote.seg->wake_inode);
+    pe->owner     = soft_owner();
     peer->is_self = ang_address_is_own(base, address);
     peer->cma     = probe_cma(peer);
     if (!peer->cma || !ang_config.loopback) {
@@ -323,6 +324,14 @@ uint64_t soft_peer_gpus(angara_peer_h base)
     const soft_remote_t *remote = &soft_peer(base)->remote;
 
     return remote->same_process ? 0 : __atomic_load_n(&remote->seg->gpus, __ATOMIC_RELAXED);
+}
+
+int soft_peer_settled(angara_peer_h base)
+{
+    ang_pair_t *pair = &soft_peer(base)->pair;
+
+    return !ang_engine_is_shared(pair->engine) && !soft_peer(base)->down &&
+           ang_engine_is_settled(pair);
 }
 
 angara_status_t soft_peer_status(angara_peer_h base)

@@ -26,7 +26,38 @@ static angara_status_t gpu_copy(const soft_mr_entry_t *entry, uint64_t dst, uint
     return status == ANGARA_OK && length != 0 ? soft_gpu_copy(dst, src, length) : status;
 }
 
-static angara_status_t serve_atomic(const soft_request_t *request, uint64_t addr, uint64_t *old)
+/*
+ * Pages of the program's memory that were seen to be there in this turn: the kernel is asked once,
+ * not for each of many short operations. (A thread that unmaps a page that peers access just now
+ * could come between: then the program crashes, as if it had touched the page itself.)
+ */
+typedef struct {
+    uint64_t page; /* its address; 0: none */
+    int      is_writable;
+} seen_t;
+
+static angara_status_t see(seen_t *seen, uint64_t addr, uint64_t length, int is_write)
+{
+    uint64_t        page = addr / SOFT_PAGE * SOFT_PAGE;
+    angara_status_t status;
+    char            byte;
+
+    do {
+        if (page != seen->page || (is_write && !seen->is_writable)) {
+            status = is_write ? soft_guard_writable(page, sizeof(uint64_t)) :
+                                soft_guard_copy((uintptr_t)&byte, page, sizeof(byte));
+            if (status != ANGARA_OK) {
+                return status;
+            }
+            *seen = (seen_t){page, is_write};
+        }
+        page += SOFT_PAGE;
+    } while (page < addr + length);
+    return ANGARA_OK;
+}
+
+static angara_status_t serve_atomic(const soft_request_t *request, uint64_t addr, seen_t *seen,
+                                    uint64_t *old)
 {
     ang_desc_t desc = {
         .atomic  = request->atomic,
@@ -39,12 +70,31 @@ static angara_status_t serve_atomic(const soft_request_t *request, uint64_t addr
     if (addr % request->width != 0) {
         return ANGARA_ERR_BOUNDS;
     }
-    status = soft_guard_writable(addr, request->width);
+    status = see(seen, addr, request->width, 1);
     return status == ANGARA_OK ? ang_cpu_atomic((void *)(uintptr_t)addr, &desc, old) : status;
 }
 
-static angara_status_t serve_data(soft_pe_t *pe, const soft_request_t *request, uint64_t staging,
-                                  uint64_t *old)
+/* Between the program's memory and that of requests; few bytes without a call for each. */
+static angara_status_t serve_copy(uint64_t addr, void *data, uint64_t length, int is_put,
+                                  seen_t *seen)
+{
+    angara_status_t status;
+
+    if (length > SOFT_SHORT) {
+        return is_put ? soft_guard_copy(addr, (uintptr_t)data, length) :
+                        soft_guard_copy((uintptr_t)data, addr, length);
+    }
+    status = length != 0 ? see(seen, addr, length, is_put) : ANGARA_OK;
+    if (status == ANGARA_OK) {
+        ang_cpu_copy(is_put ? (void *)(uintptr_t)addr : data,
+                     is_put ? data : (const void *)(uintptr_t)addr, length);
+    }
+    return status;
+}
+
+/* A put, get or atomic whose bytes are at `data`. */
+static angara_status_t serve_data(soft_pe_t *pe, const soft_request_t *request, void *data,
+                                  seen_t *seen, uint64_t *old)
 {
     static const unsigned rights[ANG_OP_LAST] = {
         [ANG_OP_PUT]    = ANGARA_ACCESS_REMOTE_WRITE,
@@ -52,6 +102,7 @@ static angara_status_t serve_data(soft_pe_t *pe, const soft_request_t *request, 
         [ANG_OP_ATOMIC] = ANGARA_ACCESS_REMOTE_ATOMIC,
     };
     uint64_t        length = request->op == ANG_OP_ATOMIC ? request->width : request->length;
+    int             is_put = request->op == ANG_OP_PUT;
     uint64_t        addr;
     angara_status_t status;
 
@@ -62,16 +113,14 @@ static angara_status_t serve_data(soft_pe_t *pe, const soft_request_t *request, 
     if (status != ANGARA_OK) {
         return status;
     }
-    switch (request->op) {
-    case ANG_OP_PUT:
-        return entry->kind != ANGARA_MEM_HOST ? gpu_copy(entry, addr, staging, length) :
-                                                soft_guard_copy(addr, staging, length);
-    case ANG_OP_GET:
-        return entry->kind != ANGARA_MEM_HOST ? gpu_copy(entry, staging, addr, length) :
-                                                soft_guard_copy(staging, addr, length);
-    default:
-        return serve_atomic(request, addr, old);
+    if (request->op == ANG_OP_ATOMIC) {
+        return serve_atomic(request, addr, seen, old);
     }
+    if (entry->kind != ANGARA_MEM_HOST) {
+        return is_put ? gpu_copy(entry, addr, (uintptr_t)data, length) :
+                        gpu_copy(entry, (uintptr_t)data, addr, length);
+    }
+    return serve_copy(addr, data, length, is_put, seen);
 }
 
 static int request_is_sane(const soft_request_t *request)
@@ -85,6 +134,8 @@ static int request_is_sane(const soft_request_t *request)
                (request->width == 4 || request->width == 8);
     case ANG_OP_MARKER:
         return !request->is_direct;
+    case SOFT_OP_BATCH:
+        return !request->is_direct && request->length <= SOFT_STAGING;
     default:
         return 0;
     }
@@ -133,27 +184,78 @@ static angara_status_t serve_direct(soft_pe_t *pe, const soft_slot_t *slot,
                ANGARA_ERR_UNSUPPORTED;
 }
 
-static angara_status_t perform(soft_pe_t *pe, unsigned index, uint64_t *old)
+/* The operations of a batch, one after the other, up to the first that can't be performed. */
+static angara_status_t serve_batch(soft_pe_t *pe, char *staging, uint32_t length, seen_t *seen,
+                                   uint64_t *count)
 {
-    soft_slot_t    *slot    = &pe->service->slots[index];
-    soft_request_t  request = slot->request; /* what is checked is this copy */
-    size_t          offset  = pe->layout.staging + (size_t)index * SOFT_STAGING;
-    angara_status_t status  = ANGARA_OK;
+    uint32_t        at     = 0;
+    angara_status_t status = ANGARA_OK;
+    soft_request_t  item; /* what is checked is this copy */
+    soft_request_t *there;
+    void           *data;
 
-    if (!request_is_sane(&request)) {
+    memset(&item, 0, sizeof(item));
+    while (at < length && status == ANGARA_OK) {
+        there = (void *)(staging + at);
+        if (length - at < SOFT_REQUEST_HEAD) {
+            return ANGARA_ERR_INVALID;
+        }
+        memcpy(&item, there, SOFT_REQUEST_HEAD);
+        if (item.op >= ANG_OP_MARKER || item.is_direct || !request_is_sane(&item) ||
+            soft_item_size(&item) > length - at) {
+            return ANGARA_ERR_INVALID;
+        }
+        data   = item.length <= SOFT_SLOT_BYTES ? soft_request_bytes(there) :
+                                                  staging + at + SOFT_REQUEST_HEAD;
+        status = serve_data(pe, &item, data, seen, &there->operand);
+        at += soft_item_size(&item);
+        *count += status == ANGARA_OK;
+    }
+    return status;
+}
+
+/* The request as it is now: what is checked is this copy. */
+static void take(const soft_slot_t *slot, soft_request_t *request)
+{
+    memset(request, 0, sizeof(*request));
+    memcpy(request, &slot->request, SOFT_REQUEST_HEAD);
+    if (request->is_direct) {
+        memcpy((char *)request + SOFT_REQUEST_HEAD,
+               (const char *)&slot->request + SOFT_REQUEST_HEAD,
+               sizeof(*request) - SOFT_REQUEST_HEAD);
+    }
+}
+
+/* What an answer brings is in the request then. */
+static angara_status_t perform(soft_pe_t *pe, unsigned index, seen_t *seen, soft_request_t *request)
+{
+    soft_slot_t    *slot   = &pe->service->slots[index];
+    size_t          offset = pe->layout.staging + (size_t)index * SOFT_STAGING;
+    char           *data   = (char *)pe->seg + offset;
+    uint64_t        count  = 0;
+    angara_status_t status;
+
+    if (!request_is_sane(request)) {
         return ANGARA_ERR_INVALID;
     }
-    if (request.op == ANG_OP_MARKER) {
+    if (request->op == ANG_OP_MARKER) {
         return ANGARA_OK;
     }
-    if (request.is_direct) {
-        return serve_direct(pe, slot, &request, old);
+    if (request->is_direct) {
+        return serve_direct(pe, slot, request, &request->operand);
     }
-    if (request.op != ANG_OP_ATOMIC) {
-        status = stage(pe, slot, offset);
+    if (request->op == ANG_OP_ATOMIC ||
+        (request->op != SOFT_OP_BATCH && request->length - 1 < SOFT_SLOT_BYTES)) {
+        return serve_data(pe, request, soft_request_bytes(request), seen, &request->operand);
     }
-    return status == ANGARA_OK ? serve_data(pe, &request, (uintptr_t)pe->seg + offset, old) :
-                                 status;
+    status = stage(pe, slot, offset);
+    if (status == ANGARA_OK && request->op != SOFT_OP_BATCH) {
+        status = serve_data(pe, request, data, seen, &request->operand);
+    } else if (status == ANGARA_OK) {
+        status           = serve_batch(pe, data, request->length, seen, &count);
+        request->operand = count;
+    }
+    return status;
 }
 
 /* The pipe of a requester that sleeps, told by its inode from what may have that number since. */
@@ -199,11 +301,12 @@ static void answer(soft_slot_t *slot, uint64_t state)
     }
 }
 
-static void serve_one(soft_pe_t *pe, unsigned index)
+static void serve_one(soft_pe_t *pe, unsigned index, seen_t *seen, int by_owner)
 {
     soft_slot_t *slot  = &pe->service->slots[index];
     uint64_t     state = __atomic_load_n(&slot->state, __ATOMIC_ACQUIRE);
-    uint64_t     old   = 0;
+
+    soft_request_t request;
 
     do {
         if (soft_state_phase(state) != SOFT_POSTED) {
@@ -211,16 +314,20 @@ static void serve_one(soft_pe_t *pe, unsigned index)
         }
     } while (!__atomic_compare_exchange_n(&slot->state, &state, soft_state_to(state, SOFT_SERVING),
                                           0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE));
-    slot->status = perform(pe, index, &old);
-    slot->old    = old;
+    take(slot, &request);
+    slot->status          = perform(pe, index, seen, &request);
+    slot->by_owner        = (uint32_t)by_owner;
+    slot->request.operand = request.operand;
+    slot->request.compare = request.compare;
     answer(slot, soft_state_to(state, SOFT_SERVING));
 }
 
-unsigned soft_serve(soft_pe_t *pe)
+unsigned soft_serve(soft_pe_t *pe, int by_owner)
 {
     soft_service_t *service = pe->service;
     uint32_t        serving = SOFT_WORK_SERVED;
     unsigned        count   = 0;
+    seen_t          seen    = {0, 0};
     uint64_t        posted;
 
     if (!__atomic_load_n(&service->work, __ATOMIC_SEQ_CST)) {
@@ -230,7 +337,7 @@ unsigned soft_serve(soft_pe_t *pe)
     for (unsigned i = 0; i < SOFT_SERVICE_SLOTS / 64; ++i) {
         posted = __atomic_exchange_n(&service->posted[i], 0, __ATOMIC_SEQ_CST);
         for (; posted != 0; posted &= posted - 1) {
-            serve_one(pe, i * 64 + (unsigned)__builtin_ctzll(posted));
+            serve_one(pe, i * 64 + (unsigned)__builtin_ctzll(posted), &seen, by_owner);
             count++;
         }
     }

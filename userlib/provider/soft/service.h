@@ -14,8 +14,10 @@
  *     for memory, descriptors or permissions of the other.
  *   - A requester that goes to sleep says so in the state. So the server knows it before the answer
  *     is given, while the requester is sure to be there, and the number of its pipe to mean that.
- *   - Memory to stage data in is allocated by the server, with the slot's first request for data,
- *     and stays. A put finds out by an empty one.
+ *   - Memory to stage data in is allocated by the server, with the slot's first request that needs
+ *     it, and stays. A put finds out by an empty one. Up to SOFT_SLOT_BYTES lie in the slot.
+ *   - A batch is a request for several operations, in staging memory: they are performed in order,
+ *     up to the first that can't be. The answer says how many were, and why no more.
  *   - A direct request stages nothing: the server maps the requester's GPU memory, and a GPU of its
  *     own copies. It moves as much at once as it likes, and says how much. It accesses the
  *     requester's region as any peer does, with a hazard: so whoever abandons the request and
@@ -24,6 +26,9 @@
 #ifndef SOFT_SERVICE_H
 #define SOFT_SERVICE_H
 
+#include "engine/desc.h"
+
+#include <stddef.h>
 #include <stdint.h>
 
 #define SOFT_SERVICE_SLOTS 128   /* requests that a PE holds at once */
@@ -31,19 +36,26 @@
 
 typedef enum { SOFT_IDLE, SOFT_POSTED, SOFT_SERVING, SOFT_DONE, SOFT_ABANDONED } soft_phase_t;
 
-#define SOFT_PHASES 8ull  /* a state's lowest bits hold the phase; */
-#define SOFT_SLEEPS 8ull  /* this one says: wake the owner with the answer; */
-#define SOFT_TURN   16ull /* from here on turns are counted */
+#define SOFT_PHASES     8ull  /* a state's lowest bits hold the phase; */
+#define SOFT_SLEEPS     8ull  /* this one says: wake the owner with the answer; */
+#define SOFT_TURN       16ull /* from here on turns are counted */
+
+#define SOFT_OP_BATCH   ANG_OP_LAST /* beside ang_op_t, of which PUT_INLINE isn't used */
+#define SOFT_SLOT_BYTES 16          /* of data that need no staging memory */
 
 typedef struct {
-    uint8_t  op; /* ang_op_t; PUT_INLINE isn't used */
+    uint8_t  op; /* ang_op_t, or SOFT_OP_BATCH */
     uint8_t  atomic;
     uint8_t  width;
     uint8_t  is_direct; /* a put or get with GPU memory of the requester's, see below */
-    uint32_t length;
+    uint32_t length;    /* of a batch: of what is in staging memory */
     uint64_t key;
     uint64_t offset;
-    uint64_t operand; /* atomics */
+    /*
+     * Of an atomic: what to do; then the old value. Of a put or get of few bytes: the bytes. Of a
+     * direct one: how many were moved; of a batch: how many operations were performed.
+     */
+    uint64_t operand;
     uint64_t compare;
     /* direct: where the requester's end is */
     uint64_t start_time; /* of the requester's process */
@@ -54,16 +66,23 @@ typedef struct {
     uint64_t near_offset;
 } soft_request_t;
 
+/*
+ * An operation of a batch is this much of a request, at a multiple of 8, and behind it the bytes of
+ * a put or get that needs more than SOFT_SLOT_BYTES.
+ */
+#define SOFT_REQUEST_HEAD 40
+
+/* The first line is all that a short request and its answer need. */
 typedef struct {
     uint64_t       owner;
     uint64_t       state;
+    int32_t        status;   /* of the answer; */
+    uint32_t       by_owner; /*   the owner's progress gave it, not the helper thread */
     soft_request_t request;
     uint64_t       wake_inode; /* of the pipe that wakes the requester, and */
     int32_t        wake_fd;    /* the requester's number of its write end */
-    /* the server's */
-    uint32_t staged; /* there is staging memory */
-    int64_t  status;
-    uint64_t old; /* of an atomic; bytes moved by a direct request */
+    uint32_t       staged;     /* there is staging memory: the server's */
+    uint64_t       pad;
 } soft_slot_t;
 
 /* What there is to do for the helper thread, or the owner's progress. */
@@ -82,6 +101,22 @@ typedef struct {
 } soft_service_t;
 
 _Static_assert(sizeof(soft_slot_t) == 128, "a slot is two lines");
+_Static_assert(offsetof(soft_request_t, start_time) == SOFT_REQUEST_HEAD, "the part for all");
+_Static_assert(offsetof(soft_slot_t, request) + SOFT_REQUEST_HEAD == 64, "it is in the first line");
+
+/* Where the bytes of a short put or get are. */
+static inline void *soft_request_bytes(soft_request_t *request)
+{
+    return &request->operand;
+}
+
+/* What an operation of a batch takes of staging memory. */
+static inline uint32_t soft_item_size(const soft_request_t *item)
+{
+    uint32_t data = item->op == ANG_OP_ATOMIC || item->length <= SOFT_SLOT_BYTES ? 0 : item->length;
+
+    return SOFT_REQUEST_HEAD + (data + 7) / 8 * 8;
+}
 
 static inline soft_phase_t soft_state_phase(uint64_t state)
 {

@@ -369,6 +369,7 @@ typedef struct soft_pe {
     soft_pe_seg_t   *seg;
     soft_layout_t    layout;
 
+    uint64_t              owner;   /* soft_owner() */
     soft_remote_domain_t *domains; /* that its pairs access */
     char                 *stage;   /* ops.c's, for GPU memory; NULL: not needed yet */
     soft_near_t           near;
@@ -411,7 +412,21 @@ struct soft_peer {
     uint32_t           agent_length; /* bytes of the chunk under way */
     uint64_t           agent_turn;   /* of the slot's state */
     uint64_t           agent_look_ns, agent_waited_ns; /* see agent.c */
-    uint64_t           agent_since_ns; /* when the request was first to be sent; 0: there is none */
+    uint64_t           agent_sent_ns; /* about when it was sent; 0: not looked yet */
+    unsigned           agent_looks;
+    int                agent_woken;     /* its helper has been called for it */
+    int                agent_has_other; /* it may be taken back, for another way */
+    unsigned           agent_distrust;  /* so often the peer isn't expected to poll */
+    unsigned           agent_doubt;     /* what that began with last */
+    /* A short one, see agent_ops.c: */
+    int             agent_is_short;
+    int             agent_in_slot;   /* one operation, without staging memory */
+    unsigned        agent_batch;     /* operations that it stands for */
+    unsigned        agent_performed; /* of these, by the answer; */
+    angara_status_t agent_status;    /*   and why no more */
+    unsigned        agent_taken;     /* results taken; from the first on it is answered */
+    uint32_t        agent_at;        /* of the next one, in staging memory */
+    uint64_t        agent_since_ns;  /* when the request was first to be sent; 0: there is none */
     uint64_t direct_posted_ns; /* see soft_agent_copy_direct(): when the request was posted; */
     uint64_t direct_retry_ns;  /* no more of them before that time; */
     uint64_t direct_pause_ns;  /* and how long the pause was */
@@ -438,6 +453,11 @@ static inline soft_peer_t *soft_peer(angara_peer_h peer)
 static inline soft_peer_t *soft_pair_peer(ang_pair_t *pair)
 {
     return (soft_peer_t *)((char *)pair - offsetof(soft_peer_t, pair));
+}
+
+static inline soft_pe_t *soft_pair_pe(ang_pair_t *pair)
+{
+    return pair->engine->ctx;
 }
 
 extern const ang_backend_t soft_backend;
@@ -497,6 +517,7 @@ angara_status_t soft_peer_connect(angara_pe_h pe, const angara_address_t *addres
                                   angara_peer_h *peer_p);
 void            soft_peer_disconnect(angara_peer_h peer);
 angara_status_t soft_peer_status(angara_peer_h peer);
+int             soft_peer_settled(angara_peer_h peer);
 uint64_t        soft_peer_gpus(angara_peer_h peer);
 angara_status_t soft_peer_reset(angara_peer_h peer);
 void            soft_peer_destroy(soft_peer_t *peer);
@@ -508,16 +529,20 @@ void soft_peers_end(soft_pe_t *pe, soft_peer_t *only);
 /* Look for peers that died; raise PEER_DOWN for them. */
 unsigned soft_peers_check(soft_pe_t *pe);
 
-/* agent.c: operations that the peer's process must carry out */
-angara_status_t soft_agent_copy_out(soft_peer_t *peer, const ang_ref_t *dst, const ang_ref_t *src,
-                                    uint64_t end, uint64_t *done);
-angara_status_t soft_agent_copy_in(soft_peer_t *peer, const ang_ref_t *src, const ang_ref_t *dst,
-                                   uint64_t end, uint64_t *done);
-angara_status_t soft_agent_atomic(soft_peer_t *peer, uint64_t key, uint64_t offset,
-                                  const ang_desc_t *desc, uint64_t *old);
-angara_status_t soft_agent_read_back(soft_peer_t *peer);
+/* agent.c: requests to the peer's process; more in agent.h */
+#define SOFT_SHORT                                                                \
+    1024 /* bytes of an operation that a peer's process may do faster than a call \
+          */
+
+/* May the peer's process be faster than process_vm at so many bytes? Call it once per operation. */
+int soft_agent_is_faster(soft_peer_t *peer, uint64_t length);
+/* The pair's next operation went along in a batch, and the answer is there. */
+static inline int soft_agent_owes(const soft_peer_t *peer)
+{
+    return __builtin_expect(peer->agent >= 0, 0) && peer->agent_is_short && peer->agent_taken != 0;
+}
 /* Is a request under way whose answer will wake this PE? */
-int soft_agent_sleep(const soft_peer_t *peer);
+int soft_agent_sleep(soft_peer_t *peer);
 /* Have the peer look for requests; it starts a helper if it has none. */
 void soft_agent_wake(soft_peer_t *peer);
 /*
@@ -529,8 +554,8 @@ int soft_agent_withdraw(soft_peer_t *peer);
 void soft_agent_abandon(soft_peer_t *peer);
 
 /* serve.c: the other side. Serve what has been posted by now, one request of each slot; with the
- * helper's lock held. @return how many */
-unsigned soft_serve(soft_pe_t *pe);
+ * helper's lock held. `by_owner`: by its progress. @return how many */
+unsigned soft_serve(soft_pe_t *pe, int by_owner);
 
 /* helper.c: the thread that does so */
 /* Create what peers need to wake the helper; no thread yet. */

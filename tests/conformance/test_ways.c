@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * One-sided operations take different ways: by plain loads and stores, by a system call, or by the
+ * target's process, one by one or several in a request. Whichever: those of one pair are performed
+ * in order, and atomics are atomic against each other. The target polls, computes and comes back
+ * meanwhile, so that a stream of operations changes its way.
+ */
+#include "conf.h"
+
+#include <sched.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#define LENGTH   8192u
+#define WORDS    16u   /* at the region's beginning: of atomics */
+#define MANY     48u   /* operations that are under way at once */
+#define OP_MAX   2000u /* bytes: some that a process is asked for, some that it isn't */
+#define RESULTS  (MANY * OP_MAX)
+#define OWN_TURN 64u
+
+typedef struct {
+    int shared;
+    int polls; /* 0: the target never, 1: always, 2: now and then */
+} kind_t;
+
+typedef struct {
+    conf_mem_t mem;
+    conf_mem_t buf;
+    uint64_t   keys[RANK_MAX];
+} regions_t;
+
+static void regions_init(conf_t *t, regions_t *r)
+{
+    const kind_t *kind = t->arg;
+
+    conf_open(t);
+    conf_mem_init(t, &r->mem, kind->shared, LENGTH, ANGARA_ACCESS_ALL);
+    conf_mem_init(t, &r->buf, 0, 2 * RESULTS, ANGARA_ACCESS_LOCAL_WRITE);
+    memset(r->mem.addr, 0, LENGTH);
+    conf_mem_exchange(t, &r->mem, r->keys);
+    conf_barrier(t);
+}
+
+static void regions_cleanup(conf_t *t, regions_t *r)
+{
+    conf_barrier(t);
+    conf_mem_cleanup(&r->buf);
+    conf_mem_cleanup(&r->mem);
+    conf_close(t);
+}
+
+/* ---- order ----------------------------------------------------------------------------------- */
+
+/* Rank 0 tells, in its window, when it has done all. */
+static int is_over(const conf_t *t)
+{
+    return __atomic_load_n((uint64_t *)(void *)t->window, __ATOMIC_ACQUIRE) != 0;
+}
+
+static void tell_over(conf_t *t, unsigned rank)
+{
+    uint64_t one = 1;
+
+    CHECK_OK(CONF_POST(t, angara_put(t->peer[rank], 0, &one, sizeof(one))));
+    conf_marker(t, rank);
+}
+
+static void compute(unsigned us)
+{
+    struct timespec time = {0, us * 1000l};
+
+    nanosleep(&time, NULL);
+}
+
+static void serve(conf_t *t)
+{
+    const kind_t *kind  = t->arg;
+    unsigned      turns = 0;
+
+    while (!is_over(t)) {
+        if (kind->polls == 0 || (kind->polls == 2 && ++turns % 5000 == 0)) {
+            compute(kind->polls == 0 ? 1000 : 300);
+        }
+        if (kind->polls != 0) {
+            angara_pe_progress(t->pe);
+        }
+    }
+}
+
+/* What a get, or an atomic, must bring. */
+typedef struct {
+    size_t at; /* in the buffer and in what is expected */
+    size_t length;
+} result_t;
+
+static size_t random_length(conf_t *t)
+{
+    static const size_t lengths[] = {1, 4, 8, 16, 17, 100, 1023, 1024, 1025, OP_MAX};
+    uint64_t            choice    = conf_random(t);
+
+    return (choice % 3 != 0) ? lengths[choice / 3 % (sizeof(lengths) / sizeof(lengths[0]))] :
+                               1 + choice / 3 % OP_MAX;
+}
+
+/* One random operation, on the target and on the model. */
+static void step(conf_t *t, regions_t *r, char *model, char *expected, unsigned n, result_t *result)
+{
+    char    *local  = r->buf.addr + n * OP_MAX;
+    char    *source = r->buf.addr + RESULTS + n * OP_MAX;
+    size_t   length = random_length(t);
+    size_t   offset = WORDS * 8 + conf_random(t) % (LENGTH - WORDS * 8 - length + 1);
+    size_t   word   = conf_random(t) % WORDS * 8;
+    uint64_t value;
+
+    *result = (result_t){n * OP_MAX, 0};
+    switch (conf_random(t) % 4) {
+    case 0:
+        data_fill(source, length, conf_random(t));
+        POST_OK(t, angara_offload_put(t->peer[1], r->buf.mr, source, r->keys[1], offset, length));
+        memcpy(model + offset, source, length);
+        break;
+    case 1:
+        data_fill(source, length, conf_random(t));
+        POST_OK(t, angara_offload_put_inline(t->peer[1], source, r->keys[1], offset, length));
+        memcpy(model + offset, source, length);
+        break;
+    case 2:
+        POST_OK(t, angara_offload_get(t->peer[1], r->buf.mr, local, r->keys[1], offset, length));
+        memcpy(expected + result->at, model + offset, length);
+        result->length = length;
+        break;
+    default:
+        if (!conf_has_atomics(r->mem.shared)) {
+            break;
+        }
+        POST_OK(t, angara_atomic(t->peer[1], ANGARA_ATOMIC_ADD, 8, n + 1, 0, r->keys[1], word,
+                                 r->buf.mr, local));
+        memcpy(&value, model + word, sizeof(value));
+        memcpy(expected + result->at, &value, sizeof(value));
+        result->length = sizeof(value);
+        value += n + 1;
+        memcpy(model + word, &value, sizeof(value));
+    }
+}
+
+static void check_order(conf_t *t, regions_t *r)
+{
+    static char model[LENGTH], expected[RESULTS];
+    result_t    results[MANY];
+    unsigned    i, n, many;
+
+    for (i = 0; i < conf_rounds(rank_chaos() ? 40 : 1000); ++i) {
+        many = 1 + (unsigned)(conf_random(t) % MANY);
+        many = (i % 3 == 0) ? 1 : many;
+        for (n = 0; n < many; ++n) {
+            step(t, r, model, expected, n, &results[n]);
+            if (conf_random(t) % 4 == 0) {
+                angara_pe_progress(t->pe);
+            }
+        }
+        conf_marker(t, 1);
+        for (n = 0; n < many; ++n) {
+            CHECK(memcmp(r->buf.addr + results[n].at, expected + results[n].at,
+                         results[n].length) == 0);
+        }
+    }
+    POST_OK(t, angara_offload_get(t->peer[1], r->buf.mr, r->buf.addr, r->keys[1], 0, LENGTH));
+    conf_marker(t, 1);
+    CHECK(memcmp(r->buf.addr, model, LENGTH) == 0);
+}
+
+/*
+ * Caught: an operation that overtakes one that was asked for, is performed twice, or not at all; a
+ * result that is another's.
+ */
+static void order(conf_t *t)
+{
+    regions_t r;
+
+    regions_init(t, &r);
+    if (t->rank == 0) {
+        check_order(t, &r);
+        tell_over(t, 1);
+    } else {
+        serve(t);
+    }
+    regions_cleanup(t, &r);
+}
+
+/* ---- atomicity ------------------------------------------------------------------------------- */
+
+/* The words of rank 0, by all ranks: added to, counted up by compare-and-swap, and swapped. */
+static void hammer_once(conf_t *t, regions_t *r, unsigned n, uint64_t *sum)
+{
+    uint64_t *old = (void *)r->buf.addr;
+    uint64_t  seen;
+
+    POST_OK(t, angara_atomic(t->peer[0], ANGARA_ATOMIC_ADD, 8, n, 0, r->keys[0], 0, NULL, NULL));
+    do {
+        POST_OK(t, angara_offload_get(t->peer[0], r->buf.mr, old, r->keys[0], 8, 8));
+        conf_marker(t, 0);
+        seen = old[0];
+        POST_OK(t, angara_atomic(t->peer[0], ANGARA_ATOMIC_CSWAP, 8, seen + n, seen, r->keys[0], 8,
+                                 r->buf.mr, old + 1));
+        conf_marker(t, 0);
+    } while (old[1] != seen);
+    /* What one swaps in another swaps out: all that is left over is the sum of what was put in. */
+    POST_OK(t, angara_atomic(t->peer[0], ANGARA_ATOMIC_SWAP, 8, n, 0, r->keys[0], 16, r->buf.mr,
+                             old + 2));
+    conf_marker(t, 0);
+    *sum += n - old[2];
+}
+
+static void hammer(conf_t *t)
+{
+    uint64_t  sums[2] = {0, 0}, all[RANK_MAX][2], expected[2] = {0, 0};
+    unsigned  rounds = conf_rounds(rank_chaos() ? 60 : 400), n;
+    regions_t r;
+
+    conf_need_atomics(((const kind_t *)t->arg)->shared);
+    regions_init(t, &r);
+    for (n = 1; n <= rounds; ++n) {
+        hammer_once(t, &r, n * (t->rank + 1), &sums[1]);
+        sums[0] += n * (t->rank + 1);
+        if ((t->rank == 0) && (n % OWN_TURN == 0)) {
+            compute(500);
+        }
+    }
+    conf_exchange(t, sums, all, sizeof(sums));
+    for (n = 0; n < t->nranks; ++n) {
+        expected[0] += all[n][0];
+        expected[1] += all[n][1];
+    }
+    if (t->rank == 0) {
+        uint64_t *words = (void *)r.mem.addr;
+
+        CHECK_EQ(words[0], expected[0]);
+        CHECK_EQ(words[1], expected[0]);
+        CHECK_EQ(words[2], expected[1]);
+    }
+    regions_cleanup(t, &r);
+}
+
+/* ---------------------------------------------------------------------------------------------- */
+
+static const kind_t computing = {0, 0}, polling = {0, 1}, changing = {0, 2}, shared = {1, 2};
+
+static void test_order_computing(void **state)
+{
+    (void)state;
+    conf_run(2, order, &computing);
+}
+
+static void test_order_polling(void **state)
+{
+    (void)state;
+    conf_run(2, order, &polling);
+}
+
+static void test_order_changing(void **state)
+{
+    (void)state;
+    conf_run(2, order, &changing);
+}
+
+static void test_order_shared(void **state)
+{
+    (void)state;
+    conf_run(2, order, &shared);
+}
+
+static void test_hammer_private(void **state)
+{
+    (void)state;
+    conf_run(4, hammer, &changing);
+}
+
+static void test_hammer_shared(void **state)
+{
+    (void)state;
+    conf_run(4, hammer, &shared);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_order_computing), cmocka_unit_test(test_order_polling),
+        cmocka_unit_test(test_order_changing),  cmocka_unit_test(test_order_shared),
+        cmocka_unit_test(test_hammer_private),  cmocka_unit_test(test_hammer_shared),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

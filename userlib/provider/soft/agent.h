@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Requests to a peer's process, the requester's side: agent.c sends them and takes the answers,
+ * agent_ops.c says what for. A pair has one under way at most, in slot peer->agent; all of it
+ * belongs to whoever may touch the pair's queue.
+ */
+#ifndef SOFT_AGENT_H
+#define SOFT_AGENT_H
+
+#include "soft.h"
+
+static inline soft_slot_t *soft_agent_slot(const soft_peer_t *peer)
+{
+    soft_service_t *service = (void *)((char *)peer->remote.seg + peer->remote.layout.service);
+
+    return &service->slots[peer->agent];
+}
+
+static inline char *soft_agent_staging(const soft_peer_t *peer)
+{
+    return (char *)peer->remote.seg + peer->remote.layout.staging +
+           (size_t)peer->agent * SOFT_STAGING;
+}
+
+/* ---- agent.c --------------------------------------------------------------------------------- */
+
+/* Have a slot for a request. ANGARA_INPROGRESS: there is none by now; else why nobody waits. */
+angara_status_t soft_agent_open(soft_peer_t *peer);
+/*
+ * Send the request in that slot. What is in staging memory has been written. `has_other`: its owner
+ * takes it back when it is late, and goes another way; the helper is never woken for it.
+ */
+void soft_agent_post(soft_peer_t *peer, const soft_request_t *request, int has_other);
+/* The answer, if it came; the slot is ours until soft_agent_end(). */
+angara_status_t soft_agent_receive(soft_peer_t *peer, int is_direct);
+int             soft_agent_answered(const soft_peer_t *peer);
+/* Nothing is wanted of the request any more: what isn't answered is withdrawn. */
+void soft_agent_end(soft_peer_t *peer);
+/* The peer was expected to poll, and hasn't answered in time; nobody else has been woken yet. */
+int soft_agent_is_late(soft_peer_t *peer);
+/* The peer isn't expected to be fast for a while. */
+void soft_agent_doubt(soft_peer_t *peer);
+/* @return 1: nobody has begun with the request, and nobody will. The slot is given back. */
+int soft_agent_take_back(soft_peer_t *peer);
+
+/* ---- agent_ops.c ----------------------------------------------------------------------------- */
+
+/* Longer ones, through staging memory in pieces: as the backend's copy(). */
+angara_status_t soft_agent_copy_out(soft_peer_t *peer, const ang_ref_t *dst, const ang_ref_t *src,
+                                    uint64_t end, uint64_t *done);
+angara_status_t soft_agent_copy_in(soft_peer_t *peer, const ang_ref_t *src, const ang_ref_t *dst,
+                                   uint64_t end, uint64_t *done);
+
+/*
+ * A put or get of 1 to SOFT_SHORT bytes of host memory, `near`, or an atomic; what else is queued
+ * behind goes along. `others`: there is another way, too. ANGARA_INPROGRESS: call again;
+ * ANGARA_ERR_UNSUPPORTED: take the other way now. *old: an atomic's result.
+ */
+angara_status_t soft_agent_short(soft_peer_t *peer, const soft_request_t *item, void *near,
+                                 int others, uint64_t *old);
+/*
+ * Between private memory of the peer's and a region of GPU memory here, which the peer's GPU
+ * copies. May go beyond `end`, to the end of the stretches. ANGARA_ERR_UNSUPPORTED: it can't, or
+ * isn't there to do it.
+ */
+angara_status_t soft_agent_copy_direct(soft_peer_t *peer, ang_op_t op, const ang_ref_t *far,
+                                       const ang_ref_t *near, uint64_t end, uint64_t *done);
+angara_status_t soft_agent_read_back(soft_peer_t *peer);
+
+#endif

@@ -1,0 +1,429 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What a peer's process is asked to do (see agent.h): what an initiator may not do itself (a get
+ * without loopback, an atomic on private memory, any access that ptrace rules forbid), and what a
+ * process that polls does faster. Data travels in the slot, or through its staging memory.
+ *
+ * Batches: while a request is under way the pair's next operations queue up. The next request then
+ * takes along all at the head of the queue that go this way. They are performed in order; their
+ * results are taken, one by one, as the engine comes to each of them (soft_agent_owes()).
+ */
+#define _GNU_SOURCE
+#include "agent.h"
+#include "gpu_mem.h"
+#include "way.h"
+
+#include "engine/atomic.h"
+#include "src/clock.h"
+
+#include <string.h>
+
+#define DIRECT_NS 20000000ull /* after which a direct request isn't waited for */
+
+/* Between staging memory and the own end, which is of that kind. */
+static angara_status_t move(void *dst, const void *src, size_t length, unsigned kind)
+{
+    if (kind == SOFT_REF_GPU) {
+        return soft_gpu_copy((uintptr_t)dst, (uintptr_t)src, length);
+    }
+    ang_cpu_copy(dst, src, length);
+    return ANGARA_OK;
+}
+
+/* ---- short ones ------------------------------------------------------------------------------ */
+
+/* Bytes of a put or get that is in staging memory at `item`. */
+static void *bytes_of(soft_request_t *item, uint64_t length)
+{
+    return length <= SOFT_SLOT_BYTES ? soft_request_bytes(item) : (char *)item + SOFT_REQUEST_HEAD;
+}
+
+/*
+ * The queued operation as part of a batch, if it goes this way; *src: bytes of a put. What is wrong
+ * with it is told at its turn.
+ */
+static int make_item(soft_peer_t *peer, const ang_desc_t *desc, const void *data,
+                     soft_request_t *item, const void **src)
+{
+    static const unsigned rights[ANG_OP_LAST] = {
+        [ANG_OP_PUT]        = ANGARA_ACCESS_REMOTE_WRITE,
+        [ANG_OP_PUT_INLINE] = ANGARA_ACCESS_REMOTE_WRITE,
+        [ANG_OP_GET]        = ANGARA_ACCESS_REMOTE_READ,
+        [ANG_OP_ATOMIC]     = ANGARA_ACCESS_REMOTE_ATOMIC,
+    };
+    uint64_t  length = desc->op == ANG_OP_ATOMIC ? desc->width : desc->length;
+    ang_ref_t near   = ang_ref_host(data);
+
+    if (ang_desc_check(desc) != ANGARA_OK || rights[desc->op] == 0 || length == 0 ||
+        length > SOFT_SHORT) {
+        return 0;
+    }
+    if (desc->lkey != 0 && (soft_way_local(&peer->pair, desc->lkey, desc->loffset, length,
+                                           desc->op == ANG_OP_PUT ? 0 : ANGARA_ACCESS_LOCAL_WRITE,
+                                           &near) != ANGARA_OK ||
+                            near.kind != ANG_REF_HOST)) {
+        return 0;
+    }
+    /* The peer's process checks it, so no hazard is needed to look. */
+    if (soft_way_may_map(&peer->remote, desc->rkey) ||
+        !(soft_needs_agent(peer, rights[desc->op]) || peer->agent_distrust == 0)) {
+        return 0;
+    }
+    *item = (soft_request_t){
+        .op      = desc->op == ANG_OP_PUT_INLINE ? ANG_OP_PUT : desc->op,
+        .atomic  = desc->atomic,
+        .width   = desc->width,
+        .length  = desc->op == ANG_OP_ATOMIC ? 0 : (uint32_t)length,
+        .key     = desc->rkey,
+        .offset  = desc->roffset,
+        .operand = desc->operand,
+        .compare = desc->compare,
+    };
+    *src = (const void *)(uintptr_t)near.addr;
+    return 1;
+}
+
+/* Put one more operation into the batch. @return 0: it doesn't fit. */
+static int batch_add(soft_peer_t *peer, soft_request_t *batch, const soft_request_t *item,
+                     const void *src)
+{
+    char *there = soft_agent_staging(peer) + batch->length;
+
+    if (soft_item_size(item) > SOFT_STAGING - batch->length) {
+        return 0;
+    }
+    memcpy(there, item, SOFT_REQUEST_HEAD);
+    if (item->op == ANG_OP_PUT) {
+        memcpy(bytes_of((void *)there, item->length), src, item->length);
+    }
+    batch->length += soft_item_size(item);
+    peer->agent_batch++;
+    return 1;
+}
+
+/*
+ * A batch: the operation, and what is queued behind it. With a request for nothing the peer's
+ * process allocates the slot's staging memory.
+ */
+static void batch_fill(soft_peer_t *peer, soft_request_t *batch, const soft_request_t *item,
+                       const void *src, const ang_entry_t *entry)
+{
+    const ang_desc_t *desc;
+    const void       *data;
+    soft_request_t    next;
+
+    *batch = (soft_request_t){.op = SOFT_OP_BATCH};
+    if (!soft_agent_slot(peer)->staged || !batch_add(peer, batch, item, src)) {
+        return;
+    }
+    while (entry != NULL && (entry = ang_pair_queued(&peer->pair, entry, &desc, &data)) != NULL &&
+           make_item(peer, desc, data, &next, &src) && batch_add(peer, batch, &next, src)) {
+    }
+}
+
+static angara_status_t short_send(soft_peer_t *peer, const soft_request_t *item, const void *src,
+                                  int others)
+{
+    const ang_entry_t *first   = ang_pair_queued(&peer->pair, NULL, NULL, NULL);
+    soft_request_t     request = *item;
+    angara_status_t    status  = soft_agent_open(peer);
+
+    if (status != ANGARA_OK) {
+        return status;
+    }
+    peer->agent_is_short = 1;
+    peer->agent_batch    = 0;
+    peer->agent_taken    = 0;
+    peer->agent_at       = 0;
+    if (item->length > SOFT_SLOT_BYTES ||
+        (first != NULL && ang_pair_queued(&peer->pair, first, NULL, NULL) != NULL)) {
+        batch_fill(peer, &request, item, src, first);
+    } else {
+        peer->agent_batch = 1;
+        if (item->op == ANG_OP_PUT) {
+            memcpy(soft_request_bytes(&request), src, item->length);
+        }
+    }
+    peer->agent_in_slot = request.op != SOFT_OP_BATCH;
+    soft_agent_post(peer, &request, others);
+    return ANGARA_INPROGRESS;
+}
+
+/* How far the peer's process has come, from its answer. */
+static angara_status_t short_receive(soft_peer_t *peer)
+{
+    angara_status_t status = soft_agent_receive(peer, 0);
+    uint64_t        count;
+
+    if (status == ANGARA_INPROGRESS) {
+        return status;
+    }
+    if (!soft_agent_answered(peer)) { /* there will be none */
+        soft_agent_end(peer);
+        return status;
+    }
+    count = peer->agent_in_slot ? status == ANGARA_OK : soft_agent_slot(peer)->request.operand;
+    if (count > peer->agent_batch || (status == ANGARA_OK) != (count == peer->agent_batch)) {
+        status = ANGARA_ERR_SYSTEM; /* garbage from the peer */
+        count  = 0;
+    }
+    peer->agent_performed = (unsigned)count;
+    peer->agent_status    = status;
+    return ANGARA_OK;
+}
+
+/* Take the result of the next one. */
+static angara_status_t short_take(soft_peer_t *peer, const soft_request_t *item, void *dst,
+                                  uint64_t *old)
+{
+    angara_status_t status = peer->agent_status;
+    soft_request_t *there  = peer->agent_in_slot ?
+                                 &soft_agent_slot(peer)->request :
+                                 (void *)(soft_agent_staging(peer) + peer->agent_at);
+
+    if (peer->agent_taken == peer->agent_performed) {
+        soft_agent_end(peer);
+        return status;
+    }
+    if (item->op == ANG_OP_ATOMIC) {
+        *old = there->operand;
+    } else if (item->op == ANG_OP_GET) {
+        ang_cpu_copy(dst, bytes_of(there, item->length), item->length);
+    }
+    peer->agent_at += soft_item_size(item);
+    if (++peer->agent_taken == peer->agent_batch) {
+        soft_agent_end(peer);
+    }
+    return ANGARA_OK;
+}
+
+angara_status_t soft_agent_short(soft_peer_t *peer, const soft_request_t *item, void *near,
+                                 int others, uint64_t *old)
+{
+    angara_status_t status;
+
+    if (peer->agent >= 0 && peer->agent_taken == 0) {
+        if (others && !soft_agent_answered(peer) && soft_agent_is_late(peer) &&
+            soft_agent_take_back(peer)) {
+            return ANGARA_ERR_UNSUPPORTED;
+        }
+        status = short_receive(peer);
+        if (status != ANGARA_OK) {
+            return status;
+        }
+        if (peer->agent_batch == 0 && peer->agent_status == ANGARA_OK) {
+            soft_agent_end(peer); /* there is staging memory now */
+        }
+    }
+    if (peer->agent < 0) {
+        if (others && peer->agent_distrust != 0) {
+            return ANGARA_ERR_UNSUPPORTED;
+        }
+        status = short_send(peer, item, near, others);
+        if (others && status == ANGARA_INPROGRESS && peer->agent < 0) { /* no slot is free */
+            soft_agent_doubt(peer);
+            peer->agent_since_ns = 0;
+            return ANGARA_ERR_UNSUPPORTED;
+        }
+        return status;
+    }
+    return short_take(peer, item, near, old);
+}
+
+/* ---- long ones, in pieces -------------------------------------------------------------------- */
+
+static soft_request_t chunk_request(ang_op_t op, uint64_t key, uint64_t offset, uint64_t left)
+{
+    soft_request_t request = {.op = (uint8_t)op, .key = key, .offset = offset};
+
+    request.length = (uint32_t)(left < SOFT_STAGING ? left : SOFT_STAGING);
+    return request;
+}
+
+/*
+ * Send a request for a piece. Bytes of `src`, from its address on, are staged first, if there is
+ * memory for that; else the request is an empty one, by which there will be. @return
+ * ANGARA_INPROGRESS, or why it can't be sent.
+ */
+static angara_status_t send_chunk(soft_peer_t *peer, soft_request_t *request, const ang_ref_t *src)
+{
+    angara_status_t status = soft_agent_open(peer);
+
+    if (status != ANGARA_OK) {
+        return status;
+    }
+    if (src != NULL && !soft_agent_slot(peer)->staged) {
+        request->length = 0;
+    }
+    if (src != NULL && request->length != 0) {
+        char *to = request->length <= SOFT_SLOT_BYTES ? soft_request_bytes(request) :
+                                                        soft_agent_staging(peer);
+
+        status = move(to, (const void *)(uintptr_t)src->addr, request->length, src->kind);
+        if (status != ANGARA_OK) {
+            soft_agent_end(peer);
+            return status;
+        }
+    }
+    soft_agent_post(peer, request, 0);
+    return ANGARA_INPROGRESS;
+}
+
+/* Where the piece that was asked for is. */
+static const void *chunk_bytes(const soft_peer_t *peer)
+{
+    return peer->agent_length <= SOFT_SLOT_BYTES ?
+               soft_request_bytes(&soft_agent_slot(peer)->request) :
+               soft_agent_staging(peer);
+}
+
+angara_status_t soft_agent_copy_out(soft_peer_t *peer, const ang_ref_t *dst, const ang_ref_t *src,
+                                    uint64_t end, uint64_t *done)
+{
+    ang_ref_t       chunk = *src;
+    soft_request_t  request;
+    angara_status_t status;
+
+    if (peer->agent >= 0) {
+        status = soft_agent_receive(peer, 0);
+        if (status == ANGARA_INPROGRESS) {
+            return status;
+        }
+        soft_agent_end(peer);
+        if (status != ANGARA_OK) {
+            *done -= peer->agent_length;
+            return status;
+        }
+    }
+    if (*done >= end) {
+        return ANGARA_OK;
+    }
+    request = chunk_request(ANG_OP_PUT, dst->key, dst->offset + *done, end - *done);
+    chunk.addr += *done;
+    status = send_chunk(peer, &request, &chunk);
+    if (peer->agent >= 0) {
+        *done += peer->agent_length; /* counted when it is staged: that is what takes time here */
+    }
+    return status;
+}
+
+angara_status_t soft_agent_copy_in(soft_peer_t *peer, const ang_ref_t *src, const ang_ref_t *dst,
+                                   uint64_t end, uint64_t *done)
+{
+    soft_request_t  request;
+    angara_status_t status;
+
+    if (peer->agent >= 0) {
+        if (peer->agent_length > end - *done) {
+            return ANGARA_INPROGRESS; /* asked for by a turn that had more bytes left */
+        }
+        status = soft_agent_receive(peer, 0);
+        if (status == ANGARA_INPROGRESS) {
+            return status;
+        }
+        if (status == ANGARA_OK) {
+            status = move((void *)(uintptr_t)(dst->addr + *done), chunk_bytes(peer),
+                          peer->agent_length, dst->kind);
+            *done += status == ANGARA_OK ? peer->agent_length : 0;
+        }
+        soft_agent_end(peer);
+        if (status != ANGARA_OK) {
+            return status;
+        }
+    }
+    if (*done >= end) {
+        return ANGARA_OK;
+    }
+    request = chunk_request(ANG_OP_GET, src->key, src->offset + *done, end - *done);
+    return send_chunk(peer, &request, NULL);
+}
+
+/*
+ * Has nobody begun with the direct request for so long, or has no slot been free? The owner is
+ * stopped, say, or has no helper.
+ */
+static int is_late(const soft_peer_t *peer)
+{
+    uint64_t since = peer->agent >= 0 ? peer->direct_posted_ns : peer->agent_since_ns;
+
+    if (since == 0 ||
+        (peer->agent >= 0 && soft_state_phase(__atomic_load_n(&soft_agent_slot(peer)->state,
+                                                              __ATOMIC_ACQUIRE)) != SOFT_POSTED)) {
+        return 0;
+    }
+    return ang_clock_ns(CLOCK_MONOTONIC_COARSE) - since > DIRECT_NS;
+}
+
+angara_status_t soft_agent_copy_direct(soft_peer_t *peer, ang_op_t op, const ang_ref_t *far,
+                                       const ang_ref_t *near, uint64_t end, uint64_t *done)
+{
+    const soft_pe_t *pe    = soft_pe(peer->base.pe);
+    uint64_t         moved = 0;
+    soft_request_t   request;
+    angara_status_t  status;
+    uint64_t         left;
+
+    if (is_late(peer) && soft_agent_withdraw(peer)) {
+        return ANGARA_ERR_UNSUPPORTED;
+    }
+    if (peer->agent >= 0) {
+        status = soft_agent_receive(peer, 1);
+        if (status == ANGARA_INPROGRESS) {
+            return status;
+        }
+        moved = status == ANGARA_OK ? soft_agent_slot(peer)->request.operand : 0;
+        soft_agent_end(peer);
+        if (status == ANGARA_OK && (moved == 0 || moved > far->length - *done)) {
+            status = ANGARA_ERR_SYSTEM; /* garbage from the peer */
+        }
+        if (status != ANGARA_OK) {
+            return status;
+        }
+        *done += moved;
+    }
+    if (*done >= end) {
+        return ANGARA_OK;
+    }
+    left    = far->length - *done;
+    request = (soft_request_t){
+        .op          = (uint8_t)op,
+        .is_direct   = 1,
+        .length      = left < UINT32_MAX ? (uint32_t)left : UINT32_MAX,
+        .key         = far->key,
+        .offset      = far->offset + *done,
+        .start_time  = pe->base.address.loc[1],
+        .domain_fd   = pe->seg->domain_fd,
+        .domain_id   = pe->seg->domain_id,
+        .near_key    = near->key,
+        .near_offset = near->offset + *done,
+    };
+    status = soft_agent_open(peer);
+    if (status == ANGARA_OK) {
+        soft_agent_post(peer, &request, 0);
+        status = ANGARA_INPROGRESS;
+    }
+    peer->direct_posted_ns = ang_clock_ns(CLOCK_MONOTONIC_COARSE);
+    return status;
+}
+
+/* ---- markers --------------------------------------------------------------------------------- */
+
+angara_status_t soft_agent_read_back(soft_peer_t *peer)
+{
+    soft_request_t  request = {.op = ANG_OP_MARKER};
+    angara_status_t status;
+
+    if (peer->agent < 0) {
+        status = soft_agent_open(peer);
+        if (status == ANGARA_OK) {
+            soft_agent_post(peer, &request, 0);
+            status = ANGARA_INPROGRESS;
+        }
+        return status;
+    }
+    status = soft_agent_receive(peer, 0);
+    if (status != ANGARA_INPROGRESS) {
+        soft_agent_end(peer);
+    }
+    return status;
+}

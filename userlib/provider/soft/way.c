@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Which way an operation takes: see way.h. Touches the pair's hazard and the PE's mappings. */
+#define _GNU_SOURCE
+#include "way.h"
+
+#include "gpu_mem.h"
+
+angara_status_t soft_way_local(ang_pair_t *pair, uint64_t key, uint64_t offset, uint64_t length,
+                               unsigned access, ang_ref_t *ref)
+{
+    soft_near_t           *near = &soft_pair_pe(pair)->near;
+    soft_domain_t         *dom  = soft_pair_pe(pair)->dom;
+    const soft_mr_entry_t *entry;
+    angara_status_t        status;
+
+    status = soft_mr_check(dom->shared, dom->mr_max, key, offset, length, access, &ref->addr,
+                           &entry);
+    if (status != ANGARA_OK) {
+        return status;
+    }
+    ref->kind   = ANG_REF_HOST;
+    ref->key    = key;
+    ref->offset = offset;
+    ref->length = length;
+    ref->hold   = NULL;
+    if (__builtin_expect(entry->kind != ANGARA_MEM_HOST, 0)) {
+        ref->kind  = SOFT_REF_GPU;
+        status     = soft_gpu_check(entry, &near->mem);
+        near->addr = entry->id != 0 ? ref->addr : 0; /* several allocations: one of them */
+    }
+    return status;
+}
+
+/*
+ * Find a way to a peer's GPU memory: ref->kind and what goes with it. Those that don't reach it
+ * have the peer's helper do it.
+ */
+static angara_status_t gpu_remote(soft_peer_t *peer, const soft_mr_entry_t *entry, uint64_t offset,
+                                  uint64_t length, unsigned access, const ang_ref_t *near,
+                                  ang_ref_t *ref)
+{
+    const ang_gpu_mem_t *here   = &soft_pe(peer->base.pe)->near.mem;
+    int                  device = near->kind == SOFT_REF_GPU ? here->mem.device : -1;
+    ang_gpu_mem_t        mem;
+    soft_import_t       *import = NULL;
+    uint64_t             addr   = 0;
+
+    ref->kind = SOFT_REF_GPU;
+    if (soft_is_own(peer, access)) {
+        return soft_gpu_check(entry, &mem);
+    }
+    if (soft_can_map(entry, access) && !peer->remote.same_process) {
+        soft_import_get(peer->remote.process, entry, device, offset, length, &import, &addr);
+        soft_helper_watch(); /* what can't be mapped now is tried again after the next look */
+    }
+    if (import != NULL) {
+        ref->addr = addr;
+        ref->hold = import;
+    } else {
+        ref->kind = SOFT_REF_AGENT;
+    }
+    return ANGARA_OK;
+}
+
+/*
+ * Map a region of memory that peers can map: where it lies here. NULL with ANGARA_OK: it can't be
+ * mapped now, and is accessed as private memory is.
+ */
+static char *map_shared(soft_peer_t *peer, uint64_t key, const soft_mr_entry_t *entry,
+                        angara_status_t *status)
+{
+    char *base = NULL;
+
+    *status = soft_maps_add(&soft_pe(peer->base.pe)->maps, peer->remote.domain, key, entry, &base);
+    if (*status == ANGARA_ERR_NO_RESOURCE) {
+        *status = ANGARA_OK;
+    }
+    return base;
+}
+
+angara_status_t soft_way_remote(ang_pair_t *pair, uint64_t key, uint64_t offset, uint64_t length,
+                                unsigned access, const ang_ref_t *near, ang_ref_t *ref)
+{
+    soft_peer_t           *peer   = soft_pair_peer(pair);
+    soft_remote_t         *remote = &peer->remote;
+    const soft_mr_entry_t *entry;
+    angara_status_t        status;
+    char                  *base;
+
+    if (__builtin_expect(remote->seg->generation != remote->address.generation, 0)) {
+        return ANGARA_ERR_PEER_DEAD;
+    }
+    ref->key    = key;
+    ref->offset = offset;
+    ref->length = length;
+    ref->hold   = NULL;
+    if (soft_agent_owes(peer)) { /* it has been asked for, in a batch */
+        ref->kind = SOFT_REF_AGENT;
+        ref->addr = 0;
+        return ANGARA_OK;
+    }
+    /* The hazard, a full fence, then the look at the entry: see domain.c. */
+    __atomic_exchange_n(&remote->hazard->key, key, __ATOMIC_SEQ_CST);
+    status = soft_mr_check(remote->dom, remote->mr_max, key, offset, length, access, &ref->addr,
+                           &entry);
+    if (status != ANGARA_OK) {
+        goto err;
+    }
+    if (__builtin_expect(entry->kind != ANGARA_MEM_HOST, 0)) {
+        status = gpu_remote(peer, entry, offset, length, access, near, ref);
+        if (status != ANGARA_OK) {
+            goto err;
+        }
+    } else if ((base = soft_reach(peer, key, entry, ref->addr, offset, access)) != NULL) {
+        ref->kind = ANG_REF_HOST;
+        ref->addr = (uintptr_t)base;
+    } else if (soft_can_map(entry, access) &&
+               (base = map_shared(peer, key, entry, &status)) != NULL) {
+        ref->kind = ANG_REF_HOST;
+        ref->addr = (uintptr_t)base + offset;
+    } else if (__builtin_expect(status != ANGARA_OK, 0)) {
+        goto err;
+    } else {
+        ref->kind = soft_needs_agent(peer, access) ||
+                            (near->kind == ANG_REF_HOST && soft_agent_is_faster(peer, length)) ?
+                        SOFT_REF_AGENT :
+                        SOFT_REF_CMA;
+    }
+    if (ref->kind == SOFT_REF_AGENT) {
+        ref->addr = 0;
+        __atomic_store_n(&remote->hazard->key, 0, __ATOMIC_RELEASE); /* the helper holds its lock */
+    }
+    return ANGARA_OK;
+
+err:
+    __atomic_store_n(&remote->hazard->key, 0, __ATOMIC_RELEASE);
+    return status;
+}
+
+void soft_way_release(ang_pair_t *pair, ang_ref_t *ref)
+{
+    if (ref->hold != NULL) {
+        soft_import_put(ref->hold);
+        ref->hold = NULL;
+    }
+    if (ref->kind != SOFT_REF_AGENT) {
+        __atomic_store_n(&soft_pair_peer(pair)->remote.hazard->key, 0, __ATOMIC_RELEASE);
+    }
+}

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Which way an operation takes to the far end's memory, and where its near end lies: the resolving
+ * part of the engine's backend. The table of ways is in docs/protocols.md.
+ *
+ * Whatever way an operation takes, those of one pair are performed in order, each wholly before the
+ * next; and words are changed by CPU atomics alone, here or by the target's process. So operations
+ * of a pair may go different ways.
+ */
+#ifndef SOFT_WAY_H
+#define SOFT_WAY_H
+
+#include "soft.h"
+
+#include "src/config.h"
+
+/* As the backend's functions of these names, see engine.h. */
+angara_status_t soft_way_local(ang_pair_t *pair, uint64_t key, uint64_t offset, uint64_t length,
+                               unsigned access, ang_ref_t *ref);
+angara_status_t soft_way_remote(ang_pair_t *pair, uint64_t key, uint64_t offset, uint64_t length,
+                                unsigned access, const ang_ref_t *near, ang_ref_t *ref);
+void            soft_way_release(ang_pair_t *pair, ang_ref_t *ref);
+
+/* Can its memory be mapped here? Gets, atomics and so on need loopback. */
+static inline int soft_can_map(const soft_mr_entry_t *entry, unsigned access)
+{
+    return entry->fd >= 0 && (ang_config.loopback || access == ANGARA_ACCESS_REMOTE_WRITE);
+}
+
+/* Must the peer's process do it, if the memory isn't mapped? What isn't a put needs loopback. */
+static inline int soft_needs_agent(const soft_peer_t *peer, unsigned access)
+{
+    return (!ang_config.loopback && access != ANGARA_ACCESS_REMOTE_WRITE) ||
+           access == ANGARA_ACCESS_REMOTE_ATOMIC || !peer->cma;
+}
+
+/* Is it memory of this process, and may it be touched as such? */
+static inline int soft_is_own(const soft_peer_t *peer, unsigned access)
+{
+    return peer->remote.same_process &&
+           (peer->is_self || ang_config.loopback || access == ANGARA_ACCESS_REMOTE_WRITE);
+}
+
+/*
+ * Without a hazard the entry may be another region's by now. So this only tells which way to try
+ * first, where whoever performs the operation looks at the entry again.
+ */
+static inline int soft_way_may_map(const soft_remote_t *remote, uint64_t key)
+{
+    return SOFT_KEY_INDEX(key) < remote->mr_max &&
+           SOFT_KEY_INDEX(key) < remote->dom->mr_committed &&
+           __atomic_load_n(&remote->dom->entries[SOFT_KEY_INDEX(key)].fd, __ATOMIC_RELAXED) >= 0;
+}
+
+/* Where host memory lies that plain loads and stores reach by now; NULL if they don't. */
+static inline char *soft_reach(const soft_peer_t *peer, uint64_t key, const soft_mr_entry_t *entry,
+                               uint64_t addr, uint64_t offset, unsigned access)
+{
+    char *base;
+
+    if (soft_is_own(peer, access)) {
+        return (char *)(uintptr_t)addr;
+    }
+    if (!soft_can_map(entry, access)) {
+        return NULL;
+    }
+    base = soft_maps_find(&soft_pe(peer->base.pe)->maps, peer->remote.domain, key);
+    return base != NULL ? base + offset : NULL;
+}
+
+#endif
