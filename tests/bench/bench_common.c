@@ -317,18 +317,19 @@ void bench_poison(bench_t *b, void *buffer, size_t length, uint64_t seed)
 
 void bench_error(bench_t *b, int iteration, const char *format, ...)
 {
+    char    text[256];
     va_list args;
 
     if (b->errors++ > 0 || b->reported) {
         return;
     }
     b->reported = true;
-    fprintf(stderr, "%s: rank %d: size %zu, iteration %d: ", b->spec->name, b->rank, b->msg_size,
-            iteration);
     va_start(args, format);
-    vfprintf(stderr, format, args);
+    vsnprintf(text, sizeof(text), format, args);
     va_end(args);
-    fputc('\n', stderr);
+    /* At once: other output of the job must not come between. */
+    fprintf(stderr, "%s: rank %d: size %zu, iteration %d: %s\n", b->spec->name, b->rank,
+            b->msg_size, iteration, text);
 }
 
 void bench_check(bench_t *b, void *buffer, size_t length, uint64_t seed, int iteration)

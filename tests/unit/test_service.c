@@ -332,14 +332,162 @@ static void test_atomic_unwritable(void **state_p)
     assert_int_equal(angara_mr_deregister(mr), ANGARA_OK);
 }
 
+/* ---- batches --------------------------------------------------------------------------------- */
+
+/* Put an operation into staging memory at @a at. @return where the next one goes. */
+static uint32_t item(uint32_t at, soft_request_t r, const void *data)
+{
+    char *there = staging(SLOT) + at;
+
+    memcpy(there, &r, SOFT_REQUEST_HEAD);
+    if (data != NULL) {
+        memcpy(there + (r.length <= SOFT_SLOT_BYTES ? offsetof(soft_request_t, operand) :
+                                                      SOFT_REQUEST_HEAD),
+               data, r.length);
+    }
+    return at + soft_item_size(&r);
+}
+
+static angara_status_t batch(uint32_t length)
+{
+    return status_of((soft_request_t){.op = SOFT_OP_BATCH, .length = length});
+}
+
+/* All of it in order, with its results; with no operation there is staging memory then. */
+static void test_batch(void **state_p)
+{
+    uint64_t       key = angara_mr_key(f.all);
+    soft_request_t add = request(ANG_OP_ATOMIC, key, 8, 0);
+    char           data[100];
+    uint32_t       at;
+    soft_request_t got;
+
+    (void)state_p;
+    assert_false(f.slot->staged);
+    assert_int_equal(batch(0), ANGARA_OK);
+    assert_true(f.slot->staged);
+    assert_int_equal(f.slot->request.operand, 0);
+
+    memset(data, 0x33, sizeof(data));
+    add.atomic  = ANGARA_ATOMIC_ADD;
+    add.operand = 1;
+    at          = item(0, request(ANG_OP_PUT, key, 8, 8), data);
+    at          = item(at, add, NULL);
+    at          = item(at, request(ANG_OP_PUT, key, 100, 99), data);
+    assert_int_equal(at % 8, 0);
+    item(at, request(ANG_OP_GET, key, 8, 8), NULL);
+    assert_int_equal(batch(at + SOFT_REQUEST_HEAD), ANGARA_OK);
+    assert_int_equal(f.slot->request.operand, 4);
+    assert_int_equal(f.memory[0][8], 0x34);
+    assert_int_equal(f.memory[0][9], 0x33);
+    assert_int_equal(f.memory[0][198], 0x33);
+    assert_int_equal(f.memory[0][199], 0x11);
+    memcpy(&got, staging(SLOT) + at, SOFT_REQUEST_HEAD);
+    assert_int_equal(got.operand, 0x3333333333333334ll);
+    memcpy(&got, staging(SLOT) + SOFT_REQUEST_HEAD, SOFT_REQUEST_HEAD);
+    assert_int_equal(got.operand, 0x3333333333333333ll);
+    memset(f.memory[0], 0x11, SIZE);
+}
+
+/* What is wrong ends the batch: what is in front of it has been performed, nothing behind it. */
+static void test_batch_nonsense(void **state_p)
+{
+    uint64_t       key  = angara_mr_key(f.all);
+    soft_request_t good = request(ANG_OP_PUT, key, 0, 8);
+    soft_request_t bad;
+    uint32_t       first, at;
+    unsigned       i;
+
+    (void)state_p;
+    assert_int_equal(batch(0), ANGARA_OK);
+    assert_int_equal(batch(SOFT_STAGING + 1), ANGARA_ERR_INVALID);
+    for (i = 0; i < 9; ++i) {
+        bad           = good;
+        bad.op        = i == 0 ? ANG_OP_MARKER :
+                        i == 1 ? SOFT_OP_BATCH :
+                        i == 2 ? ANG_OP_PUT_INLINE :
+                        i == 3 ? 255 :
+                        i == 4 ? 0 :
+                                 ANG_OP_PUT;
+        bad.is_direct = i == 5;
+        bad.length    = i == 6 ? UINT32_MAX : i == 7 ? SOFT_STAGING : 8;
+        bad.offset    = 16;
+        bad.key       = i == 8 ? key ^ 1 : key;
+        memset(f.memory[0], 0x11, SIZE);
+        first = item(0, good, "22222222");
+        memcpy(staging(SLOT) + first, &bad, SOFT_REQUEST_HEAD);
+        at          = first + SOFT_REQUEST_HEAD;
+        good.offset = 32;
+        at          = item(at, good, "44444444");
+        good.offset = 0;
+        assert_int_equal(batch(at), i == 8 ? ANGARA_ERR_KEY : ANGARA_ERR_INVALID);
+        assert_int_equal(f.slot->request.operand, 1);
+        assert_int_equal(f.memory[0][0], '2');
+        assert_int_equal(f.memory[0][16], 0x11);
+        assert_int_equal(f.memory[0][32], 0x11);
+    }
+    memset(f.memory[0], 0x11, SIZE);
+    for (at = 1; at < SOFT_REQUEST_HEAD; ++at) { /* a part of one */
+        item(0, good, "22222222");
+        assert_int_equal(batch(at), ANGARA_ERR_INVALID);
+        assert_int_equal(f.slot->request.operand, 0);
+    }
+    assert_untouched();
+}
+
+/* Random bytes as a batch. */
+static void test_batch_garbage(void **state_p)
+{
+    (void)state_p;
+    assert_int_equal(batch(0), ANGARA_OK);
+    for (unsigned n = 0; n < 500; ++n) {
+        for (unsigned i = 0; i < 4096; ++i) {
+            staging(SLOT)[i] = (char)(rand() % (n % 2 ? 256 : 5));
+        }
+        assert_int_not_equal(batch((uint32_t)rand() % 4097 + 1), ANGARA_OK);
+    }
+    assert_untouched();
+}
+
+/* Few bytes are copied by the CPU: where memory has gone there is an answer all the same. */
+static void test_short_gone(void **state_p)
+{
+    char *page = mmap(NULL, 3 * SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    angara_mr_h    mr;
+    soft_request_t put, get;
+    uint32_t       at;
+
+    (void)state_p;
+    assert_true(page != MAP_FAILED);
+    assert_int_equal(angara_mr_register(f.dom, page, 3 * SIZE, ANGARA_ACCESS_ALL, &mr), ANGARA_OK);
+    put = request(ANG_OP_PUT, angara_mr_key(mr), SIZE - 4, 8); /* over the border of two pages */
+    get = request(ANG_OP_GET, angara_mr_key(mr), SIZE - 4, 8);
+    assert_int_equal(status_of(put), ANGARA_OK);
+    assert_int_equal(status_of(get), ANGARA_OK);
+    assert_int_equal(mprotect(page + SIZE, SIZE, PROT_READ), 0);
+    assert_int_equal(status_of(get), ANGARA_OK);
+    assert_int_equal(status_of(put), ANGARA_ERR_BOUNDS);
+    assert_int_equal(batch(0), ANGARA_OK);
+    at = item(0, get, NULL); /* a page that can be read needn't be one that can be written */
+    at = item(at, put, "22222222");
+    assert_int_equal(batch(at), ANGARA_ERR_BOUNDS);
+    assert_int_equal(f.slot->request.operand, 1);
+    assert_int_equal(munmap(page + SIZE, SIZE), 0);
+    assert_int_equal(status_of(put), ANGARA_ERR_BOUNDS);
+    assert_int_equal(status_of(get), ANGARA_ERR_BOUNDS);
+    assert_int_equal(munmap(page, 3 * SIZE), 0);
+    assert_int_equal(angara_mr_deregister(mr), ANGARA_OK);
+}
+
 #define TEST(_name) cmocka_unit_test_setup_teardown(_name, setup, teardown)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_good),      TEST(test_keys_and_bounds),   TEST(test_rights),
-        TEST(test_nonsense),  TEST(test_garbage),           TEST(test_withdrawn),
-        TEST(test_abandoned), TEST(test_atomic_unwritable),
+        TEST(test_good),           TEST(test_keys_and_bounds),   TEST(test_rights),
+        TEST(test_nonsense),       TEST(test_garbage),           TEST(test_withdrawn),
+        TEST(test_abandoned),      TEST(test_atomic_unwritable), TEST(test_batch),
+        TEST(test_batch_nonsense), TEST(test_batch_garbage),     TEST(test_short_gone),
     };
 
     return cmocka_run_group_tests_name("service", tests, NULL, NULL);

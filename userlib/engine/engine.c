@@ -28,7 +28,6 @@ angara_status_t ang_entry_begin(ang_entry_t *entry)
     const ang_backend_t *be     = entry->pair->engine->backend;
     const ang_desc_t    *desc   = &entry->desc;
     uint64_t             length = desc->op == ANG_OP_ATOMIC ? desc->width : desc->length;
-    unsigned             raccess;
     angara_status_t      status;
 
     /* The local end is held by nobody, so it may stay when the remote one fails. */
@@ -40,17 +39,14 @@ angara_status_t ang_entry_begin(ang_entry_t *entry)
         } else {
             status = be->local(entry->pair, desc->lkey, desc->loffset, length, 0, &entry->local);
         }
-        raccess = ANGARA_ACCESS_REMOTE_WRITE;
         break;
     case ANG_OP_PUT_INLINE:
         entry->local = ang_ref_host(entry->data);
         status       = ANGARA_OK;
-        raccess      = ANGARA_ACCESS_REMOTE_WRITE;
         break;
     case ANG_OP_GET:
-        status  = be->local(entry->pair, desc->lkey, desc->loffset, length,
-                            ANGARA_ACCESS_LOCAL_WRITE, &entry->local);
-        raccess = ANGARA_ACCESS_REMOTE_READ;
+        status = be->local(entry->pair, desc->lkey, desc->loffset, length,
+                           ANGARA_ACCESS_LOCAL_WRITE, &entry->local);
         break;
     default: /* ANG_OP_ATOMIC */
         entry->local = ang_ref_host(NULL);
@@ -59,12 +55,11 @@ angara_status_t ang_entry_begin(ang_entry_t *entry)
             status = be->local(entry->pair, desc->lkey, desc->loffset, length,
                                ANGARA_ACCESS_LOCAL_WRITE, &entry->local);
         }
-        raccess = ANGARA_ACCESS_REMOTE_ATOMIC;
         break;
     }
     if (status == ANGARA_OK) {
-        status = be->remote(entry->pair, desc->rkey, desc->roffset, length, raccess, &entry->local,
-                            &entry->remote);
+        status = be->remote(entry->pair, desc->rkey, desc->roffset, length, ang_op_right(desc->op),
+                            &entry->local, &entry->remote);
     }
     if (status == ANGARA_OK && desc->op == ANG_OP_ATOMIC && entry->remote.addr % desc->width != 0) {
         be->release(entry->pair, &entry->remote);

@@ -41,6 +41,22 @@
 #include <angara/angara.h>
 #include <pthread.h>
 
+/* The right that an operation needs at the far end; 0: it touches no memory there. */
+static inline unsigned ang_op_right(unsigned op)
+{
+    switch (op) {
+    case ANG_OP_PUT:
+    case ANG_OP_PUT_INLINE:
+        return ANGARA_ACCESS_REMOTE_WRITE;
+    case ANG_OP_GET:
+        return ANGARA_ACCESS_REMOTE_READ;
+    case ANG_OP_ATOMIC:
+        return ANGARA_ACCESS_REMOTE_ATOMIC;
+    default:
+        return 0;
+    }
+}
+
 /* A stretch of memory that a backend can move bytes from and to. */
 typedef struct ang_ref {
     unsigned kind;   /* ANG_REF_HOST, or the backend's own kinds from ANG_REF_BACKEND */

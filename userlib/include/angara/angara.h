@@ -177,7 +177,7 @@ typedef enum {
     _(faults, "operations that faulted")                                              \
     _(events, "events delivered")                                                     \
     _(events_lost, "events lost by overflow")                                         \
-    _(services, "operations carried out by the peer's helper thread")                 \
+    _(services, "requests to peers' processes: of operations that they perform")      \
     _(wakes, "sleeping peers woken")                                                  \
     _(gpu_copies, "copies that a GPU made between both ends")                         \
     _(gpu_staged, "copies to or from a GPU's memory that went through the host")

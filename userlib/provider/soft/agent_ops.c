@@ -45,16 +45,10 @@ static void *bytes_of(soft_request_t *item, uint64_t length)
 static int make_item(soft_peer_t *peer, const ang_desc_t *desc, const void *data,
                      soft_request_t *item, const void **src)
 {
-    static const unsigned rights[ANG_OP_LAST] = {
-        [ANG_OP_PUT]        = ANGARA_ACCESS_REMOTE_WRITE,
-        [ANG_OP_PUT_INLINE] = ANGARA_ACCESS_REMOTE_WRITE,
-        [ANG_OP_GET]        = ANGARA_ACCESS_REMOTE_READ,
-        [ANG_OP_ATOMIC]     = ANGARA_ACCESS_REMOTE_ATOMIC,
-    };
     uint64_t  length = desc->op == ANG_OP_ATOMIC ? desc->width : desc->length;
     ang_ref_t near   = ang_ref_host(data);
 
-    if (ang_desc_check(desc) != ANGARA_OK || rights[desc->op] == 0 || length == 0 ||
+    if (ang_desc_check(desc) != ANGARA_OK || ang_op_right(desc->op) == 0 || length == 0 ||
         length > SOFT_SHORT) {
         return 0;
     }
@@ -66,7 +60,7 @@ static int make_item(soft_peer_t *peer, const ang_desc_t *desc, const void *data
     }
     /* The peer's process checks it, so no hazard is needed to look. */
     if (soft_way_may_map(&peer->remote, desc->rkey) ||
-        !(soft_needs_agent(peer, rights[desc->op]) || peer->agent_distrust == 0)) {
+        !(soft_needs_agent(peer, ang_op_right(desc->op)) || peer->agent_distrust == 0)) {
         return 0;
     }
     *item = (soft_request_t){

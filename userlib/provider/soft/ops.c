@@ -490,12 +490,6 @@ angara_status_t soft_put_flag(angara_peer_h base, uint64_t offset, const void *s
  */
 static inline int perform_here(ang_pair_t *pair, const ang_desc_t *desc, const void *data)
 {
-    static const unsigned rights[ANG_OP_LAST] = {
-        [ANG_OP_PUT]        = ANGARA_ACCESS_REMOTE_WRITE,
-        [ANG_OP_PUT_INLINE] = ANGARA_ACCESS_REMOTE_WRITE,
-        [ANG_OP_GET]        = ANGARA_ACCESS_REMOTE_READ,
-        [ANG_OP_ATOMIC]     = ANGARA_ACCESS_REMOTE_ATOMIC,
-    };
     soft_peer_t           *peer      = soft_pair_peer(pair);
     soft_remote_t         *remote    = &peer->remote;
     int                    is_atomic = desc->op == ANG_OP_ATOMIC;
@@ -523,10 +517,10 @@ static inline int perform_here(ang_pair_t *pair, const ang_desc_t *desc, const v
     /* The hazard, a full fence, then the look at the entry: see domain.c. */
     __atomic_exchange_n(&remote->hazard->key, desc->rkey, __ATOMIC_SEQ_CST);
     if (soft_mr_check(remote->dom, remote->mr_max, desc->rkey, desc->roffset, length,
-                      rights[desc->op], &addr, &entry) == ANGARA_OK &&
+                      ang_op_right(desc->op), &addr, &entry) == ANGARA_OK &&
         entry->kind == ANGARA_MEM_HOST &&
-        (there = soft_reach(peer, desc->rkey, entry, addr, desc->roffset, rights[desc->op])) !=
-            NULL) {
+        (there = soft_reach(peer, desc->rkey, entry, addr, desc->roffset,
+                            ang_op_right(desc->op))) != NULL) {
         is_done = 1;
         if (!is_atomic) {
             ang_cpu_copy(desc->op == ANG_OP_GET ? (void *)(uintptr_t)local.addr : there,

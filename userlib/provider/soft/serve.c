@@ -85,6 +85,9 @@ static angara_status_t serve_copy(uint64_t addr, void *data, uint64_t length, in
                         soft_guard_copy((uintptr_t)data, addr, length);
     }
     status = length != 0 ? see(seen, addr, length, is_put) : ANGARA_OK;
+    if (status == ANGARA_ERR_RIGHTS) {
+        status = ANGARA_ERR_BOUNDS; /* as other ways say, which can't tell these apart */
+    }
     if (status == ANGARA_OK) {
         ang_cpu_copy(is_put ? (void *)(uintptr_t)addr : data,
                      is_put ? data : (const void *)(uintptr_t)addr, length);
@@ -96,11 +99,6 @@ static angara_status_t serve_copy(uint64_t addr, void *data, uint64_t length, in
 static angara_status_t serve_data(soft_pe_t *pe, const soft_request_t *request, void *data,
                                   seen_t *seen, uint64_t *old)
 {
-    static const unsigned rights[ANG_OP_LAST] = {
-        [ANG_OP_PUT]    = ANGARA_ACCESS_REMOTE_WRITE,
-        [ANG_OP_GET]    = ANGARA_ACCESS_REMOTE_READ,
-        [ANG_OP_ATOMIC] = ANGARA_ACCESS_REMOTE_ATOMIC,
-    };
     uint64_t        length = request->op == ANG_OP_ATOMIC ? request->width : request->length;
     int             is_put = request->op == ANG_OP_PUT;
     uint64_t        addr;
@@ -109,7 +107,7 @@ static angara_status_t serve_data(soft_pe_t *pe, const soft_request_t *request, 
     const soft_mr_entry_t *entry;
 
     status = soft_mr_check(pe->dom->shared, pe->dom->mr_max, request->key, request->offset, length,
-                           rights[request->op], &addr, &entry);
+                           ang_op_right(request->op), &addr, &entry);
     if (status != ANGARA_OK) {
         return status;
     }
