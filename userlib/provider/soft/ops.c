@@ -170,8 +170,6 @@ static int is_short(const ang_pair_t *pair, const ang_ref_t *far, const ang_ref_
 static angara_status_t short_copy(ang_pair_t *pair, ang_op_t op, const ang_ref_t *far,
                                   const ang_ref_t *near, uint64_t *done)
 {
-    unsigned     access = op == ANG_OP_PUT ? ANGARA_ACCESS_REMOTE_WRITE : ANGARA_ACCESS_REMOTE_READ;
-    soft_peer_t *peer   = soft_pair_peer(pair);
     soft_request_t item = {
         .op = (uint8_t)op, .length = (uint32_t)far->length, .key = far->key, .offset = far->offset};
     angara_status_t status;
@@ -179,8 +177,8 @@ static angara_status_t short_copy(ang_pair_t *pair, ang_op_t op, const ang_ref_t
     if (*done == far->length) {
         return ANGARA_OK;
     }
-    status = soft_agent_short(peer, &item, (void *)(uintptr_t)near->addr,
-                              !soft_needs_agent(peer, access), NULL);
+    status = soft_agent_short(soft_pair_peer(pair), &item, (void *)(uintptr_t)near->addr,
+                              far->kind == SOFT_REF_POLLED, NULL);
     *done  = status == ANGARA_OK ? far->length : 0;
     return status;
 }
@@ -197,10 +195,10 @@ static angara_status_t backend_copy(ang_pair_t *pair, const ang_ref_t *dst, cons
         *done = end;
         return ANGARA_OK;
     }
-    if (dst->kind == SOFT_REF_AGENT && is_short(pair, dst, src)) {
+    if (soft_ref_is_asked(dst) && is_short(pair, dst, src)) {
         return short_copy(pair, ANG_OP_PUT, dst, src, done);
     }
-    if (src->kind == SOFT_REF_AGENT && is_short(pair, src, dst)) {
+    if (soft_ref_is_asked(src) && is_short(pair, src, dst)) {
         return short_copy(pair, ANG_OP_GET, src, dst, done);
     }
     if (dst->kind == SOFT_REF_AGENT) {
@@ -259,7 +257,7 @@ static angara_status_t backend_launch(ang_pair_t *pair, unsigned op, const ang_r
     soft_gpu_end_t  there  = {far->addr, NULL};
     angara_status_t status;
 
-    if (far->kind == SOFT_REF_CMA || far->kind == SOFT_REF_AGENT) {
+    if (far->kind == SOFT_REF_CMA || soft_ref_is_asked(far)) {
         return ANGARA_ERR_UNSUPPORTED; /* through the host */
     }
     flight->hazard = flight_hold(remote, far->key, &status);

@@ -435,7 +435,8 @@ struct soft_peer {
 /* What a ref of the backend may be, beside ANG_REF_HOST. */
 enum {
     SOFT_REF_CMA = ANG_REF_BACKEND, /* addr in the peer's private memory */
-    SOFT_REF_AGENT, /* named by key and offset, for the peer's helper; addr is 0: not sliced */
+    SOFT_REF_AGENT,  /* named by key and offset, for the peer's helper; addr is 0: not sliced */
+    SOFT_REF_POLLED, /* the same, for a peer that polls: SOFT_REF_CMA is another way */
     /* addr of GPU memory, own or mapped; `hold`: the mapping, or NULL */
     SOFT_REF_GPU = ANG_REF_LAUNCH | ANG_REF_BACKEND
 };
@@ -453,6 +454,12 @@ static inline soft_peer_t *soft_peer(angara_peer_h peer)
 static inline soft_peer_t *soft_pair_peer(ang_pair_t *pair)
 {
     return (soft_peer_t *)((char *)pair - offsetof(soft_peer_t, pair));
+}
+
+/* Does the peer's process perform it? */
+static inline int soft_ref_is_asked(const ang_ref_t *ref)
+{
+    return ref->kind == SOFT_REF_AGENT || ref->kind == SOFT_REF_POLLED;
 }
 
 static inline soft_pe_t *soft_pair_pe(ang_pair_t *pair)

@@ -121,12 +121,12 @@ angara_status_t soft_way_remote(ang_pair_t *pair, uint64_t key, uint64_t offset,
     } else if (__builtin_expect(status != ANGARA_OK, 0)) {
         goto err;
     } else {
-        ref->kind = soft_needs_agent(peer, access) ||
-                            (near->kind == ANG_REF_HOST && soft_agent_is_faster(peer, length)) ?
-                        SOFT_REF_AGENT :
-                        SOFT_REF_CMA;
+        ref->kind = soft_needs_agent(peer, access) ? SOFT_REF_AGENT :
+                    near->kind == ANG_REF_HOST && soft_agent_is_faster(peer, length) ?
+                                                     SOFT_REF_POLLED :
+                                                     SOFT_REF_CMA;
     }
-    if (ref->kind == SOFT_REF_AGENT) {
+    if (soft_ref_is_asked(ref)) {
         ref->addr = 0;
         __atomic_store_n(&remote->hazard->key, 0, __ATOMIC_RELEASE); /* the helper holds its lock */
     }
@@ -143,7 +143,7 @@ void soft_way_release(ang_pair_t *pair, ang_ref_t *ref)
         soft_import_put(ref->hold);
         ref->hold = NULL;
     }
-    if (ref->kind != SOFT_REF_AGENT) {
+    if (!soft_ref_is_asked(ref)) {
         __atomic_store_n(&soft_pair_peer(pair)->remote.hazard->key, 0, __ATOMIC_RELEASE);
     }
 }
