@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define WAYS       3  /* that a backend has for an operation at most, one closing after the other */
 #define TURN_LIMIT 16 /* entries of one pair in one turn: one pair can't starve the others */
 
 angara_status_t ang_desc_check(const ang_desc_t *desc)
@@ -184,7 +185,7 @@ angara_status_t ang_entry_advance(ang_entry_t *entry)
         }
     } else {
         status = advance_once(entry);
-        if (status == ANGARA_ERR_UNSUPPORTED) {
+        for (unsigned i = 0; status == ANGARA_ERR_UNSUPPORTED && i < WAYS - 1; ++i) {
             status = advance_once(entry); /* the backend goes another way now */
         }
     }
@@ -558,7 +559,7 @@ static unsigned pair_progress(ang_pair_t *pair, uint64_t *budget)
             ang_pair_fault(pair, entry->desc.rkey, status);
             break;
         }
-        if (entry->end < entry->desc.length) {
+        if (entry->end < entry->desc.length && entry->done < entry->desc.length) {
             break;
         }
         pair_pop(pair);

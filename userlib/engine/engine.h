@@ -20,6 +20,8 @@
  *     whatever turn_bytes is. Several operations at the head of a pair's queue may fly; they land
  *     in the order posted, and what isn't launched begins when all before it have landed. If one
  *     fails, those launched behind it may have been performed. Who drops one waits for its end.
+ *     The same holds for what a backend performs together with the first of a queue
+ *     (ang_pair_queued()), where that one fails at the near end.
  *   - What begins can be queued: an entry for it is there before. A post that finds no memory for
  *     one says so, and nothing has begun.
  *   - A descriptor is checked before anything is touched; what is checked is the engine's own copy.

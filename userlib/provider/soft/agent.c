@@ -232,6 +232,7 @@ int soft_agent_is_late(soft_peer_t *peer)
         return 0;
     }
     soft_agent_doubt(peer);
+    peer->agent_woken = 1; /* said once */
     return 1;
 }
 

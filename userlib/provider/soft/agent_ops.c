@@ -157,7 +157,8 @@ static angara_status_t short_receive(soft_peer_t *peer)
         return status;
     }
     count = peer->agent_in_slot ? status == ANGARA_OK : soft_agent_slot(peer)->request.operand;
-    if (count > peer->agent_batch || (status == ANGARA_OK) != (count == peer->agent_batch)) {
+    if (count > peer->agent_batch ||
+        (peer->agent_batch != 0 && (status == ANGARA_OK) != (count == peer->agent_batch))) {
         status = ANGARA_ERR_SYSTEM; /* garbage from the peer */
         count  = 0;
     }
@@ -205,8 +206,13 @@ angara_status_t soft_agent_short(soft_peer_t *peer, const soft_request_t *item, 
         if (status != ANGARA_OK) {
             return status;
         }
-        if (peer->agent_batch == 0 && peer->agent_status == ANGARA_OK) {
-            soft_agent_end(peer); /* there is staging memory now */
+        if (peer->agent_batch == 0) { /* there is staging memory now, or there will be none */
+            soft_agent_end(peer);
+            if (peer->agent_status != ANGARA_OK && others) {
+                soft_agent_doubt(peer);
+            } else if (peer->agent_status != ANGARA_OK) {
+                return peer->agent_status;
+            }
         }
     }
     if (peer->agent < 0) {
@@ -216,7 +222,9 @@ angara_status_t soft_agent_short(soft_peer_t *peer, const soft_request_t *item, 
         status = short_send(peer, item, near, others);
         if (others && status == ANGARA_INPROGRESS && peer->agent < 0) { /* no slot is free */
             soft_agent_doubt(peer);
-            peer->agent_since_ns = 0;
+            peer->agent_since_ns  = 0; /* nobody waits */
+            peer->agent_look_ns   = 0;
+            peer->agent_waited_ns = 0;
             return ANGARA_ERR_UNSUPPORTED;
         }
         return status;

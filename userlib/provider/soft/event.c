@@ -263,6 +263,14 @@ static int have_work(soft_pe_t *pe)
     return works || (waits && !start_timer(pe));
 }
 
+/* Who has posted a request may count on this process's progress, and have woken nobody. */
+static int is_asked(const soft_pe_t *pe)
+{
+    uint32_t work = __atomic_load_n(&pe->service->work, __ATOMIC_SEQ_CST);
+
+    return work == SOFT_WORK_POSTED || (work != SOFT_WORK_NONE && !soft_helper_runs());
+}
+
 static int cannot_sleep_owing(soft_pe_t *pe)
 {
     return __atomic_load_n(&pe->owes_wakes, __ATOMIC_RELAXED) && !start_timer(pe);
@@ -277,8 +285,7 @@ angara_status_t soft_event_arm(angara_pe_h base)
     soft_membarrier();
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
     if (have_local(pe) || have_work(pe) || cannot_sleep_owing(pe) ||
-        soft_record_ready(&pe->notify) ||
-        (__atomic_load_n(&pe->service->work, __ATOMIC_SEQ_CST) && !soft_helper_runs())) {
+        soft_record_ready(&pe->notify) || is_asked(pe)) {
         __atomic_store_n(&pe->seg->armed, 0, __ATOMIC_SEQ_CST);
         return ANGARA_INPROGRESS;
     }

@@ -32,7 +32,7 @@ static angara_status_t gpu_copy(const soft_mr_entry_t *entry, uint64_t dst, uint
  * could come between: then the program crashes, as if it had touched the page itself.)
  */
 typedef struct {
-    uint64_t page; /* its address; 0: none */
+    uint64_t page; /* its address */
     int      is_writable;
 } seen_t;
 
@@ -325,7 +325,7 @@ unsigned soft_serve(soft_pe_t *pe, int by_owner)
     soft_service_t *service = pe->service;
     uint32_t        serving = SOFT_WORK_SERVED;
     unsigned        count   = 0;
-    seen_t          seen    = {0, 0};
+    seen_t          seen    = {UINT64_MAX, 0}; /* no page yet */
     uint64_t        posted;
 
     if (!__atomic_load_n(&service->work, __ATOMIC_SEQ_CST)) {
