@@ -6,7 +6,8 @@
  *
  * Who carries it out: a peer that polls does so itself, within a microsecond; waking its helper
  * thread takes ten times as long. So the helper is woken at once only if the peer sleeps, or didn't
- * poll lately; else when the answer hasn't come after PATIENCE_NS. The answer says who gave it.
+ * poll lately; else when the answer hasn't come after PATIENCE_NS. The answer says who gave it. The
+ * first time it is always woken: that opens its pipe, while there is a descriptor for it.
  *
  * Invariants
  *   - A pair has at most one request under way; it owns the slot until it has taken the answer.
@@ -239,7 +240,8 @@ int soft_agent_is_late(soft_peer_t *peer)
 /* The helper is to come, whoever polls. */
 static void call_helper(soft_peer_t *peer)
 {
-    peer->agent_woken = 1;
+    peer->agent_woken      = 1;
+    peer->agent_has_called = 1;
     soft_agent_wake(peer);
 }
 
@@ -368,7 +370,8 @@ void soft_agent_post(soft_peer_t *peer, const soft_request_t *request, int has_o
     pe->counters.services++;
     /* The request, then the look at who sleeps. */
     __atomic_store_n(&service->work, SOFT_WORK_POSTED, __ATOMIC_SEQ_CST);
-    if (!has_other && (peer->agent_distrust != 0 || request->is_direct || sleeps(peer))) {
+    if (!has_other && (peer->agent_distrust != 0 || request->is_direct || sleeps(peer) ||
+                       !peer->agent_has_called)) {
         peer->agent_distrust -= peer->agent_distrust != 0;
         call_helper(peer);
     }

@@ -414,10 +414,11 @@ struct soft_peer {
     uint64_t           agent_look_ns, agent_waited_ns; /* see agent.c */
     uint64_t           agent_sent_ns; /* about when it was sent; 0: not looked yet */
     unsigned           agent_looks;
-    int                agent_woken;     /* its helper has been called for it */
-    int                agent_has_other; /* it may be taken back, for another way */
-    unsigned           agent_distrust;  /* so often the peer isn't expected to poll */
-    unsigned           agent_doubt;     /* what that began with last */
+    int                agent_woken;      /* its helper has been called for it */
+    int                agent_has_called; /* once at least, for this pair */
+    int                agent_has_other;  /* it may be taken back, for another way */
+    unsigned           agent_distrust;   /* so often the peer isn't expected to poll */
+    unsigned           agent_doubt;      /* what that began with last */
     /* A short one, see agent_ops.c: */
     int             agent_is_short;
     int             agent_in_slot;   /* one operation, without staging memory */
