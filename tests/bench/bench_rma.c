@@ -269,34 +269,28 @@ void bench_rma_check_get(bench_t *b, bench_rma_t *r, int iteration)
     rma_check(b, r, BENCH_RMA_TARGET, iteration);
 }
 
-/* What the target has before the round, and what is added. */
-static uint64_t sum_seed(int rank, int iteration)
-{
-    return bench_seed(iteration, rank, 1 - rank, 0);
-}
-
 void bench_rma_prepare_sum(bench_t *b, bench_rma_t *r, int iteration)
 {
     char *message = b->rank == BENCH_RMA_TARGET ? bench_slot(&r->exposed, 0) :
                                                   bench_slot(&r->local, 0);
 
-    bench_fill(b, message, b->msg_size, sum_seed(b->rank, iteration));
+    bench_fill(b, message, b->msg_size, bench_rma_seed(b->rank, iteration));
     if (b->rank != BENCH_RMA_TARGET) {
         bench_poison(b, bench_slot(&r->local, 1), b->msg_size,
-                     sum_seed(BENCH_RMA_TARGET, iteration));
+                     bench_rma_seed(BENCH_RMA_TARGET, iteration));
     }
 }
 
 void bench_rma_check_sum(bench_t *b, bench_rma_t *r, int iteration)
 {
     uint64_t *words = (void *)bench_slot(&r->exposed, 0);
-    uint64_t  added = sum_seed(1 - BENCH_RMA_TARGET, iteration);
+    uint64_t  added = bench_rma_seed(1 - BENCH_RMA_TARGET, iteration);
 
     if (b->rank == BENCH_RMA_TARGET) {
         for (size_t i = 0; i < b->msg_size / sizeof(*words); i++) {
             words[i] -= data_word(added, i);
         }
-        bench_check(b, words, b->msg_size, sum_seed(BENCH_RMA_TARGET, iteration), iteration);
+        bench_check(b, words, b->msg_size, bench_rma_seed(BENCH_RMA_TARGET, iteration), iteration);
     }
 }
 
@@ -304,7 +298,7 @@ void bench_rma_check_fetched(bench_t *b, bench_rma_t *r, int iteration)
 {
     bench_rma_check_sum(b, r, iteration);
     if (b->rank != BENCH_RMA_TARGET) {
-        bench_check(b, bench_slot(&r->local, 1), b->msg_size, sum_seed(BENCH_RMA_TARGET, iteration),
-                    iteration);
+        bench_check(b, bench_slot(&r->local, 1), b->msg_size,
+                    bench_rma_seed(BENCH_RMA_TARGET, iteration), iteration);
     }
 }

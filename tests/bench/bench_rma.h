@@ -49,6 +49,12 @@ void bench_rma_prepare_sum(bench_t *b, bench_rma_t *r, int iteration);
 void bench_rma_check_sum(bench_t *b, bench_rma_t *r, int iteration);
 void bench_rma_check_fetched(bench_t *b, bench_rma_t *r, int iteration);
 
+/* Of a rank's first message in a round of sums and swaps. */
+static inline uint64_t bench_rma_seed(int rank, int iteration)
+{
+    return bench_seed(iteration, rank, 1 - rank, 0);
+}
+
 static inline MPI_Aint bench_rma_displacement(const bench_rma_t *r, int i)
 {
     return r->target + (MPI_Aint)((size_t)(i % r->exposed.count) * r->exposed.stride);

@@ -21,11 +21,6 @@ static void access_cas(bench_t *b, bench_rma_t *r)
     (void)b;
 }
 
-static uint64_t seed(int rank, int iteration)
-{
-    return bench_seed(iteration, rank, 1 - rank, 0);
-}
-
 /* Every other round expects another word than there is, and changes nothing. */
 static bool swaps(int iteration)
 {
@@ -34,13 +29,13 @@ static bool swaps(int iteration)
 
 static void prepare(bench_t *b, bench_rma_t *r, int iteration)
 {
-    uint64_t before = seed(BENCH_RMA_TARGET, iteration);
+    uint64_t before = bench_rma_seed(BENCH_RMA_TARGET, iteration);
 
     if (b->rank == BENCH_RMA_TARGET) {
         bench_fill(b, bench_slot(&r->exposed, 0), b->msg_size, before);
         return;
     }
-    bench_fill(b, bench_slot(&r->local, SWAP), b->msg_size, seed(b->rank, iteration));
+    bench_fill(b, bench_slot(&r->local, SWAP), b->msg_size, bench_rma_seed(b->rank, iteration));
     bench_poison(b, bench_slot(&r->local, OLD), b->msg_size, before);
     (swaps(iteration) ? bench_fill : bench_poison)(b, bench_slot(&r->local, EXPECTED), b->msg_size,
                                                    before);
@@ -48,13 +43,14 @@ static void prepare(bench_t *b, bench_rma_t *r, int iteration)
 
 static void check(bench_t *b, bench_rma_t *r, int iteration)
 {
-    uint64_t before = seed(BENCH_RMA_TARGET, iteration);
+    uint64_t before = bench_rma_seed(BENCH_RMA_TARGET, iteration);
 
     if (b->rank != BENCH_RMA_TARGET) {
         bench_check(b, bench_slot(&r->local, OLD), b->msg_size, before, iteration);
     } else {
         bench_check(b, bench_slot(&r->exposed, 0), b->msg_size,
-                    swaps(iteration) ? seed(1 - BENCH_RMA_TARGET, iteration) : before, iteration);
+                    swaps(iteration) ? bench_rma_seed(1 - BENCH_RMA_TARGET, iteration) : before,
+                    iteration);
     }
 }
 

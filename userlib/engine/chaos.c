@@ -90,8 +90,7 @@ static ang_entry_t *entry_copy(const ang_entry_t *model, const void *bytes, size
     entry->data      = entry->buffer;
     entry->pieces    = 0;
     entry->delivered = 0;
-    entry->is_spare  = 0;
-    entry->is_kept   = 0;
+    entry->room      = 0;
     return entry;
 }
 

@@ -28,7 +28,7 @@ angara_status_t ang_entry_begin(ang_entry_t *entry)
 {
     const ang_backend_t *be     = entry->pair->engine->backend;
     const ang_desc_t    *desc   = &entry->desc;
-    uint64_t             length = desc->op == ANG_OP_ATOMIC ? desc->width : desc->length;
+    uint64_t             length = ang_desc_bytes(desc);
     angara_status_t      status;
 
     /* The local end is held by nobody, so it may stay when the remote one fails. */
@@ -137,7 +137,7 @@ static angara_status_t advance_data(ang_entry_t *entry)
 angara_status_t ang_entry_check_local(ang_entry_t *entry)
 {
     const ang_desc_t *desc   = &entry->desc;
-    uint64_t          length = desc->op == ANG_OP_ATOMIC ? desc->width : desc->length;
+    uint64_t          length = ang_desc_bytes(desc);
     unsigned          access = desc->op == ANG_OP_PUT ? 0 : ANGARA_ACCESS_LOCAL_WRITE;
     ang_ref_t         local;
 
@@ -199,17 +199,17 @@ angara_status_t ang_entry_advance(ang_entry_t *entry)
 /* One with room for so many bytes of an inline put behind it. */
 static ang_entry_t *entry_alloc(ang_engine_t *engine, size_t bytes)
 {
+    size_t       room  = bytes > KEPT_BYTES ? bytes : KEPT_BYTES;
     ang_entry_t *entry = engine->kept;
 
-    if (entry != NULL && bytes <= KEPT_BYTES) {
+    if (entry != NULL && room == KEPT_BYTES) {
         engine->kept = entry->next;
         engine->num_kept--;
         return entry;
     }
-    entry = malloc(sizeof(*entry) + (bytes > KEPT_BYTES ? bytes : KEPT_BYTES));
+    entry = malloc(sizeof(*entry) + room);
     if (entry != NULL) {
-        entry->is_spare = bytes == ANG_INLINE_MAX;
-        entry->is_kept  = bytes <= KEPT_BYTES;
+        entry->room = room;
     }
     return entry;
 }
@@ -221,9 +221,9 @@ static void entry_free(ang_entry_t *entry)
     ang_entry_ground(entry);
     ang_entry_end(entry);
     free(entry->buffer);
-    if (entry->is_spare && engine->spare == NULL) {
+    if (entry->room == ANG_INLINE_MAX && engine->spare == NULL) {
         engine->spare = entry;
-    } else if (entry->is_kept && engine->num_kept < KEPT_MAX) {
+    } else if (entry->room == KEPT_BYTES && engine->num_kept < KEPT_MAX) {
         entry->next  = engine->kept;
         engine->kept = entry;
         engine->num_kept++;
@@ -263,13 +263,11 @@ static int must_queue(const ang_pair_t *pair, const ang_desc_t *desc)
 /* Queue what `model` describes as `entry`. */
 static void enqueue(ang_entry_t *entry, const ang_entry_t *model, const void *data)
 {
-    ang_pair_t *pair     = model->pair;
-    uint8_t     is_spare = entry->is_spare;
-    uint8_t     is_kept  = entry->is_kept;
+    ang_pair_t *pair = model->pair;
+    size_t      room = entry->room;
 
-    *entry          = *model;
-    entry->is_spare = is_spare;
-    entry->is_kept  = is_kept;
+    *entry      = *model;
+    entry->room = room;
     if (entry->desc.op == ANG_OP_PUT_INLINE && entry->desc.length != 0) {
         entry->data = memcpy(entry + 1, data, entry->desc.length);
         if (entry->begun) {

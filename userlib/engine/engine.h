@@ -59,6 +59,12 @@ static inline unsigned ang_op_right(unsigned op)
     }
 }
 
+/* Bytes that an operation touches at either end. */
+static inline uint64_t ang_desc_bytes(const ang_desc_t *desc)
+{
+    return desc->op == ANG_OP_ATOMIC ? desc->width : desc->length;
+}
+
 /* A stretch of memory that a backend can move bytes from and to. */
 typedef struct ang_ref {
     unsigned kind;   /* ANG_REF_HOST, or the backend's own kinds from ANG_REF_BACKEND */

@@ -22,8 +22,7 @@ struct ang_entry {
     uint8_t      flies; /* launched, and not seen to have landed */
     ang_flight_t flight;
 
-    uint8_t is_spare; /* has room behind it for ANG_INLINE_MAX bytes; see ang_engine.spare */
-    uint8_t is_kept;  /* is kept for the next one when it has ended */
+    size_t room; /* bytes behind it; in chaos mode 0, wherever its bytes are */
 
     angara_status_t failed;   /* what was found wrong before its turn: told when that comes */
     uint64_t        sequence; /* order of queueing, across pairs */

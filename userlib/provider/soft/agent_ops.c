@@ -45,17 +45,11 @@ static void *bytes_of(soft_request_t *item, uint64_t length)
 static int make_item(soft_peer_t *peer, const ang_desc_t *desc, const void *data,
                      soft_request_t *item, const void **src)
 {
-    uint64_t  length = desc->op == ANG_OP_ATOMIC ? desc->width : desc->length;
-    ang_ref_t near   = ang_ref_host(data);
+    uint64_t  length = ang_desc_bytes(desc);
+    ang_ref_t near;
 
     if (ang_desc_check(desc) != ANGARA_OK || ang_op_right(desc->op) == 0 || length == 0 ||
-        length > SOFT_SHORT) {
-        return 0;
-    }
-    if (desc->lkey != 0 && (soft_way_local(&peer->pair, desc->lkey, desc->loffset, length,
-                                           desc->op == ANG_OP_PUT ? 0 : ANGARA_ACCESS_LOCAL_WRITE,
-                                           &near) != ANGARA_OK ||
-                            near.kind != ANG_REF_HOST)) {
+        length > SOFT_SHORT || !soft_way_near(&peer->pair, desc, data, &near)) {
         return 0;
     }
     /* The peer's process checks it, so no hazard is needed to look. */
@@ -344,7 +338,7 @@ angara_status_t soft_agent_copy_in(soft_peer_t *peer, const ang_ref_t *src, cons
  * Has nobody begun with the direct request for so long, or has no slot been free? The owner is
  * stopped, say, or has no helper.
  */
-static int is_late(const soft_peer_t *peer)
+static int direct_is_late(const soft_peer_t *peer)
 {
     uint64_t since = peer->agent >= 0 ? peer->direct_posted_ns : peer->agent_since_ns;
 
@@ -365,7 +359,7 @@ angara_status_t soft_agent_copy_direct(soft_peer_t *peer, ang_op_t op, const ang
     angara_status_t  status;
     uint64_t         left;
 
-    if (is_late(peer) && soft_agent_withdraw(peer)) {
+    if (direct_is_late(peer) && soft_agent_withdraw(peer)) {
         return ANGARA_ERR_UNSUPPORTED;
     }
     if (peer->agent >= 0) {

@@ -2,8 +2,8 @@
 /*
  * Operations of the soft fabric, and the backend through which the descriptor engine moves data:
  * by plain copies (own process, shared regions), by process_vm_readv/writev (private memory of a
- * peer), by a GPU (its memory, own or mapped), or by the peer's helper thread (agent.c) where none
- * of them can.
+ * peer), by a GPU (its memory, own or mapped), or by the peer's process (agent_ops.c) where none of
+ * them can, or it is faster. Which of them is way.c's choice.
  */
 #define _GNU_SOURCE
 #include "agent.h"
@@ -31,15 +31,12 @@ static int batch_ends(ang_pair_t *pair, const ang_desc_t *desc, struct iovec *he
 {
     soft_peer_t           *peer   = soft_pair_peer(pair);
     soft_remote_t         *remote = &peer->remote;
-    int                    is_get = desc->op == ANG_OP_GET;
-    unsigned               access = is_get ? ANGARA_ACCESS_REMOTE_READ : ANGARA_ACCESS_REMOTE_WRITE;
+    unsigned               access = ang_op_right(desc->op);
     const soft_mr_entry_t *entry;
     uint64_t               addr;
     ang_ref_t              ref;
 
-    if (soft_way_local(pair, desc->lkey, desc->loffset, desc->length,
-                       is_get ? ANGARA_ACCESS_LOCAL_WRITE : 0, &ref) != ANGARA_OK ||
-        ref.kind != ANG_REF_HOST ||
+    if (!soft_way_near(pair, desc, NULL, &ref) ||
         soft_mr_check(remote->dom, remote->mr_max, desc->rkey, desc->roffset, desc->length, access,
                       &addr, &entry) != ANGARA_OK ||
         entry->kind != ANGARA_MEM_HOST || entry->fd >= 0 || soft_needs_agent(peer, access)) {
@@ -491,7 +488,7 @@ static inline int perform_here(ang_pair_t *pair, const ang_desc_t *desc, const v
     soft_peer_t           *peer      = soft_pair_peer(pair);
     soft_remote_t         *remote    = &peer->remote;
     int                    is_atomic = desc->op == ANG_OP_ATOMIC;
-    uint64_t               length    = is_atomic ? desc->width : desc->length;
+    uint64_t               length    = ang_desc_bytes(desc);
     int                    is_done   = 0;
     const soft_mr_entry_t *entry;
     uint64_t               addr, old;
@@ -502,11 +499,7 @@ static inline int perform_here(ang_pair_t *pair, const ang_desc_t *desc, const v
         length > HERE_MAX || remote->seg->generation != remote->address.generation) {
         return 0;
     }
-    local.addr = (uintptr_t)data;
-    if (desc->lkey != 0 && (soft_way_local(pair, desc->lkey, desc->loffset, length,
-                                           desc->op == ANG_OP_PUT ? 0 : ANGARA_ACCESS_LOCAL_WRITE,
-                                           &local) != ANGARA_OK ||
-                            local.kind != ANG_REF_HOST)) {
+    if (!soft_way_near(pair, desc, data, &local)) {
         return 0;
     }
     if (!remote->same_process && !soft_way_may_map(remote, desc->rkey)) {

@@ -301,9 +301,8 @@ static void answer(soft_slot_t *slot, uint64_t state)
 
 static void serve_one(soft_pe_t *pe, unsigned index, seen_t *seen, int by_owner)
 {
-    soft_slot_t *slot  = &pe->service->slots[index];
-    uint64_t     state = __atomic_load_n(&slot->state, __ATOMIC_ACQUIRE);
-
+    soft_slot_t   *slot  = &pe->service->slots[index];
+    uint64_t       state = __atomic_load_n(&slot->state, __ATOMIC_ACQUIRE);
     soft_request_t request;
 
     do {

@@ -412,7 +412,8 @@ struct soft_peer {
     uint32_t           agent_length; /* bytes of the chunk under way */
     uint64_t           agent_turn;   /* of the slot's state */
     uint64_t           agent_look_ns, agent_waited_ns; /* see agent.c */
-    uint64_t           agent_sent_ns; /* about when it was sent; 0: not looked yet */
+    uint64_t           agent_since_ns; /* when the request was first to be sent; 0: there is none */
+    uint64_t           agent_sent_ns;  /* about when it was sent; 0: not looked yet */
     unsigned           agent_looks;
     int                agent_woken;      /* its helper has been called for it */
     int                agent_has_called; /* once at least, for this pair */
@@ -427,7 +428,6 @@ struct soft_peer {
     angara_status_t agent_status;    /*   and why no more */
     unsigned        agent_taken;     /* results taken; from the first on it is answered */
     uint32_t        agent_at;        /* of the next one, in staging memory */
-    uint64_t        agent_since_ns;  /* when the request was first to be sent; 0: there is none */
     uint64_t direct_posted_ns; /* see soft_agent_copy_direct(): when the request was posted; */
     uint64_t direct_retry_ns;  /* no more of them before that time; */
     uint64_t direct_pause_ns;  /* and how long the pause was */
@@ -538,9 +538,8 @@ void soft_peers_end(soft_pe_t *pe, soft_peer_t *only);
 unsigned soft_peers_check(soft_pe_t *pe);
 
 /* agent.c: requests to the peer's process; more in agent.h */
-#define SOFT_SHORT                                                                \
-    1024 /* bytes of an operation that a peer's process may do faster than a call \
-          */
+/* Bytes of an operation that a peer's process may do faster than a call. */
+#define SOFT_SHORT 1024
 
 /* May the peer's process be faster than process_vm at so many bytes? Call it once per operation. */
 int soft_agent_is_faster(soft_peer_t *peer, uint64_t length);

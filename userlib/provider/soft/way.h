@@ -21,6 +21,22 @@ angara_status_t soft_way_remote(ang_pair_t *pair, uint64_t key, uint64_t offset,
                                 unsigned access, const ang_ref_t *near, ang_ref_t *ref);
 void            soft_way_release(ang_pair_t *pair, ang_ref_t *ref);
 
+/* The near end of an operation: host memory of a region, or the bytes of an inline put. @return 0:
+ * it is neither, or something is wrong with it. */
+static inline int soft_way_near(ang_pair_t *pair, const ang_desc_t *desc, const void *data,
+                                ang_ref_t *ref)
+{
+    unsigned access = desc->op == ANG_OP_PUT ? 0 : ANGARA_ACCESS_LOCAL_WRITE;
+
+    if (desc->lkey == 0) {
+        *ref = ang_ref_host(data);
+        return 1;
+    }
+    return soft_way_local(pair, desc->lkey, desc->loffset, ang_desc_bytes(desc), access, ref) ==
+               ANGARA_OK &&
+           ref->kind == ANG_REF_HOST;
+}
+
 /* Can its memory be mapped here? Gets, atomics and so on need loopback. */
 static inline int soft_can_map(const soft_mr_entry_t *entry, unsigned access)
 {
