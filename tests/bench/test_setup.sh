@@ -126,8 +126,11 @@ path=$place/rpm
 as_user 60 scripts/setup
 ok 'without dpkg: what is missing is named, with the names of rpm packages' all_of "rc_is"$'\t'1 \
     "has_line"$'\t'stderr$'\t'"^setup: error: not found: mpicc ucx_info$" \
-    "has_line"$'\t'stderr$'\t'"    dnf install gcc make .*openmpi-devel ucx-devel openmpi .* ucx$" \
+    "has_line"$'\t'stderr$'\t'"    dnf install gcc make .*openmpi-devel ucx-devel openmpi perl .* ucx$" \
     "has_line"$'\t'stderr$'\t'"    dnf install clang-tools-extra .*valgrind-devel$"
+as_user 60 PKG_CONFIG_LIBDIR=/nonexistent scripts/setup
+ok 'a library without its headers is missing, too' \
+    has_line stderr "^setup: error: not found: mpicc ucx_info jansson\\.h$"
 
 path=$with
 as_user 400 make demo
@@ -235,6 +238,38 @@ done
 rm -r "$tree/build/ucx"
 as_user 60 UCX_SOURCE=ucx scripts/setup --headers
 ok 'build/ucx is missing: it is made of UCX_SOURCE, a relative path' made
+
+# Without UCX_SOURCE, from the source package. Condition: no source of version $version was to be had but $1.
+not_offered()
+{
+    all_of "rc_is"$'\t'1 "has_line"$'\t'stderr$'\t'"^setup: error: the configured apt sources do not offer the source" \
+        "has_line"$'\t'stderr$'\t'"^setup: +found:  $1" \
+        "has_line"$'\t'stderr$'\t'"^setup: +needed: $exact, or another revision of $version$" \
+        "has_line"$'\t'stderr$'\t'"^setup: +Or name a source tree of UCX $version in UCX_SOURCE:$" \
+        "has_line"$'\t'stderr$'\t'"    git clone --depth 1 --branch v$version https://[^ ]+/ucx$"
+}
+if exact=$(dpkg-query -W -f '${source:Version}' libucx-dev 2>/dev/null); then
+    rm -f "$place"/bin/{apt-cache,dpkg-source}
+    # shellcheck disable=SC2016 # the program expands it
+    fake bin/apt-cache <<<'[[ -z $OFFERED ]] || printf "Version: %s\n" $OFFERED'
+    fake bin/dpkg-source <<<"cp -a '$place/same' \"\${@: -1}\""
+    rm -r "$tree/build/ucx"
+    as_user 60 OFFERED= scripts/setup --headers
+    ok 'no source package is offered: what is needed and helps' not_offered none
+    as_user 60 OFFERED="1$version-1 $version.1-1 $other-1" scripts/setup --headers
+    ok 'those of other versions are: what was found, is needed and helps' not_offered ".*$other-1.*"
+    as_user 60 OFFERED="$version-0 $version+ds-0.2 $other-1" scripts/setup --headers
+    ok 'another revision is: it is taken' all_of "rc_is"$'\t'0 \
+        "has_line"$'\t'log$'\t'"^apt-get .* source --download-only ucx=$version.*-0" \
+        "has_line"$'\t'stderr$'\t'"^setup: warning: $exact is gone, taking $version.*-0" \
+        "test"$'\t'-f$'\t'"$tree/build/ucx/include/config.h"
+    rm -r "$tree/build/ucx"
+    as_user 60 OFFERED="$version-0 $exact $version-999" scripts/setup --headers
+    ok 'the very one is: it is taken' all_of "rc_is"$'\t'0 \
+        "has_line"$'\t'log$'\t'"^apt-get .* source --download-only ucx=$exact$"
+else
+    skip 'no source package is offered: what is needed and helps' 'UCX is not a Debian package here'
+fi
 
 if [[ -f /usr/share/dpkg/architecture.mk ]] && dpkg-query -W libucx-dev >/dev/null 2>&1; then
     configure=(make -f debian/rules override_dh_auto_configure)
