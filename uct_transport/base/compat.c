@@ -82,6 +82,7 @@ double uct_angara_memcpy_bandwidth(void)
 #if UCT_ANGARA_UCX(18)
     return 12e9; /* what it has said for most processors */
 #else
+#pragma weak ucs_cpu_get_memcpy_bw /* later versions lack it */
     return ucs_cpu_get_memcpy_bw();
 #endif
 }

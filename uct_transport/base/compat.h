@@ -79,6 +79,8 @@
 #pragma weak ucs_mpool_params_reset
 #else
 #pragma weak uct_md_config_rcache_table
+#pragma weak uct_md_rcache_overhead
+#pragma weak uct_md_set_rcache_params
 #endif
 #if UCT_ANGARA_UCX(17)
 #pragma weak ucs_config_doc_nop
