@@ -1,0 +1,43 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# What scripts/check_debian13 counts and runs again, with a root that only pretends: nothing is installed.
+
+set -euo pipefail
+cd -- "$(dirname -- "$(realpath -- "$0")")/../.."
+# shellcheck source=tests/bench/tap.sh
+. tests/bench/tap.sh
+
+tree=$out/tree
+mkdir -p "$tree/tests"
+cp -r scripts "$tree"
+cp -r tests/list.d "$tree/tests"
+cat >"$tree/scripts/lib/root.sh" <<'END_OF_ROOT'
+# shellcheck shell=bash
+root_mirror=
+root_possible() { :; }
+root_make() { mkdir -p "$1"; }
+root_inside()
+{
+    case $2 in
+    *'make flavors') return "${BUILD:-0}" ;;
+    *'--layer unit') echo "7 passed, 0 failed, 1 skipped" ;;
+    *'--layer uct') echo "5 passed, 2 failed, 0 skipped" && return 1 ;;
+    *'--layer mpi') echo "killed" && return 1 ;;
+    esac
+}
+END_OF_ROOT
+
+check() { run 60 env "$@"; }
+last_is() { [[ $(tail -n 1 "$out/stdout") == "$1" ]]; }
+
+check "$tree/scripts/check_debian13" unit
+ok 'a layer passes' all_of "rc_is"$'\t'0 "last_is"$'\t'"7 passed, 0 failed, 1 skipped"
+check "$tree/scripts/check_debian13" unit uct mpi
+ok 'what has passed is not run again' has_line stdout '^unit: has passed before: 7 passed'
+ok 'what ends without a count is a failure' all_of "rc_is"$'\t'1 "last_is"$'\t'"12 passed, 3 failed, 1 skipped"
+rm "$tree/build/debian13/results/build.key"
+check BUILD=1 "$tree/scripts/check_debian13" unit
+ok 'so is a build that fails, and what was before does not count' all_of "rc_is"$'\t'1 \
+    "last_is"$'\t'"0 passed, 1 failed, 0 skipped"
+finish
