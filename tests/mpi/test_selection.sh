@@ -268,6 +268,14 @@ test_fallback()
     launch "$asked" -- --mca hook_angara_plugin "$work/broken.so" "$probe"
     ok "a broken transport library: Open MPI's default is used" is_ob1
 
+    # As one for an Open MPI of another major version, whose library has another number: it can't be loaded.
+    mkdir "$work/other"
+    sed 's/libopen-pal\.so\../libopen-pal.so.9/' "$B/lib/openmpi/mca_hook_angara.so" >"$work/other/mca_hook_angara.so"
+    launch "$asked" OMPI_MCA_mca_base_component_path="$work/other:SYS_DEFAULT:USER_DEFAULT" -- "$probe"
+    ok "a component for another Open MPI: Open MPI's default is used" is_ob1
+    ok "a component for another Open MPI: Open MPI names it" \
+        grep -q 'mca_hook_angara: libopen-pal\.so\.9.: cannot open' "$work/err"
+
     if ((openmpi >= 5)); then
         skip "only one rank has the transport" "mpirun of Open MPI 5 crashes when that job fails"
         return
