@@ -4,7 +4,7 @@
 # Which protocol carries a message of which size, by the transport's counters: the limits are where
 # docs/protocols.md says, and follow the variables. The programs check the data on both sides of
 # each limit. UCX adds 8 bytes to a plain MPI message. UCP's second generation of protocols goes by
-# estimates instead: it isn't asked here.
+# estimates instead: of it the ranges are looked at that it tells.
 
 set -euo pipefail
 
@@ -66,4 +66,36 @@ burst()
 
 burst get_zcopy UCX_RNDV_SCHEME=get_zcopy
 burst put_zcopy UCX_RNDV_SCHEME=put_zcopy
+
+# Reads tables of UCX_PROTO_INFO, and prints what isn't sensible in those of messages from host memory over the
+# transport: short ones begin, rendezvous ends and begins between a run and 256 KiB, and all is eager between.
+ranges_judge()
+{
+    awk -F '|' '
+        function bytes(text) { return text * (text ~ /K$/ ? 1024 : text ~ /M$/ ? 1048576 : 1) }
+        / by ucp_/ { is_message = /[|] tagged message by .* from host memory/ && / (intra|inter)-node / }
+        is_message && $(NF - 1) ~ /angara/ && match($0, /[0-9]+[KM]?[.][.]([0-9]+[KM]?|inf)/) {
+            split(substr($0, RSTART, RLENGTH), ends, "[.][.]")
+            first = bytes(ends[1])
+            if (ends[2] == "inf") {
+                tables++
+                is_right = /rendezvous zero-copy/ && first > 8432 && first <= 262144
+            } else if (first == 0) {
+                is_right = /eager short/ && bytes(ends[2]) >= 112
+            } else {
+                is_right = / eager /
+            }
+            if (!is_right) print
+        }
+        END { if (!tables) print "no table of the transport" }' "$@"
+}
+
+if [[ $(env -u UCX_PROTO_ENABLE ucx_info -caf) == *$'\n'UCX_PROTO_ENABLE=y* ]]; then
+    mpirun --oversubscribe --bind-to none -np 2 -x UCX_TLS=angara,self -x UCX_PROTO_ENABLE=y -x UCX_PROTO_INFO=y \
+        -x UCX_LOG_FILE="$work/proto.%p" "$B/tests/mpi/pt2pt_modes" -i 1 -s 8 >"$work/out" 2>&1 </dev/null || true
+    cat "$work"/proto.* >>"$work/out"
+    ok "the second generation's ranges are sensible" test -z "$(ranges_judge "$work/out")"
+else
+    skip "the second generation's ranges are sensible" "this UCX prefers the first"
+fi
 finish
