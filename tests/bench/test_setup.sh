@@ -221,6 +221,11 @@ made()
         "grep"$'\t'-q$'\t'"${1:-UCS}"$'\t'"$tree/build/ucx/include/ucs/sys/sys.h"
 }
 made_nothing() { all_of "rc_is"$'\t'0 asked_nothing "line_count"$'\t'stdout$'\t'.$'\t'0; }
+for trees in "$place/tmp" "$place/none"; do
+    as_user 60 UCX_TREES="$trees" scripts/check_ucx_api
+    ok "check_ucx_api in ${trees##*/}, where no tree is: skipped with the reason" all_of "rc_is"$'\t'0 \
+        "has_line"$'\t'stdout$'\t'"^1..0 # SKIP UCX_TREES=$trees holds no source tree of UCX$"
+done
 source_tree changed
 echo '/* changed */' >>"$place/changed/src/ucs/sys/sys.h"
 cp -a "$place/same" "$tree/ucx"
