@@ -387,6 +387,24 @@ static void test_refused(void **state)
     gpu->free(addr, DEVICE_PLAIN);
 }
 
+/* The CPU copies it, but no further than it goes. */
+static void test_refused_managed(void **state)
+{
+    char  *addr     = gpu->alloc(0, 64, DEVICE_MANAGED);
+    char   host[64] = "x";
+    size_t beyond;
+
+    (void)state;
+    if (addr == NULL) {
+        skip(); /* the runtime has none */
+    }
+    beyond = ask(addr).length + 1;
+    assert_int_equal(angara_copy(addr, host, beyond), ANGARA_ERR_BOUNDS);
+    assert_int_equal(angara_copy(host, addr, beyond), ANGARA_ERR_BOUNDS);
+    assert_int_equal(angara_copy(addr, host, sizeof(host)), ANGARA_OK);
+    gpu->free(addr, DEVICE_MANAGED);
+}
+
 /* What the program has written by a call that blocks is what a copy behind it reads. */
 static void test_blocking_writes(void **state)
 {
@@ -577,9 +595,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_host),    cmocka_unit_test(test_pointers),
         cmocka_unit_test(test_ids),     cmocka_unit_test(test_copies),
         cmocka_unit_test(test_many),    cmocka_unit_test(test_full),
-        cmocka_unit_test(test_refused), cmocka_unit_test(test_blocking_writes),
-        cmocka_unit_test(test_threads), cmocka_unit_test(test_shared),
-        cmocka_unit_test(test_fork),
+        cmocka_unit_test(test_refused), cmocka_unit_test(test_refused_managed),
+        cmocka_unit_test(test_threads), cmocka_unit_test(test_blocking_writes),
+        cmocka_unit_test(test_shared),  cmocka_unit_test(test_fork),
     };
     const char *name = getenv("ANGARA_TEST_GPU");
     char        byte;

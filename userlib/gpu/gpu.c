@@ -273,8 +273,7 @@ void ang_gpu_query(const void *addr, ang_gpu_mem_t *mem)
     note_gpu(mem);
 }
 
-/* [addr, addr + length) within the allocation; of host memory nobody knows. */
-static int is_within(const void *addr, size_t length, const ang_gpu_mem_t *mem)
+int ang_gpu_is_within(const void *addr, size_t length, const ang_gpu_mem_t *mem)
 {
     uintptr_t offset = (uintptr_t)addr - (uintptr_t)mem->mem.base;
 
@@ -295,7 +294,8 @@ static angara_status_t copy_start(void *dst, const ang_gpu_mem_t *dst_mem, const
         .ops = ops, .after = after, .epoch = ang_fork_epoch, .is_awaited = (uint8_t)is_awaited};
     if (ops == NULL || (src_mem->ops != NULL && src_mem->ops != ops)) {
         status = ANGARA_ERR_UNSUPPORTED;
-    } else if (!is_within(dst, length, dst_mem) || !is_within(src, length, src_mem)) {
+    } else if (!ang_gpu_is_within(dst, length, dst_mem) ||
+               !ang_gpu_is_within(src, length, src_mem)) {
         status = ANGARA_ERR_BOUNDS;
     } else if (after != NULL && after->ops != ops) {
         status = ANGARA_ERR_NO_RESOURCE;

@@ -159,6 +159,9 @@ static inline uint64_t ang_gpu_bit(angara_mem_kind_t kind, uint32_t pci)
     return ang_gpu_bits_of(kind) & UINT64_C(0x100000001) << (pci * 2654435769u >> 27);
 }
 
+/* Is [addr, addr + length) within the allocation at `addr`? Yes of host memory: nobody knows. */
+int ang_gpu_is_within(const void *addr, size_t length, const ang_gpu_mem_t *mem);
+
 /* As angara_copy_start(), of memory that is known. Ends are checked against their allocations.
  * ANGARA_ERR_NO_RESOURCE: test copies that were started before, then try again. */
 angara_status_t ang_gpu_copy_start(void *dst, const ang_gpu_mem_t *dst_mem, const void *src,

@@ -136,6 +136,10 @@ angara_status_t angara_copy(void *dst, const void *src, size_t length)
         return status;
     }
     if (!ang_gpu_is_device(&dst_mem) && !ang_gpu_is_device(&src_mem)) {
+        if (!ang_gpu_is_within(dst, length, &dst_mem) ||
+            !ang_gpu_is_within(src, length, &src_mem)) {
+            return ANGARA_ERR_BOUNDS;
+        }
         memcpy(dst, src, length);
         return ANGARA_OK;
     }
