@@ -86,12 +86,16 @@ static void run_placements(void)
 
 /* ---- ways ------------------------------------------------------------------------------------ */
 
-#define WAYS 4
+#define WAYS  7
+#define READY (TAG + 1)
 
 static void way_send(int way, const buffer_t *out, int peer)
 {
     MPI_Request request;
 
+    if (way > 4) {
+        MPI_Recv(NULL, 0, MPI_BYTE, peer, READY, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    }
     switch (way) {
     case 0:
         MPI_Ssend(out->data, (int)out->size, MPI_BYTE, peer, TAG, MPI_COMM_WORLD);
@@ -102,14 +106,41 @@ static void way_send(int way, const buffer_t *out, int peer)
     case 2:
         MPI_Issend(out->data, (int)out->size, MPI_BYTE, peer, TAG, MPI_COMM_WORLD, &request);
         break;
-    default:
+    case 3:
         MPI_Send_init(out->data, (int)out->size, MPI_BYTE, peer, TAG, MPI_COMM_WORLD, &request);
+        MPI_Start(&request);
+        break;
+    case 4:
+        MPI_Ssend_init(out->data, (int)out->size, MPI_BYTE, peer, TAG, MPI_COMM_WORLD, &request);
+        MPI_Startall(1, &request);
+        break;
+    case 5:
+        MPI_Rsend(out->data, (int)out->size, MPI_BYTE, peer, TAG, MPI_COMM_WORLD);
+        return;
+    default:
+        MPI_Rsend_init(out->data, (int)out->size, MPI_BYTE, peer, TAG, MPI_COMM_WORLD, &request);
         MPI_Start(&request);
         break;
     }
     MPI_Wait(&request, MPI_STATUS_IGNORE);
-    if (way == 3) {
+    if (way == 3 || way == 4 || way == 6) {
         MPI_Request_free(&request);
+    }
+}
+
+/* Matched first, received later. */
+static void recv_matched(const buffer_t *in, int peer, MPI_Status *status)
+{
+    MPI_Message message;
+    MPI_Request request;
+    int         flag = 0;
+
+    while (!flag) {
+        MPI_Improbe(peer, TAG, MPI_COMM_WORLD, &flag, &message, status);
+    }
+    MPI_Imrecv(in->data, (int)in->size, MPI_BYTE, &message, &request);
+    for (flag = 0; !flag;) {
+        MPI_Test(&request, &flag, status);
     }
 }
 
@@ -132,6 +163,15 @@ static void way_recv(int way, const buffer_t *in, int peer)
     case 2:
         MPI_Probe(peer, TAG, MPI_COMM_WORLD, &status);
         MPI_Recv(in->data, (int)in->size, MPI_BYTE, peer, TAG, MPI_COMM_WORLD, &status);
+        break;
+    case 4:
+        recv_matched(in, peer, &status);
+        break;
+    case 5:
+    case 6:
+        MPI_Irecv(in->data, (int)in->size, MPI_BYTE, peer, TAG, MPI_COMM_WORLD, &request);
+        MPI_Send(NULL, 0, MPI_BYTE, peer, READY, MPI_COMM_WORLD);
+        MPI_Wait(&request, &status);
         break;
     default:
         MPI_Recv_init(in->data, (int)in->size, MPI_BYTE, peer, MPI_ANY_TAG, MPI_COMM_WORLD,
