@@ -54,6 +54,17 @@ left_out()
     refused "ANGARA_GPU=$1, $3, $4 bytes" "$2" -x ANGARA_GPU="$1" "$program" plain "$3" "$4"
 }
 
+# Ranks whose ANGARA_GPU differ: one that leaves GPUs out has a peer with memory of one, and none itself.
+disagree()
+{
+    local bad=0
+    # shellcheck disable=SC2016 # the rank's own
+    job 30 cuda bash -c 'export ANGARA_GPU=${@:1+OMPI_COMM_WORLD_RANK:1}; exec "${@:3}"' - "$1" "$2" \
+        "$program" plain "$3" "$4"
+    [[ $status == 0 && $output == *"nobody minds"* && ! $output =~ error:|ERROR|aborting ]] || bad=1
+    report "$bad" "ANGARA_GPU=$1 and $2, $3, $4 bytes"
+}
+
 # A place of each end (H or D), and a size: short, and by rendezvous.
 try()
 {
@@ -90,6 +101,11 @@ good()
 }
 
 good lazy - 8
+for size in 8 900000; do
+    disagree none cuda HD "$size"
+    disagree cuda none DH "$size"
+    disagree rocm cuda HD "$size"
+done
 for size in 8 100000; do
     for runtime in cuda rocm; do
         ended "$runtime" "$size"
