@@ -142,15 +142,21 @@ static void *pool_alloc(const place_t *place, size_t size)
 
 static void copy(void *dst, const void *src, size_t size, const place_t *gpu)
 {
-    hsa_signal_t signal;
+    hsa_signal_value_t left;
+    hsa_signal_t       signal;
 
     if (size == 0) {
         return;
     }
     MUST(hsa.hsa_signal_create(1, 0, NULL, &signal));
     MUST(hsa.hsa_amd_memory_async_copy(dst, gpu->agent, src, gpu->agent, size, 0, NULL, signal));
-    while (hsa.hsa_signal_wait_scacquire(signal, HSA_SIGNAL_CONDITION_LT, 1, UINT64_MAX,
-                                         HSA_WAIT_STATE_BLOCKED) > 0) {
+    do {
+        left = hsa.hsa_signal_wait_scacquire(signal, HSA_SIGNAL_CONDITION_LT, 1, UINT64_MAX,
+                                             HSA_WAIT_STATE_BLOCKED);
+    } while (left > 0);
+    if (left < 0) {
+        fprintf(stderr, "a copy by ROCm failed\n");
+        abort();
     }
     MUST(hsa.hsa_signal_destroy(signal));
 }
