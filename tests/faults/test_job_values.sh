@@ -186,6 +186,25 @@ ok 'process_vm_* refused: right data, one warning of the node' all_of fallen_bac
 mpi 30 2 "${seccomp[@]}" "$program" --mode get --created --size 50000 --seconds 0.1
 ok 'the same with one-sided traffic' all_of fallen_back -- only_messages 'warning: process_vm' 1 1
 
+# What all ranks meet alike one of them says, though there is no descriptor left to ask the others with.
+alike() # REGEX COMMAND...
+{
+    mpi 60 8 "${@:2}" "${job[@]}"
+    all_of fallen_back -- messages "error: .*$1" 1 1 -- only_messages "$1|the transport isn't used" 2 2
+}
+for limit in 26 28; do
+    ok "RLIMIT_NOFILE $limit in 8 ranks: one message, and what is used instead" \
+        alike 'ulimit -n' prlimit --nofile="$limit"
+done
+ok 'memfd_create refused to 8 ranks: the same' alike 'seccomp profile' "$faults/fault_restrict" memfd_create --
+if can_unshare -m; then
+    # shellcheck disable=SC2016 # the inner shell expands it
+    ok 'no /proc for 8 ranks: the same' alike 'needs it mounted' \
+        unshare -m bash -c 'mount -t tmpfs tmpfs /proc && exec "$@"' bash
+else
+    skip 'no /proc for 8 ranks: the same' 'unshare is not permitted'
+fi
+
 descriptors()
 {
     local limit met=0

@@ -145,10 +145,9 @@ static ucs_status_t uct_angara_port_create_pe(uct_angara_port_t *port, angara_do
 
     status = angara_pe_create(dom, &params, &port->pe);
     if (status != ANGARA_OK) {
-        ucs_error(
-            "angara: cannot create a PE with a window of %zu bytes: %s (UCX_ANGARA_MAX_PEERS, "
-            "UCX_ANGARA_RING_SLOTS)",
-            params.window_size, angara_strerror(status));
+        /* the library has said why, and named the limit */
+        ucs_diag("angara: cannot create a PE with a window of %zu bytes: %s", params.window_size,
+                 angara_strerror(status));
         return uct_angara_status(status);
     }
 

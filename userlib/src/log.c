@@ -9,6 +9,7 @@
 #include <angara/angara.h>
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -37,6 +38,8 @@ const char *angara_job_rank(void)
 
 static char job[256]; /* what all its processes have alike; empty: none */
 
+static void spare_keep(void);
+
 void ang_log_start(void)
 {
     static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"};
@@ -49,6 +52,9 @@ void ang_log_start(void)
     }
     snprintf(rank, sizeof(rank), "%.10s", text != NULL ? text : "");
     snprintf(job, sizeof(job), "%s", start != NULL ? start : "");
+    if (job[0] != '\0') {
+        spare_keep();
+    }
 }
 
 /* As UCX's lines begin, so that a sorted log of a job has both in order. */
@@ -99,7 +105,31 @@ static struct {
     unsigned        count;
     int             socks[SAID_MAX];
     uint64_t        hashes[SAID_MAX];
-} said = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    int             spare; /* a descriptor for the line that says that there is none; or -1 */
+} said = {.lock = PTHREAD_MUTEX_INITIALIZER, .spare = -1};
+
+static void spare_open(void)
+{
+    if (said.spare < 0) {
+        said.spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    }
+}
+
+/* From the beginning on: there may be none later. */
+static void spare_keep(void)
+{
+    pthread_mutex_lock(&said.lock);
+    spare_open();
+    pthread_mutex_unlock(&said.lock);
+}
+
+static void spare_close(void)
+{
+    if (said.spare >= 0) {
+        close(said.spare);
+        said.spare = -1;
+    }
+}
 
 static void before_fork(void)
 {
@@ -117,6 +147,7 @@ static void in_child(void)
         close(said.socks[i]);
     }
     said.count = 0;
+    spare_close();
     pthread_mutex_init(&said.lock, NULL);
 }
 
@@ -158,6 +189,7 @@ static int is_of_our_user(int sock, const struct sockaddr_un *name, socklen_t si
 /* Under the lock. Who has said it himself says it again. */
 static int is_said_by_another(uint64_t hash)
 {
+    const int          type = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
     struct sockaddr_un name;
     socklen_t          size = name_of(hash, &name);
     int                sock, is_said;
@@ -167,8 +199,11 @@ static int is_said_by_another(uint64_t hash)
             return 0;
         }
     }
-    sock = said.count < SAID_MAX ? socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0) :
-                                   -1;
+    sock = said.count < SAID_MAX ? socket(AF_UNIX, type, 0) : -1;
+    if (sock < 0 && said.count < SAID_MAX && said.spare >= 0) {
+        spare_close();
+        sock = socket(AF_UNIX, type, 0);
+    }
     if (sock < 0) {
         return 0;
     }
@@ -180,6 +215,7 @@ static int is_said_by_another(uint64_t hash)
     }
     is_said = errno == EADDRINUSE && is_of_our_user(sock, &name, size);
     close(sock);
+    spare_open();
     return is_said;
 }
 

@@ -416,7 +416,8 @@ angara_status_t soft_helper_prepare(soft_pe_t *pe)
 
     pthread_mutex_lock(&helper.life);
     if (!helper.have_pipe && !open_pipe()) {
-        ang_error("creating a pipe failed: %s%s", strerror(errno), soft_cure(errno));
+        ang_log_alike(ANG_LOG_ERROR, "creating a pipe failed: %s%s", strerror(errno),
+                      soft_cure(errno));
         status = ANGARA_ERR_LIMIT;
     }
     if (status == ANGARA_OK) {

@@ -40,8 +40,8 @@ static angara_status_t create_fds(soft_pe_t *pe)
     if (pe->epoll_fd < 0 || pipe2(pe->wake_pipe, O_CLOEXEC | O_NONBLOCK) != 0 ||
         epoll_ctl(pe->epoll_fd, EPOLL_CTL_ADD, pe->wake_pipe[0], &event) != 0 ||
         fstat(pe->wake_pipe[1], &info) != 0) {
-        ang_error("creating the descriptors of a PE failed: %s%s", strerror(errno),
-                  soft_cure(errno));
+        ang_log_alike(ANG_LOG_ERROR, "creating the descriptors of a PE failed: %s%s",
+                      strerror(errno), soft_cure(errno));
         return errno == EMFILE || errno == ENFILE ? ANGARA_ERR_LIMIT : ANGARA_ERR_SYSTEM;
     }
     pe->wake_inode = info.st_ino;

@@ -281,7 +281,7 @@ const char *soft_cure(int error)
 angara_status_t soft_random(void *bytes, size_t size)
 {
     if (getrandom(bytes, size, 0) != (ssize_t)size) {
-        ang_error("getrandom failed: %s%s", strerror(errno), soft_cure(errno));
+        ang_log_alike(ANG_LOG_ERROR, "getrandom failed: %s%s", strerror(errno), soft_cure(errno));
         return ANGARA_ERR_SYSTEM;
     }
     return ANGARA_OK;
@@ -316,15 +316,19 @@ angara_status_t soft_process_self(soft_process_t *self)
         stat("/proc/thread-self/ns/pid", &info) != 0 ||
         read_file("/proc/sys/kernel/random/boot_id", boot_id, sizeof(boot_id)) < 0) {
         if (errno == EMFILE || errno == ENFILE) {
-            ang_error("/proc can't be read: too many open files. Raise the limit with ulimit -n");
+            ang_log_alike(ANG_LOG_ERROR,
+                          "/proc can't be read: too many open files. Raise the limit "
+                          "with ulimit -n");
             return ANGARA_ERR_LIMIT;
         }
-        ang_error("/proc can't be read (%s): the soft fabric needs it mounted", strerror(errno));
+        ang_log_alike(ANG_LOG_ERROR, "/proc can't be read (%s): the soft fabric needs it mounted",
+                      strerror(errno));
         return ANGARA_ERR_SYSTEM;
     }
     if (!is_own_proc(self->pid)) {
-        ang_error("/proc is of another PID namespace than this process: mount the one of its own "
-                  "(mount -t proc proc /proc; unshare --mount-proc)");
+        ang_log_alike(ANG_LOG_ERROR,
+                      "/proc is of another PID namespace than this process: mount the one of its "
+                      "own (mount -t proc proc /proc; unshare --mount-proc)");
         return ANGARA_ERR_SYSTEM;
     }
     self->pid_ns     = info.st_ino;

@@ -30,24 +30,26 @@ static angara_status_t from_errno_at(ang_log_level_t level, const char *what, co
     switch (error) {
     case EMFILE:
     case ENFILE:
-        ang_log(level, "%s of %s failed: too many open files. Raise the limit with ulimit -n", what,
-                name);
+        ang_log_alike(level, "%s of %s failed: too many open files. Raise the limit with ulimit -n",
+                      what, name);
         return ANGARA_ERR_LIMIT;
     case ENOMEM:
     case ENOSPC:
-        ang_log(level,
-                "%s of %s, %zu bytes, failed: %s. Free memory, or raise the limit of this job's "
-                "cgroup or ulimit -v",
-                what, name, size, strerror(error));
+        ang_log_alike(
+            level,
+            "%s of %s, %zu bytes, failed: %s. Free memory, or raise the limit of this job's "
+            "cgroup or ulimit -v",
+            what, name, size, strerror(error));
         return ANGARA_ERR_NO_MEMORY;
     case EFBIG:
-        ang_log(level,
-                "%s of %s, %zu bytes, failed: larger than the file size limit. Raise it with "
-                "ulimit -f unlimited",
-                what, name, size);
+        ang_log_alike(level,
+                      "%s of %s, %zu bytes, failed: larger than the file size limit. Raise it with "
+                      "ulimit -f unlimited",
+                      what, name, size);
         return ANGARA_ERR_LIMIT;
     default:
-        ang_log(level, "%s of %s failed: %s%s", what, name, strerror(error), soft_cure(error));
+        ang_log_alike(level, "%s of %s failed: %s%s", what, name, strerror(error),
+                      soft_cure(error));
         return ANGARA_ERR_SYSTEM;
     }
 }
