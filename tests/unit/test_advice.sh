@@ -12,7 +12,7 @@ cd "$root"
 # shellcheck source=tests/unit/tap.sh
 source tests/unit/tap.sh
 
-build=${B:-build}
+build=$(realpath -m "${B:-build}")
 bin=$build/bin
 restrict=$build/tests/faults/fault_restrict
 standin=$(realpath -m "$build/tests/gpu/standin")
@@ -60,6 +60,18 @@ forbidden_cured()
         [[ $advice == *"allow "*"$call"*"seccomp profile"* ]]
     done
     expect ok "$1" env
+}
+
+# proc_cured MOUNT COMMAND...: /proc isn't that of the process, or not all of it; it is once mounted as advised.
+proc_cured()
+{
+    # without /proc the program isn't found to be beside its library
+    local -x LD_LIBRARY_PATH=$build/lib
+    local hidden=("${@:2}" bash -c "$1 && exec \"\$@\"" bash)
+    expect error /proc "${hidden[@]}"
+    echo "advice: $advice"
+    [[ $advice == 'mount -t proc '* ]]
+    expect ok /proc "${hidden[@]}" bash -c "${advice%%,*}; exec \"\$@\"" bash
 }
 
 # Where the linker finds a library.
@@ -114,6 +126,13 @@ if [[ -x $restrict ]]; then
     check 'membarrier is forbidden' forbidden_cured 'membarrier' membarrier
 else
     skip 'forbidden calls' "$restrict isn't built"
+fi
+if (($(id -u) == 0)) && unshare -m -p true 2>/dev/null; then
+    check '/proc is missing' proc_cured 'mount -t tmpfs none /proc' unshare -m
+    check '/proc has processes alone' proc_cured 'mount -t proc -o subset=pid proc /proc' unshare -m
+    check '/proc is of another PID namespace' proc_cured true unshare -m -p -f
+else
+    skip '/proc is not that of the process' 'not root'
 fi
 if (($(id -u) == 0)) && unshare -m true 2>/dev/null && [[ -n $(library libucp.so.0) ]]; then
     check 'UCX is missing' ucx_cured

@@ -165,6 +165,29 @@ static void check_cma(info_check_t *check)
 
 /* ---- kernel -------------------------------------------------------------------------------- */
 
+/* Peers look at each other there, by their numbers. */
+static void check_proc(info_check_t *check)
+{
+    static const char *const files[]  = {"/proc/self/stat", "/proc/thread-self/ns/pid",
+                                         "/proc/sys/kernel/random/boot_id"};
+    char                     text[16] = "";
+
+    check->name = "/proc";
+    for (unsigned i = 0; i < sizeof(files) / sizeof(files[0]); ++i) {
+        if (access(files[i], R_OK) != 0) {
+            info_set_value(check, INFO_ERROR, "%s can't be read: %s", files[i], strerror(errno));
+        }
+    }
+    if (check->state == INFO_OK) {
+        if ((readlink("/proc/self", text, sizeof(text) - 1) > 0) && (atoi(text) == getpid())) {
+            info_set_value(check, INFO_OK, "of this PID namespace");
+            return;
+        }
+        info_set_value(check, INFO_ERROR, "of another PID namespace than this process");
+    }
+    info_set_fix(check, "mount -t proc proc /proc, or start with unshare --mount-proc");
+}
+
 static void check_membarrier(info_check_t *check)
 {
     long commands = syscall(SYS_membarrier, MEMBARRIER_CMD_QUERY, 0, 0);
@@ -363,6 +386,7 @@ unsigned info_checks(info_check_t *checks)
 
     memset(checks, 0, INFO_CHECKS_MAX * sizeof(*checks));
     check_nic(&checks[n++]);
+    check_proc(&checks[n++]);
     check_memfd(&checks[n++]);
     check_pidfd(&checks[n++]);
     check_cma(&checks[n++]);
