@@ -70,8 +70,11 @@ info_component_found() {
     advice=$(info_component HOME="$work" OMPI_MCA_mca_base_component_path=/none | sed -n 's/^ *-> //p')
     (
         export HOME="$work" OMPI_MCA_mca_base_component_path=/none
+        info=$(realpath -- "$bin/angara_info")
+        # only a build folder elsewhere doesn't know the source tree
+        [[ $advice == *' scripts/'* ]] || cd "$work"
         eval "$advice"
-        "$bin/angara_info" | grep "^  ok .*Open MPI component"
+        "$info" | grep "^  ok .*Open MPI component"
         [[ $OMPI_MCA_mca_base_component_path == */openmpi:/none ]]
     )
 }

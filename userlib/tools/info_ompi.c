@@ -152,14 +152,23 @@ static int list_has(const ompi_t *ompi, const char *list, char *path, size_t siz
 /* The command that tells Open MPI, for the installation or the build tree of this program. */
 static void fix_by_env(info_check_t *check)
 {
-    char    path[PATH_MAX];
-    ssize_t length = readlink("/proc/self/exe", path, sizeof(path) - 16);
+    static const char *const places[] = {"angara_env", "../../scripts/angara_env"};
+    char                     folder[PATH_MAX], path[PATH_MAX + 32], *script = NULL;
+    ssize_t                  length = readlink("/proc/self/exe", folder, sizeof(folder) - 1);
 
-    path[length > 0 ? length : 0] = '\0';
-    cut_last(path);
-    strcat(path, "/angara_env");
-    info_set_fix(check, "eval \"$(%.400s)\"",
-                 access(path, X_OK) == 0 ? path : "scripts/angara_env");
+    folder[length > 0 ? length : 0] = '\0';
+    cut_last(folder);
+    for (unsigned i = 0; script == NULL && i < sizeof(places) / sizeof(places[0]); ++i) {
+        snprintf(path, sizeof(path), "%s/%s", folder, places[i]);
+        script = access(path, X_OK) == 0 ? realpath(path, NULL) : NULL;
+    }
+    if (script != NULL) {
+        info_set_fix(check, "eval \"$(%.400s)\"", script);
+    } else { /* a build folder elsewhere doesn't know its source tree */
+        cut_last(folder);
+        info_set_fix(check, "eval \"$(B=%.400s scripts/angara_env)\"", folder);
+    }
+    free(script);
 }
 
 void info_ompi_check(info_check_t *check, const char *folder)
