@@ -114,6 +114,8 @@ info_env_origins() {
     info_env "v['ANGARA_EVENTS']['origin'] == 'environment' and v['ANGARA_EVENTS']['value'] == '512' and \
         v['ANGARA_CHAOS'] == {'name': 'ANGARA_CHAOS', 'value': '0', 'origin': 'default', 'default': '0'} and \
         v['ANGARA_STRICT']['origin'] == 'environment'" ANGARA_EVENTS=512 ANGARA_STRICT=1 &&
+        info_env "v['ANGARA_EVNTS']['origin'] == 'unknown, ignored' and v['ANGARA_EVNTS']['value'] == '3' and \
+            'ANGARA_TEST_X' not in v" ANGARA_EVNTS=3 ANGARA_TEST_X=1 &&
         info_env "v['ANGARA_CHAOS']['origin'] == 'refused' and v['ANGARA_CHAOS']['value'] == '0'" ANGARA_CHAOS=maybe
 }
 

@@ -41,6 +41,16 @@ static void add(info_env_t *env, const char *name, const char *value, const char
     ++env->count;
 }
 
+static info_env_var_t *find(info_env_t *env, const char *name)
+{
+    for (unsigned i = 0; i < env->count; ++i) {
+        if (strcmp(env->vars[i].name, name) == 0) {
+            return &env->vars[i];
+        }
+    }
+    return NULL;
+}
+
 static void add_library(info_env_t *env)
 {
     angara_config_var_t var;
@@ -60,6 +70,27 @@ static void add_component(info_env_t *env)
 
         add(env, names[i], value != NULL ? value : "", value != NULL ? "environment" : "default",
             "");
+    }
+}
+
+/* ANGARA_ names that nobody reads. Tests and benchmarks have many. */
+static void add_misspelt(info_env_t *env)
+{
+    static const char *const others[] = {"ANGARA_TEST_", "ANGARA_BENCH_", "ANGARA_MUTANT"};
+    char                     name[INFO_ENV_NAME];
+
+    for (char **variable = environ; *variable != NULL; ++variable) {
+        size_t length = strcspn(*variable, "=");
+        int    known  = strncmp(*variable, "ANGARA_", 7) != 0;
+
+        for (unsigned i = 0; !known && i < sizeof(others) / sizeof(others[0]); ++i) {
+            known = strncmp(*variable, others[i], strlen(others[i])) == 0;
+        }
+        snprintf(name, sizeof(name), "%.*s", (int)length, *variable);
+        if (!known && find(env, name) == NULL) {
+            add(env, name, *variable + length + ((*variable)[length] == '='), "unknown, ignored",
+                "");
+        }
     }
 }
 
@@ -105,16 +136,6 @@ static char *line_next(char **lines, const char **name)
             *name  = line;
             *value = '\0';
             return value + 1;
-        }
-    }
-    return NULL;
-}
-
-static info_env_var_t *find(info_env_t *env, const char *name)
-{
-    for (unsigned i = 0; i < env->count; ++i) {
-        if (strcmp(env->vars[i].name, name) == 0) {
-            return &env->vars[i];
         }
     }
     return NULL;
@@ -196,6 +217,7 @@ void info_env(info_env_t *env)
     memset(env, 0, sizeof(*env));
     add_library(env);
     add_component(env);
+    add_misspelt(env);
     setenv("UCX_LOG_FILE", "stderr", 0); /* its errors don't belong into JSON */
     if (info_library_folder(folder, sizeof(folder)) != 0 ||
         !info_file_in(folder, INFO_TRANSPORT, path, sizeof(path))) {
