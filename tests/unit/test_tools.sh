@@ -198,6 +198,19 @@ man_is_clean() {
     [[ -z $warnings ]]
 }
 
+# The examples of a page that need nothing but this machine, as they are printed.
+man_examples_run() # PAGE
+{
+    local example count=0
+    while read -r example; do
+        echo "example: $example"
+        PATH=$bin:$PATH bash -o pipefail -c "$example" >/dev/null </dev/null
+        count=$((count + 1))
+    done < <(sed -n '/^.SH EXAMPLES/,/^.SH SEE/s/^\.B *"\{0,1\}\([^"]*\)"\{0,1\}$/\1/p' "$1" | sed 's/\\-/-/g' |
+        grep -vE 'node1|--listen|gpu|4711|/var/lib|^angara_top$|--check$')
+    ((count > 0))
+}
+
 # One process of the two is killed: the other ends soon, with an error.
 perf_killed() {
     local pid child status=0
@@ -440,4 +453,7 @@ for tool in "$bin/angara_info" "$bin/angara_perf" "$bin/angara_top" "$jobkey"; d
     fi
 done
 check 'the man page of angara_perf has all tests' man_has_tests
+for tool in angara_info angara_perf; do
+    check "the examples of $tool's man page run" man_examples_run "userlib/man/$tool.1"
+done
 tap_end
