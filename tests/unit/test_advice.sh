@@ -62,6 +62,26 @@ forbidden_cured()
     expect ok "$1" env
 }
 
+# Two ways without process_vm: a kernel, or a profile, for which the calls don't exist.
+process_vm_lacks()
+{
+    expect note 'process_vm_readv between processes' "$restrict" --errno ENOSYS process_vm_readv process_vm_writev --
+    echo "advice: $advice"
+    [[ $advice == *'allow process_vm_readv and process_vm_writev'* ]]
+}
+
+# Little memory is left, until some is freed.
+memory_cured()
+{
+    printf 'MemTotal: 1000000 kB\nMemAvailable: 1000 kB\n' >"$work/meminfo"
+    # shellcheck disable=SC2016 # the inner shell expands it
+    expect note 'memory available' unshare -m bash -c 'mount --bind "$1" /proc/meminfo && shift && exec "$@"' bash \
+        "$work/meminfo"
+    echo "advice: $advice"
+    [[ $advice == 'free memory: '* ]]
+    expect ok 'memory available' env
+}
+
 # proc_cured MOUNT COMMAND...: /proc isn't that of the process, or not all of it; it is once mounted as advised.
 proc_cured()
 {
@@ -95,6 +115,34 @@ ucx_cured()
     expect ok 'UCX transport' "${hidden[@]}" env LD_LIBRARY_PATH="$work/ucx"
 }
 
+# Open MPI isn't where the linker looks.
+ompi_cured()
+{
+    local file
+    file=$(realpath "$(library libmpi.so.40)")
+    # shellcheck disable=SC2016 # the inner shell expands it
+    expect note 'Open MPI component' unshare -m bash -c 'mount --bind /dev/null "$1" && shift && exec "$@"' bash "$file"
+    echo "advice: $advice"
+    [[ $advice == *'install Open MPI (Debian: apt install openmpi-bin)' ]]
+    eval "$(scripts/angara_env)"
+    expect ok 'Open MPI component' env
+}
+
+# The library alone was installed; then the rest is, too, as make install does.
+transport_cured()
+{
+    mkdir -p "$work/alone/bin" "$work/alone/lib"
+    cp "$bin/angara_info" "$work/alone/bin"
+    cp "$build/lib/libangara.so.0" "$work/alone/lib"
+    local bin=$work/alone/bin
+    local -x LD_LIBRARY_PATH=$work/alone/lib
+    expect missing 'UCX transport' env
+    echo "advice: $advice"
+    [[ $advice == *'make install PREFIX='* ]]
+    cp "$build/lib/libuct_angara.so" "$work/alone/lib"
+    expect ok 'UCX transport' env
+}
+
 # What apt is to install has the file.
 package_has() # FILE PACKAGE
 {
@@ -121,6 +169,7 @@ fi
 if [[ -x $restrict ]]; then
     check 'process_vm is forbidden' forbidden_cured 'process_vm_readv between processes' \
         process_vm_readv process_vm_writev
+    check 'there is no process_vm' process_vm_lacks
     check 'memfd_create is forbidden' forbidden_cured 'sealed memfds' memfd_create
     check 'pidfd_open is forbidden' forbidden_cured 'pidfd_open' pidfd_open
     check 'membarrier is forbidden' forbidden_cured 'membarrier' membarrier
@@ -131,17 +180,25 @@ if (($(id -u) == 0)) && unshare -m -p true 2>/dev/null; then
     check '/proc is missing' proc_cured 'mount -t tmpfs none /proc' unshare -m
     check '/proc has processes alone' proc_cured 'mount -t proc -o subset=pid proc /proc' unshare -m
     check '/proc is of another PID namespace' proc_cured true unshare -m -p -f
+    check 'little memory is left' memory_cured
 else
     skip '/proc is not that of the process' 'not root'
 fi
 if (($(id -u) == 0)) && unshare -m true 2>/dev/null && [[ -n $(library libucp.so.0) ]]; then
     check 'UCX is missing' ucx_cured
+    check 'the transport is missing' transport_cured
+    if [[ -n $(library libmpi.so.40) ]]; then
+        check 'Open MPI is missing' ompi_cured
+    fi
 else
     skip 'UCX is missing' 'not root, or UCX is elsewhere'
 fi
 if command -v dpkg-query >/dev/null && dpkg-query -S /usr/bin/ompi_info >/dev/null 2>&1; then
     check 'the package of UCX is right' package_has "$(library libucp.so.0)" libucx0
     check 'the package of Open MPI is right' package_has /usr/bin/ompi_info openmpi-bin
+    if [[ -n $(library libhsa-runtime64.so.1) ]]; then
+        check "the package of ROCm's runtime is right" package_has "$(library libhsa-runtime64.so.1)" libhsa-runtime64-1
+    fi
 else
     skip 'the packages are right' 'no Debian, or without Open MPI'
 fi
