@@ -32,7 +32,10 @@
 typedef struct {
     angara_domain_h dom;
     angara_pe_h     pe;
-    int             stop;
+    pthread_t       thread;  /* works on it beside the test */
+    int             started; /* the thread is to be joined */
+    int             stop;    /* the thread is to end */
+    int             ended;   /* the thread has nothing more to do */
 } fabric_t;
 
 static int setup(void **state)
@@ -45,10 +48,27 @@ static int setup(void **state)
     return 0;
 }
 
+static void start(fabric_t *f, void *(*work)(void *))
+{
+    assert_int_equal(pthread_create(&f->thread, NULL, work, f), 0);
+    f->started = 1;
+}
+
+static void stop(fabric_t *f)
+{
+    if (f->started) {
+        f->started = 0;
+        __atomic_store_n(&f->stop, 1, __ATOMIC_RELAXED);
+        pthread_join(f->thread, NULL);
+    }
+}
+
+/* A failed test leaves its thread running. */
 static int teardown(void **state)
 {
     fabric_t *f = *state;
 
+    stop(f);
     if (f->pe != NULL) {
         angara_pe_destroy(f->pe);
     }
@@ -298,7 +318,7 @@ static void *change_often(void *arg)
         snprintf(names[i], sizeof(names[i]), "c%u", i);
         counters[i] = names[i];
     }
-    for (unsigned i = 1; i <= 100000; ++i) {
+    for (unsigned i = 1; i <= 100000 && !__atomic_load_n(&f->stop, __ATOMIC_RELAXED); ++i) {
         angara_watch_h watch;
 
         mine.value = i;
@@ -308,7 +328,7 @@ static void *change_often(void *arg)
         }
         angara_watch_remove(watch);
     }
-    __atomic_store_n(&f->stop, 1, __ATOMIC_RELEASE);
+    __atomic_store_n(&f->ended, 1, __ATOMIC_RELEASE);
     return NULL;
 }
 
@@ -317,11 +337,10 @@ static void test_whole(void **state)
 {
     fabric_t    *f    = *state;
     unsigned     seen = 0;
-    pthread_t    thread;
     top_sample_t sample;
 
-    assert_int_equal(pthread_create(&thread, NULL, change_often, f), 0);
-    while (!__atomic_load_n(&f->stop, __ATOMIC_ACQUIRE)) {
+    start(f, change_often);
+    while (!__atomic_load_n(&f->ended, __ATOMIC_ACQUIRE)) {
         const top_object_t *object;
 
         top_read(getpid(), &sample);
@@ -336,7 +355,7 @@ static void test_whole(void **state)
         }
         top_free(&sample);
     }
-    pthread_join(thread, NULL);
+    stop(f);
     assert_true(seen > 0);
 }
 
@@ -424,14 +443,13 @@ static void *open_and_close(void *arg)
 static void test_fork_races(void **state)
 {
     fabric_t *f = *state, own;
-    pthread_t thread;
 
 #ifdef __SANITIZE_ADDRESS__
     skip(); /* its own allocator isn't whole in such a child */
 #endif
     angara_pe_destroy(f->pe);
     f->pe = NULL;
-    assert_int_equal(pthread_create(&thread, NULL, open_and_close, f), 0);
+    start(f, open_and_close);
     for (unsigned i = 0; i < 300; ++i) {
         int   status;
         pid_t child = fork();
@@ -445,8 +463,7 @@ static void test_fork_races(void **state)
         assert_true(WIFEXITED(status));
         assert_int_equal(WEXITSTATUS(status), 0);
     }
-    __atomic_store_n(&f->stop, 1, __ATOMIC_RELAXED);
-    pthread_join(thread, NULL);
+    stop(f);
 }
 
 /* Who may write little makes no board, and isn't killed. */
