@@ -333,6 +333,29 @@ test_other_way()
     ok "more ranks than it has room for, ANGARA_STRICT=1: the job ends" has_failed
     launch UCX_TLS=angara,self,cma UCX_ANGARA_MAX_PEERS=1 ANGARA_STRICT=1 -- "$probe"
     ok "the same, and nothing beside it carries messages: no message" uses_ours_silently
+    for setting in angara,posix,self 'angara,\sysv,self' sm,angara; do
+        launch "UCX_TLS=$setting" -- "$probe"
+        ok "UCX_TLS=$setting: one message" \
+            warned_once "isn't used.*UCX prefers shared memory.*runs over another transport"
+        ok "UCX_TLS=$setting: that is true" test "$rc $(stats_sum eager_tx)" = "0 0"
+        launch "UCX_TLS=$setting" ANGARA_STRICT=1 -- "$probe"
+        ok "UCX_TLS=$setting, ANGARA_STRICT=1: the job ends" has_failed
+    done
+    launch UCX_TLS=all,angara -- "$probe"
+    ok "UCX_TLS=all,angara, which UCX refuses: one message, and not about the name" \
+        warned_once "isn't used.*UCX finds no device"
+    launch UCX_TLS=angara,tcp,self ANGARA_STRICT=1 -- "$probe"
+    ok "tcp beside it: no message" uses_ours_silently
+    # Of what is left, nothing carries messages, or something does.
+    few=(UCX_ANGARA_MAX_PEERS=1 ANGARA_STRICT=1 OMPI_MCA_opal_common_ucx_tls=angara)
+    for setting in '^tcp,sm,ib' '^tcp,shm,ib' '^ib,tcp,posix,sysv'; do
+        launch "UCX_TLS=$setting" "${few[@]}" -- "$probe"
+        ok "more ranks than it has room for, UCX_TLS=$setting: no message" uses_ours_silently
+    done
+    for setting in '^tcp,posix' '^sm'; do
+        launch "UCX_TLS=$setting" "${few[@]}" -- "$probe"
+        ok "more ranks than it has room for, UCX_TLS=$setting: the job ends" has_failed
+    done
     launch UCX_TLS=angra,self -- env -u OMPI_COMM_WORLD_LOCAL_RANK SLURM_LOCALID=1 "$probe"
     ok "processes that aren't the first of their node, by Slurm: no message" test ! -s "$work/err"
     launch "UCX_TLS=angra,self" ANGARA_STRICT=1 -- "$probe"

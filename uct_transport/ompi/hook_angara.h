@@ -64,6 +64,9 @@ const char *hook_angara_request_mistake(char *word, size_t size);
 /** May UCX use other transports than ours for messages to other processes? */
 bool hook_angara_request_has_others(void);
 
+/** Does UCX's list name both our transport and shared memory, which UCX prefers within a node? */
+bool hook_angara_request_names_memory(void);
+
 /** How many peers UCX reckons with in a job of @a ranks. */
 unsigned hook_angara_request_peers(unsigned ranks);
 

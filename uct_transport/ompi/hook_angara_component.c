@@ -288,6 +288,23 @@ static bool is_overcrowded(char *text, size_t size)
     return true;
 }
 
+/* All ranks are of one node, where UCX takes something else that its list names. (Between nodes the
+ * transport carries such a job; so it does one-sided operations.) @return as before */
+static bool is_outdone(char *text, size_t size)
+{
+    const char *local = getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
+    int         ranks = ompi_comm_size(&ompi_mpi_comm_world.comm);
+
+    if ((local == NULL) || (ranks < 2) || (atoi(local) != ranks) ||
+        !hook_angara_request_names_memory() || (is_gpu_named() && !is_strict())) {
+        return false;
+    }
+    snprintf(text, size,
+             "for messages UCX prefers shared memory, which UCX_TLS names, too: name no transport "
+             "beside it but self");
+    return true;
+}
+
 static void hook_angara_init_bottom(int argc, char **argv, int requested, int *provided)
 {
     const char *pml     = mca_pml_base_selected_component.pmlm_version.mca_component_name;
@@ -316,7 +333,8 @@ static void hook_angara_init_bottom(int argc, char **argv, int requested, int *p
     if ((!is_ucx || !is_used) && ((hook_angara_missing[0] != '\0') || !is_openshmem())) {
         report_other_way(way);
     } else if (is_ucx && (hook_angara_asked == HOOK_ANGARA_REQUEST_TLS) && !is_openshmem() &&
-               is_overcrowded(hook_angara_missing, sizeof(hook_angara_missing))) {
+               (is_overcrowded(hook_angara_missing, sizeof(hook_angara_missing)) ||
+                is_outdone(hook_angara_missing, sizeof(hook_angara_missing)))) {
         report_other_way("another transport of UCX");
     }
 }

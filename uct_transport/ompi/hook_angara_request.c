@@ -44,11 +44,21 @@ const char *hook_angara_list_next(const char *at, size_t *length_p)
     return (*length_p > 0) ? at : NULL;
 }
 
+/* "all" counts for UCX in the first place only; "any" is Open MPI's word for it. */
+static bool tl_list_is_all(const char *list)
+{
+    size_t      length;
+    const char *first = hook_angara_list_next(list, &length);
+
+    return (first != NULL) &&
+           (tl_element_is(first, length, "all") || tl_element_is(first, length, "any"));
+}
+
 static tl_list_t tl_list_parse(const char *list)
 {
-    bool        negate, is_first = true;
     const char *element;
     size_t      length;
+    bool        negate;
 
     if (list == NULL) {
         return TL_LIST_UNSET;
@@ -60,15 +70,8 @@ static tl_list_t tl_list_parse(const char *list)
         if (tl_element_matches(element, length)) {
             return negate ? TL_LIST_EXCLUDES : TL_LIST_NAMES;
         }
-        /* "all" counts for UCX in the first place only; "any" is Open MPI's word for it */
-        if (is_first && !negate &&
-            (tl_element_is(element, length, "all") || tl_element_is(element, length, "any"))) {
-            return TL_LIST_ALLOWS;
-        }
-        is_first = false;
     }
-
-    return negate ? TL_LIST_ALLOWS : TL_LIST_EXCLUDES;
+    return negate || tl_list_is_all(list) ? TL_LIST_ALLOWS : TL_LIST_EXCLUDES;
 }
 
 /* A list in the application's own name space takes the place of the general one. */
@@ -128,15 +131,62 @@ static bool tl_carries(const char *element, size_t length)
     return memchr(element, ':', length) == NULL; /* tcp:aux wires up only */
 }
 
-bool hook_angara_request_has_others(void)
+/* UCX's list; NULL: everything. */
+static const char *tl_list(void)
 {
-    const char *mpi  = getenv("MPI_UCX_TLS");
-    const char *list = (mpi != NULL) ? mpi : getenv("UCX_TLS");
+    const char *mpi = getenv("MPI_UCX_TLS");
+
+    return (mpi != NULL) ? mpi : getenv("UCX_TLS");
+}
+
+/* Is one of these words in the list? */
+static bool tl_list_has(const char *list, const char *const *words)
+{
     const char *element;
     size_t      length;
 
-    if ((list == NULL) || (tl_list_parse(list) == TL_LIST_ALLOWS)) {
-        return true; /* tcp is everywhere */
+    for (element = hook_angara_list_next(list, &length); element != NULL;
+         element = hook_angara_list_next(element + length, &length)) {
+        for (const char *const *word = words; *word != NULL; ++word) {
+            if (tl_element_is(element + (*element == '\\'), length - (*element == '\\'), *word)) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* Does the list permit a transport that has these names? */
+static bool tl_list_permits(const char *list, const char *const *names)
+{
+    return (list == NULL) || ((*list == '^') ? !tl_list_has(list + 1, names) :
+                                               tl_list_is_all(list) || tl_list_has(list, names));
+}
+
+/* The transports that are everywhere, with the words that UCX has for several. */
+static const char *const tl_tcp[]   = {"tcp", NULL};
+static const char *const tl_posix[] = {"posix", "mm", "sm", "shm", NULL};
+static const char *const tl_sysv[]  = {"sysv", "mm", "sm", "shm", NULL};
+static const char *const tl_ib[]    = {"ib", NULL};
+
+static bool tl_list_permits_memory(const char *list)
+{
+    return tl_list_permits(list, tl_posix) || tl_list_permits(list, tl_sysv);
+}
+
+bool hook_angara_request_names_memory(void)
+{
+    return (tl_list_parse(tl_list()) == TL_LIST_NAMES) && tl_list_permits_memory(tl_list());
+}
+
+bool hook_angara_request_has_others(void)
+{
+    const char *list = tl_list(), *element;
+    size_t      length;
+
+    if ((list == NULL) || (*list == '^') || tl_list_is_all(list)) {
+        return tl_list_permits(list, tl_tcp) || tl_list_permits_memory(list) ||
+               (tl_list_permits(list, tl_ib) && (access("/sys/class/infiniband", F_OK) == 0));
     }
     for (element = hook_angara_list_next(list, &length); element != NULL;
          element = hook_angara_list_next(element + length, &length)) {
