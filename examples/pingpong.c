@@ -1,24 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * A ping-pong over two windows: each message is 8 bytes behind a flag that counts up. Prints half
- * of a round trip, as osu_latency does.
- */
+/* A ping-pong over two windows: each message is 8 bytes behind a flag that counts up. Prints half
+ * of a round trip, as osu_latency does. */
 #include "two.h"
 
+#include <assert.h>
 #include <time.h>
 
 #define ROUNDS  100000
 #define TURNS   1000 /* looks at the window between two at the peer */
-#define WINDOW  4096
 #define DATA_AT 8
-
-static double now(void)
-{
-    struct timespec time;
-
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec * 1e6 + (double)time.tv_nsec / 1e3;
-}
 
 static void ping(const two_t *two, uint64_t round)
 {
@@ -31,42 +21,40 @@ static void ping(const two_t *two, uint64_t round)
 
 static void pong(const two_t *two, const uint64_t *window, uint64_t round)
 {
-    unsigned turns = 0;
-
-    while (__atomic_load_n(&window[0], __ATOMIC_ACQUIRE) != round) {
-        if (++turns % TURNS == 0) {
+    for (unsigned turns = 1; __atomic_load_n(&window[0], __ATOMIC_ACQUIRE) != round; ++turns) {
+        if (turns % TURNS == 0) {
             two_turn(two); /* is the other process alive? */
         }
     }
     angara_fence_landed();
-    if (window[DATA_AT / 8] != 3 * round) {
-        fprintf(stderr, "wrong data\n");
-        exit(EXIT_FAILURE);
-    }
+    assert(window[DATA_AT / 8] == 3 * round);
 }
 
 int main(void)
 {
+    struct timespec start, end;
     const uint64_t *window;
-    double          start;
     two_t           two;
 
-    two_start(&two, WINDOW);
+    two_start(&two, 4096);
     window = angara_pe_window(two.pe, NULL);
     two_barrier(&two);
-    start = now();
+    clock_gettime(CLOCK_MONOTONIC, &start);
     for (uint64_t round = 1; round <= ROUNDS; ++round) {
         if (two.number == 0) {
             ping(&two, round);
-            pong(&two, window, round);
-        } else {
-            pong(&two, window, round);
+        }
+        pong(&two, window, round);
+        if (two.number != 0) {
             ping(&two, round);
         }
     }
+    clock_gettime(CLOCK_MONOTONIC, &end);
     if (two.number == 0) {
-        printf("8 bytes: %.3f us\n", (now() - start) / ROUNDS / 2);
+        double ns = (double)(end.tv_sec - start.tv_sec) * 1e9 +
+                    (double)(end.tv_nsec - start.tv_nsec);
+
+        printf("8 bytes: %.3f us\n", ns / 1e3 / ROUNDS / 2);
     }
     two_end(&two);
-    return 0;
 }
