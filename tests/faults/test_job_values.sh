@@ -80,9 +80,11 @@ for setting in SLOT_SIZE=100 SLOT_SIZE=32 SLOT_SIZE=8192 SLOT_SIZE=inf RING_SLOT
     ok "UCX_ANGARA_$setting" all_of rc_no_crash -- \
         line_count "UCX_ANGARA_${setting%%=*}.*(must be|smaller)" 1 4
 done
-mpi 30 2 -x UCX_ANGARA_SLOT_SIZE=100 "${job[@]}"
-ok 'UCX_ANGARA_SLOT_SIZE=100 in a job' all_of fallen_back -- \
-    each_rank_says 'UCX_ANGARA_SLOT_SIZE.*must be'
+for setting in SLOT_SIZE=100 MAX_PEERS=0; do
+    mpi 60 8 -x "UCX_ANGARA_$setting" "${job[@]}"
+    ok "UCX_ANGARA_$setting in a job" all_of fallen_back -- \
+        line_count "UCX_ANGARA_${setting%%=*}=.*must be" 1 1
+done
 for setting in BOUNCE_SIZE=1 BOUNCE_COUNT=0 MAX_IOV=0 BW=0 SLOT_SIZE=64 SLOT_SIZE=4096 \
     RING_SLOTS=16 RING_SLOTS=32768 SEG_SIZE=128 SEG_SIZE=inf MAX_PEERS=1 SELF_MARKER=y; do
     mpi 30 2 -x "UCX_ANGARA_$setting" "$program" --seconds 0 --size 20000

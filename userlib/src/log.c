@@ -239,3 +239,8 @@ int ang_log_is_said(const char *format, ...)
     errno = error;
     return is_said;
 }
+
+int angara_is_said(const char *text)
+{
+    return ang_log_is_said("%s", text);
+}

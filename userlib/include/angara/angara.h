@@ -199,6 +199,13 @@ ANGARA_API const char *angara_version(void);
  */
 ANGARA_API const char *angara_job_rank(void);
 
+/**
+ * For a line that all ranks of a job would print alike: has another process of the job on this node
+ * said @a text? If not, it is this one's to say from here on, for which it keeps a descriptor.
+ * @return 1 or 0; 0 as well where there is no job, or nobody can be asked
+ */
+ANGARA_API int angara_is_said(const char *text);
+
 /** Text of a status, never NULL. */
 ANGARA_API const char *angara_strerror(angara_status_t status);
 
