@@ -128,6 +128,21 @@ ompi_cured()
     expect ok 'Open MPI component' env
 }
 
+# The component in the folder of Open MPI's own ones, as packages and make install have it.
+component_found()
+{
+    local folder hidden
+    folder=$(ompi_info --parsable --path pkglibdir | sed 's/^path:pkglibdir://')
+    mkdir "$work/components"
+    # shellcheck disable=SC2016 # the inner shell expands it
+    hidden=(env -u OMPI_MCA_mca_base_component_path HOME="$work" unshare -m bash -c 'mount --bind "$1" "$2" &&
+        shift 2 && exec "$@"' bash "$work/components" "$folder")
+    [[ $(state 'Open MPI component' "${hidden[@]}") == note ]]
+    cp "$build/lib/openmpi/mca_hook_angara.so" "$work/components"
+    expect ok 'Open MPI component' "${hidden[@]}"
+    grep -F "$folder/mca_hook_angara.so" "$work/info"
+}
+
 # The library alone was installed; then the rest is, too, as make install does.
 transport_cured()
 {
@@ -189,6 +204,11 @@ if (($(id -u) == 0)) && unshare -m true 2>/dev/null && [[ -n $(library libucp.so
     check 'the transport is missing' transport_cured
     if [[ -n $(library libmpi.so.40) ]]; then
         check 'Open MPI is missing' ompi_cured
+    fi
+    if [[ $(mpirun --version 2>/dev/null) == *'Open MPI) 4.'* ]]; then
+        check "the component is in Open MPI's own folder" component_found
+    else
+        skip "the component is in Open MPI's own folder" "Open MPI 5 may have PMIx's folders instead, or none is here"
     fi
 else
     skip 'UCX is missing' 'not root, or UCX is elsewhere'
