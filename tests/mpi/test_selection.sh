@@ -14,7 +14,8 @@ source "$here/common.sh"
 
 readonly asked="UCX_TLS=angara,self"
 probe=$(realpath -- "$B/tests/mpi/select_probe")
-readonly probe
+shmem=$(realpath -- "$B/tests/mpi/shmem_basic")
+readonly probe shmem
 
 openmpi=$(mpirun --version 2>/dev/null | sed -nE 's/.*Open MPI\) ([0-9]+)\..*/\1/p')
 readonly openmpi
@@ -94,6 +95,11 @@ is_ob1()
 uses_ours_silently()
 {
     ((rc == 0)) && (($(stats_sum eager_tx) > 0)) && ! grep -q "isn't used" "$work/err"
+}
+
+uses_ours_silently_with_puts()
+{
+    ((rc == 0)) && (($(stats_sum put_short) > 0)) && ! grep -q "isn't used" "$work/err"
 }
 
 is_silent()
@@ -356,6 +362,13 @@ test_other_way()
         launch "UCX_TLS=$setting" "${few[@]}" -- "$probe"
         ok "more ranks than it has room for, UCX_TLS=$setting: the job ends" has_failed
     done
+    # OpenSHMEM is UCX's alone.
+    launch UCX_TLS=angara,tcp,self ANGARA_EVENTS=x -- "$shmem"
+    ok "OpenSHMEM without a device: one message" warned_once "isn't used.*no device.*another transport of UCX"
+    launch UCX_TLS=angara,tcp,self ANGARA_EVENTS=x ANGARA_STRICT=1 -- "$shmem"
+    ok "OpenSHMEM without a device, ANGARA_STRICT=1: the job ends" has_failed
+    launch "$asked" ANGARA_STRICT=1 -- "$shmem"
+    ok "OpenSHMEM over it, ANGARA_STRICT=1: no message" uses_ours_silently_with_puts
     launch UCX_TLS=angra,self -- env -u OMPI_COMM_WORLD_LOCAL_RANK SLURM_LOCALID=1 "$probe"
     ok "processes that aren't the first of their node, by Slurm: no message" test ! -s "$work/err"
     launch "UCX_TLS=angra,self" ANGARA_STRICT=1 -- "$probe"

@@ -110,6 +110,9 @@ char *hook_angara_am_files_lookup(const char *name);
  */
 bool hook_angara_plugin_load(const char *path, bool *has_gpu_p, char *reason, size_t reason_size);
 
+/** Has the transport that was loaded a device? Whether that can be used is known later. */
+bool hook_angara_plugin_has_device(void);
+
 /** Has UCX opened an interface of the transport that was loaded? */
 bool hook_angara_plugin_is_used(void);
 

@@ -329,9 +329,12 @@ static void hook_angara_init_bottom(int argc, char **argv, int requested, int *p
                  "asks for MPI_THREAD_MULTIPLE%s",
                  is_used ? "" : "; or UCX finds no device of it: see above, or angara_info");
     }
-    /* OpenSHMEM turns to UCX later, by lists of its own. */
+    /* OpenSHMEM turns to UCX later, by lists of its own; without a device it finds none there. */
     if ((!is_ucx || !is_used) && ((hook_angara_missing[0] != '\0') || !is_openshmem())) {
         report_other_way(way);
+    } else if (is_openshmem() && (hook_angara_asked == HOOK_ANGARA_REQUEST_TLS) &&
+               !hook_angara_plugin_has_device()) {
+        report_other_way("another transport of UCX, or not at all");
     } else if (is_ucx && (hook_angara_asked == HOOK_ANGARA_REQUEST_TLS) && !is_openshmem() &&
                (is_overcrowded(hook_angara_missing, sizeof(hook_angara_missing)) ||
                 is_outdone(hook_angara_missing, sizeof(hook_angara_missing)))) {

@@ -56,6 +56,9 @@ static bool plugin_path_beside(char *path, size_t size)
     return (length > 0) && ((size_t)length < size) && (access(path, F_OK) == 0);
 }
 
+/* UCX has found a device of the transport. */
+static bool plugin_device;
+
 /*
  * The transport doesn't register itself when the UCX at run time is not the one it was built for,
  * so having loaded it proves nothing. UCX's functions are taken from the libraries that the
@@ -83,11 +86,19 @@ static bool plugin_is_registered(void *handle, bool *has_gpu_p)
         if (component_query(components[i], &attr) != UCS_OK) {
             continue;
         }
-        is_found |= !strcmp(attr.name, HOOK_ANGARA_TL_NAME);
+        if (!strcmp(attr.name, HOOK_ANGARA_TL_NAME)) {
+            is_found      = true;
+            plugin_device = attr.md_resource_count > 0;
+        }
         *has_gpu_p |= !strcmp(attr.name, HOOK_ANGARA_GPU_NAME) && (attr.md_resource_count > 0);
     }
     release_component_list(components);
     return is_found;
+}
+
+bool hook_angara_plugin_has_device(void)
+{
+    return plugin_device;
 }
 
 /* Open MPI needs a UCX for any number of threads at once where the program does. */
