@@ -15,6 +15,8 @@ UNIT_WRAP_test_failures := malloc calloc realloc free mmap memfd_create ftruncat
 UNIT_WRAP_test_engine  := malloc
 UNIT_WRAP_test_stopped := ang_log_print
 UNIT_WRAP_test_request := pthread_create
+UNIT_WRAP_test_watch   := pread
+UNIT_WRAP_test_joint   := process_vm_readv process_vm_writev
 
 UNIT_WRAP_test_channel := angara_put angara_put_flag
 UNIT_WRAP_test_channel_marker := angara_marker angara_marker_self angara_offload_batch angara_peer_settled

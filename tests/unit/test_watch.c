@@ -359,6 +359,50 @@ static void test_whole(void **state)
     assert_true(seen > 0);
 }
 
+/* ---- a read that meets a writer -------------------------------------------------------------- */
+
+static unsigned torn; /* so many reads of blocks bring a counter of before */
+
+ssize_t __real_pread(int fd, void *to, size_t size, off_t at);
+ssize_t __wrap_pread(int fd, void *to, size_t size, off_t at);
+
+ssize_t __wrap_pread(int fd, void *to, size_t size, off_t at)
+{
+    ang_board_block_t *blocks = to;
+    ssize_t            length = __real_pread(fd, to, size, at);
+
+    if (torn != 0 && at >= (off_t)offsetof(ang_board_t, blocks)) {
+        torn--;
+        for (unsigned i = 0; i < size / sizeof(*blocks); ++i) {
+            blocks[i].values[1]--;
+        }
+    }
+    return length;
+}
+
+/* The kernel copies in any order: with the turn of a write's end may come a counter of before it.
+ */
+static void test_torn(void **state)
+{
+    static const char *const names[] = {"c0", "c1"};
+    angara_watch_kind_t      kind    = {sizeof(kind), "two", names, 2, wide_read};
+    fabric_t                *f       = *state;
+    twins_t                  mine    = {.value = 7};
+    angara_watch_h           watch   = angara_watch_add(f->pe, &kind, &mine, "torn");
+    const top_object_t      *object;
+    top_sample_t             sample;
+
+    assert_non_null(watch);
+    torn = 1;
+    top_read(getpid(), &sample);
+    object = find(&sample, "two", NULL);
+    assert_non_null(object);
+    assert_int_equal(object->values[0], 7);
+    assert_int_equal(object->values[1], 7);
+    top_free(&sample);
+    angara_watch_remove(watch);
+}
+
 /* The descriptor of this process's board. */
 static int board_fd(void)
 {
@@ -651,6 +695,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_full, setup, teardown),
         cmocka_unit_test_setup_teardown(test_turns, setup, teardown),
         cmocka_unit_test_setup_teardown(test_whole, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_torn, setup, teardown),
         cmocka_unit_test_setup_teardown(test_sealed, setup, teardown),
         cmocka_unit_test_setup_teardown(test_fork, setup, teardown),
         cmocka_unit_test_setup_teardown(test_fork_races, setup, teardown),

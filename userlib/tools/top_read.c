@@ -105,10 +105,13 @@ static int read_kinds(int fd, top_process_t *process)
     return 0;
 }
 
-/* The same in both reads, and not being written. */
+/*
+ * The same in both reads, and not being written. All of it is compared: the kernel copies a block
+ * in any order, so that a copy may have the turn of its end, and counters of before.
+ */
 static int is_whole(const ang_board_block_t *block, const ang_board_block_t *again)
 {
-    return block->turn == again->turn && (block->turn & 1) == 0;
+    return (block->turn & 1) == 0 && memcmp(block, again, sizeof(*block)) == 0;
 }
 
 static void take_block(const ang_board_block_t *block, top_process_t *process)
