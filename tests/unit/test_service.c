@@ -4,8 +4,7 @@
  * the own table, and nothing but the slot and its staging memory is written for it. Initiators of
  * this library check before they ask, so only a test asks such things.
  */
-#include "../common/clock.h"
-#include "soft.h"
+#include "service_slot.h"
 
 #include "src/config.h"
 #include "src/log.h"
@@ -22,111 +21,6 @@
 #include <unistd.h>
 
 #include <cmocka.h>
-
-#define SIZE     4096u
-#define LONG_MS  5000u /* for an answer that must come */
-#define SHORT_MS 5u    /* for one that must not */
-#define SLOT     3u
-
-static struct {
-    angara_domain_h dom;
-    soft_pe_t      *target;
-    soft_slot_t    *slot;
-    angara_mr_h     all, readable, writable;
-    char            memory[3][SIZE];
-} f;
-
-static int setup(void **state_p)
-{
-    angara_pe_params_t params = {.size = sizeof(params), .window_size = SIZE};
-    angara_pe_h        pe;
-
-    (void)state_p;
-    memset(&f, 0, sizeof(f));
-    ang_log_level = ANG_LOG_ERROR; /* and those are expected here */
-    if ((angara_open("soft", &f.dom) != ANGARA_OK) ||
-        (angara_pe_create(f.dom, &params, &pe) != ANGARA_OK)) {
-        return -1;
-    }
-    f.target = soft_pe(pe);
-    memset(f.memory, 0x11, sizeof(f.memory));
-    if ((angara_mr_register(f.dom, f.memory[0], SIZE, ANGARA_ACCESS_ALL, &f.all) != ANGARA_OK) ||
-        (angara_mr_register(f.dom, f.memory[1], SIZE, ANGARA_ACCESS_REMOTE_READ, &f.readable) !=
-         ANGARA_OK) ||
-        (angara_mr_register(f.dom, f.memory[2], SIZE, ANGARA_ACCESS_REMOTE_WRITE, &f.writable) !=
-         ANGARA_OK)) {
-        return -1;
-    }
-    f.slot        = &f.target->service->slots[SLOT];
-    f.slot->owner = soft_owner();
-    return 0;
-}
-
-static int teardown(void **state_p)
-{
-    (void)state_p;
-    angara_mr_deregister(f.all);
-    angara_mr_deregister(f.readable);
-    angara_mr_deregister(f.writable);
-    angara_pe_destroy(&f.target->base);
-    return (angara_close(f.dom) == ANGARA_OK) ? 0 : -1;
-}
-
-static char *staging(unsigned slot)
-{
-    return (char *)f.target->seg + f.target->layout.staging + (size_t)slot * SOFT_STAGING;
-}
-
-static soft_request_t request(ang_op_t op, uint64_t key, uint64_t offset, uint32_t length)
-{
-    return (soft_request_t){
-        .op = (uint8_t)op, .width = 8, .length = length, .key = key, .offset = offset};
-}
-
-static uint64_t state(void)
-{
-    return __atomic_load_n(&f.slot->state, __ATOMIC_ACQUIRE);
-}
-
-static void post(const soft_request_t *r)
-{
-    f.slot->request = *r;
-    __atomic_store_n(&f.slot->state, (state() / SOFT_TURN + 1) * SOFT_TURN + SOFT_POSTED,
-                     __ATOMIC_RELEASE);
-}
-
-static void ring(unsigned slot)
-{
-    __atomic_fetch_or(&f.target->service->posted[slot / 64], 1ull << slot % 64, __ATOMIC_ACQ_REL);
-    __atomic_store_n(&f.target->service->work, 1, __ATOMIC_SEQ_CST);
-}
-
-/* Let what was posted be served. @return 1 if answered within @a ms. */
-static int served(unsigned ms)
-{
-    /* The helper thread may be asleep, the owner's progress serves too. */
-    for (unsigned i = 0; i <= ms; ++i) {
-        soft_helper_poll(f.target);
-        if (soft_state_phase(state()) == SOFT_DONE) {
-            return 1;
-        }
-        sleep_ms(1);
-    }
-    return 0;
-}
-
-static int serve(const soft_request_t *r, unsigned ms)
-{
-    post(r);
-    ring(SLOT);
-    return served(ms);
-}
-
-static angara_status_t status_of(soft_request_t r)
-{
-    assert_true(serve(&r, LONG_MS));
-    return (angara_status_t)f.slot->status;
-}
 
 static void assert_untouched(void)
 {
@@ -253,7 +147,7 @@ static void test_garbage(void **state_p)
         }
         ring((unsigned)rand() % SOFT_SERVICE_SLOTS);
         ring(SLOT + 1);
-        soft_helper_poll(f.target);
+        soft_helper_poll(f.target, 1);
     }
     assert_untouched();
     assert_int_equal(status_of(request(ANG_OP_MARKER, 0, 0, 0)), ANGARA_OK);
@@ -402,17 +296,17 @@ static void test_batch_nonsense(void **state_p)
     assert_int_equal(batch(0), ANGARA_OK);
     assert_int_equal(batch(SOFT_STAGING + 1), ANGARA_ERR_INVALID);
     for (i = 0; i < 9; ++i) {
-        bad           = good;
-        bad.op        = i == 0 ? ANG_OP_MARKER :
-                        i == 1 ? SOFT_OP_BATCH :
-                        i == 2 ? ANG_OP_PUT_INLINE :
-                        i == 3 ? 255 :
-                        i == 4 ? 0 :
-                                 ANG_OP_PUT;
-        bad.is_direct = i == 5;
-        bad.length    = i == 6 ? UINT32_MAX : i == 7 ? SOFT_STAGING : 8;
-        bad.offset    = 16;
-        bad.key       = i == 8 ? key ^ 1 : key;
+        bad        = good;
+        bad.op     = i == 0 ? ANG_OP_MARKER :
+                     i == 1 ? SOFT_OP_BATCH :
+                     i == 2 ? ANG_OP_PUT_INLINE :
+                     i == 3 ? 255 :
+                     i == 4 ? 0 :
+                              ANG_OP_PUT;
+        bad.by     = i == 5;
+        bad.length = i == 6 ? UINT32_MAX : i == 7 ? SOFT_STAGING : 8;
+        bad.offset = 16;
+        bad.key    = i == 8 ? key ^ 1 : key;
         memset(f.memory[0], 0x11, SIZE);
         first = item(0, good, "22222222");
         memcpy(staging(SLOT) + first, &bad, SOFT_REQUEST_HEAD);

@@ -106,7 +106,7 @@ typedef struct ang_backend {
     void (*release)(ang_pair_t *pair, ang_ref_t *ref);
 
     /*
-     * Move bytes *done to `end` of the stretches; beyond `end` only what the CPU doesn't move, and
+     * Move bytes *done to `end` of the stretches; beyond `end` only what this CPU doesn't move, and
      * nothing in chaos mode. ANGARA_INPROGRESS: call again with the same ends; `end` may be another
      * one. ANGARA_ERR_UNSUPPORTED: that way is
      * closed by now, both ends must be resolved again.

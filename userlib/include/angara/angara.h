@@ -180,7 +180,8 @@ typedef enum {
     _(services, "requests to peers' processes: of operations that they perform")      \
     _(wakes, "sleeping peers woken")                                                  \
     _(gpu_copies, "copies that a GPU made between both ends")                         \
-    _(gpu_staged, "copies to or from a GPU's memory that went through the host")
+    _(gpu_staged, "copies to or from a GPU's memory that went through the host")      \
+    _(joint_pieces, "pieces of peers' long puts and gets that this process copied")
 
 typedef struct {
 #define ANGARA_COUNTER_FIELD(_name, _help) uint64_t _name;

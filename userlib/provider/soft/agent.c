@@ -125,10 +125,11 @@ static int agent_claim(soft_peer_t *peer, int reclaim)
 static void agent_release(soft_peer_t *peer)
 {
     slot_free(slot_of(peer));
-    peer->agent           = -1;
-    peer->agent_is_short  = 0;
-    peer->agent_look_ns   = 0;
-    peer->agent_waited_ns = 0;
+    peer->agent              = -1;
+    peer->agent_is_short     = 0;
+    peer->joint.is_under_way = 0;
+    peer->agent_look_ns      = 0;
+    peer->agent_waited_ns    = 0;
 }
 
 /* A dead process serves nothing. */
@@ -200,7 +201,7 @@ void soft_agent_doubt(soft_peer_t *peer)
     peer->agent_distrust = peer->agent_doubt;
 }
 
-static int sleeps(const soft_peer_t *peer)
+int soft_agent_sleeps(const soft_peer_t *peer)
 {
     return __atomic_load_n(&peer->remote.seg->armed, __ATOMIC_RELAXED) != 0;
 }
@@ -215,7 +216,7 @@ int soft_agent_is_faster(soft_peer_t *peer, uint64_t length)
         peer->agent_distrust--;
         return 0;
     }
-    return !sleeps(peer);
+    return !soft_agent_sleeps(peer);
 }
 
 int soft_agent_is_late(soft_peer_t *peer)
@@ -333,6 +334,28 @@ static angara_status_t agent_wait(soft_peer_t *peer)
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
+soft_request_t soft_agent_near_request(const soft_peer_t *peer, ang_op_t op, const ang_ref_t *far,
+                                       const ang_ref_t *near)
+{
+    const soft_pe_t *pe = soft_pe(peer->base.pe);
+
+    return (soft_request_t){
+        .op          = (uint8_t)op,
+        .key         = far->key,
+        .offset      = far->offset,
+        .start_time  = pe->base.address.loc[1],
+        .domain_fd   = pe->seg->domain_fd,
+        .domain_id   = pe->seg->domain_id,
+        .near_key    = near->key,
+        .near_offset = near->offset,
+    };
+}
+
+int soft_agent_try_open(soft_peer_t *peer)
+{
+    return agent_claim(peer, 0);
+}
+
 angara_status_t soft_agent_open(soft_peer_t *peer)
 {
     if (peer->agent_since_ns == 0) {
@@ -351,7 +374,8 @@ void soft_agent_post(soft_peer_t *peer, const soft_request_t *request, int has_o
     soft_pe_t      *pe      = soft_pe(peer->base.pe);
     soft_slot_t    *slot    = slot_of(peer);
 
-    memcpy(&slot->request, request, request->is_direct ? sizeof(*request) : SOFT_REQUEST_HEAD);
+    memcpy(&slot->request, request,
+           request->by != SOFT_BY_SLOT ? sizeof(*request) : SOFT_REQUEST_HEAD);
     if (slot->wake_fd != pe->wake_pipe[1] || slot->wake_inode != pe->wake_inode) {
         slot->wake_fd    = pe->wake_pipe[1];
         slot->wake_inode = pe->wake_inode;
@@ -370,14 +394,14 @@ void soft_agent_post(soft_peer_t *peer, const soft_request_t *request, int has_o
     pe->counters.services++;
     /* The request, then the look at who sleeps. */
     __atomic_store_n(&service->work, SOFT_WORK_POSTED, __ATOMIC_SEQ_CST);
-    if (!has_other && (peer->agent_distrust != 0 || request->is_direct || sleeps(peer) ||
-                       !peer->agent_has_called)) {
+    if (!has_other && (peer->agent_distrust != 0 || request->by == SOFT_BY_DIRECT ||
+                       soft_agent_sleeps(peer) || !peer->agent_has_called)) {
         peer->agent_distrust -= peer->agent_distrust != 0;
         call_helper(peer);
     }
 }
 
-angara_status_t soft_agent_receive(soft_peer_t *peer, int is_direct)
+angara_status_t soft_agent_receive(soft_peer_t *peer, int has_other)
 {
     const soft_slot_t *slot = slot_of(peer);
     int64_t            status;
@@ -391,9 +415,9 @@ angara_status_t soft_agent_receive(soft_peer_t *peer, int is_direct)
         peer->agent_distrust = 0;
     }
     status = slot->status;
-    /* ANGARA_ERR_UNSUPPORTED would ask for another way, which only direct requests have. */
+    /* ANGARA_ERR_UNSUPPORTED would ask for another way, which not all requests have. */
     if (status > ANGARA_OK || status <= ANGARA_ERR_LAST ||
-        (status == ANGARA_ERR_UNSUPPORTED && !is_direct)) {
+        (status == ANGARA_ERR_UNSUPPORTED && !has_other)) {
         return ANGARA_ERR_SYSTEM; /* garbage from the peer */
     }
     return (angara_status_t)status;

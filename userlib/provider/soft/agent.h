@@ -26,18 +26,27 @@ static inline char *soft_agent_staging(const soft_peer_t *peer)
 
 /* Have a slot for a request. ANGARA_INPROGRESS: there is none by now; else why nobody waits. */
 angara_status_t soft_agent_open(soft_peer_t *peer);
+/* The same, but don't wait for one. @return 0: there is none */
+int soft_agent_try_open(soft_peer_t *peer);
+/* A put or get in which the server reaches into a region of this process, but for `by` and length.
+ */
+soft_request_t soft_agent_near_request(const soft_peer_t *peer, ang_op_t op, const ang_ref_t *far,
+                                       const ang_ref_t *near);
 /*
  * Send the request in that slot. What is in staging memory has been written. `has_other`: its owner
  * takes it back when it is late, and goes another way; the helper is never woken for it.
  */
 void soft_agent_post(soft_peer_t *peer, const soft_request_t *request, int has_other);
-/* The answer, if it came; the slot is ours until soft_agent_end(). */
-angara_status_t soft_agent_receive(soft_peer_t *peer, int is_direct);
+/* The answer, if it came; the slot is ours until soft_agent_end(). `has_other`: it may ask for
+ * another way. */
+angara_status_t soft_agent_receive(soft_peer_t *peer, int has_other);
 int             soft_agent_answered(const soft_peer_t *peer);
 /* Nothing is wanted of the request any more: what isn't answered is withdrawn. */
 void soft_agent_end(soft_peer_t *peer);
 /* The peer was expected to poll, and hasn't answered in time; nobody else has been woken yet. */
 int soft_agent_is_late(soft_peer_t *peer);
+/* Does it sleep on its event descriptor? */
+int soft_agent_sleeps(const soft_peer_t *peer);
 /* The peer isn't expected to be fast for a while. */
 void soft_agent_doubt(soft_peer_t *peer);
 /* @return 1: nobody has begun with the request, and nobody will. The slot is given back. */

@@ -353,11 +353,10 @@ static int direct_is_late(const soft_peer_t *peer)
 angara_status_t soft_agent_copy_direct(soft_peer_t *peer, ang_op_t op, const ang_ref_t *far,
                                        const ang_ref_t *near, uint64_t end, uint64_t *done)
 {
-    const soft_pe_t *pe    = soft_pe(peer->base.pe);
-    uint64_t         moved = 0;
-    soft_request_t   request;
-    angara_status_t  status;
-    uint64_t         left;
+    uint64_t        moved = 0;
+    soft_request_t  request;
+    angara_status_t status;
+    uint64_t        left;
 
     if (direct_is_late(peer) && soft_agent_withdraw(peer)) {
         return ANGARA_ERR_UNSUPPORTED;
@@ -380,19 +379,12 @@ angara_status_t soft_agent_copy_direct(soft_peer_t *peer, ang_op_t op, const ang
     if (*done >= end) {
         return ANGARA_OK;
     }
-    left    = far->length - *done;
-    request = (soft_request_t){
-        .op          = (uint8_t)op,
-        .is_direct   = 1,
-        .length      = left < UINT32_MAX ? (uint32_t)left : UINT32_MAX,
-        .key         = far->key,
-        .offset      = far->offset + *done,
-        .start_time  = pe->base.address.loc[1],
-        .domain_fd   = pe->seg->domain_fd,
-        .domain_id   = pe->seg->domain_id,
-        .near_key    = near->key,
-        .near_offset = near->offset + *done,
-    };
+    left           = far->length - *done;
+    request        = soft_agent_near_request(peer, op, far, near);
+    request.by     = SOFT_BY_DIRECT;
+    request.length = left < UINT32_MAX ? (uint32_t)left : UINT32_MAX;
+    request.offset += *done;
+    request.near_offset += *done;
     status = soft_agent_open(peer);
     if (status == ANGARA_OK) {
         soft_agent_post(peer, &request, 0);

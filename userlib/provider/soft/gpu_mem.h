@@ -134,14 +134,11 @@ angara_status_t soft_gpu_copy_far(soft_peer_t *peer, const ang_ref_t *dst, const
 /* ---- gpu_serve.c: the other side of it, with soft_helper_lock held --------------------------- */
 
 /*
- * Carry out a direct request for region memory at `addr` of this process, which has been checked.
+ * Carry out a direct request of that owner (of its slot) for region memory at `addr` of this
+ * process, which has been checked.
  * @return ANGARA_ERR_UNSUPPORTED, whatever stands in the way: then the requester does it
  */
-angara_status_t soft_gpu_serve(const soft_request_t *request, pid_t requester, uint64_t addr,
+angara_status_t soft_gpu_serve(const soft_request_t *request, uint64_t owner, uint64_t addr,
                                uint64_t length);
-/* Let go of processes that are dead, or (`all`) of all. @return how many are left */
-unsigned soft_gpu_serve_look(int all);
-/* In a forked child. */
-void soft_gpu_serve_forget(void);
 
 #endif

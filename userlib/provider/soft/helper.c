@@ -13,6 +13,7 @@
  */
 #define _GNU_SOURCE
 #include "gpu_mem.h"
+#include "requester.h"
 
 #include "src/clock.h"
 #include "src/config.h"
@@ -80,20 +81,24 @@ static void helper_enter_last(void)
 /* ---- users ------------------------------------------------------------------------------------
  */
 
-unsigned soft_helper_poll(soft_pe_t *pe)
+unsigned soft_helper_poll(soft_pe_t *pe, int joins)
 {
     static unsigned yields; /* atomic */
-    unsigned        count;
+    unsigned        count, asked;
 
-    soft_helper_start(); /* so that the next request needs no progress of the owner's */
     if (is_waited_for() && __atomic_add_fetch(&yields, 1, __ATOMIC_RELAXED) % YIELDS != 0) {
         return 0;
     }
     if (pthread_mutex_trylock(&soft_helper_lock) != 0) {
         return 0;
     }
-    count = soft_serve(pe, 1);
+    asked = pe->asked;
+    count = soft_serve(pe, 1, joins);
+    asked = pe->asked - asked;
     helper_leave();
+    if (asked != 0) {
+        soft_helper_start(); /* so that the next request needs no progress of the owner's */
+    }
     return count;
 }
 
@@ -189,7 +194,7 @@ static unsigned serve_all(void)
     unsigned count = 0;
 
     for (soft_pe_t *pe = helper.pes; pe != NULL; pe = pe->next) {
-        count += soft_serve(pe, 0);
+        count += soft_serve(pe, 0, 0);
     }
     return count;
 }
@@ -220,7 +225,7 @@ static unsigned serve_look(int all)
     unsigned count;
 
     helper_enter();
-    count = soft_gpu_serve_look(all);
+    count = soft_requesters_look(all);
     helper_leave();
     return count;
 }
@@ -457,7 +462,7 @@ void soft_helper_remove_pe(soft_pe_t *pe)
     helper_enter();
     for (link = &helper.pes; *link != NULL; link = &(*link)->next) {
         if (*link == pe) {
-            soft_serve(pe, 1); /* nobody is left waiting for what came before the end */
+            soft_serve(pe, 1, 0); /* nobody is left waiting for what came before the end */
             *link = pe->next;
             break;
         }
@@ -496,7 +501,7 @@ static void in_child(void)
     helper.users   = 0;
 
     helper.watching = 0;
-    soft_gpu_serve_forget();
+    soft_requesters_forget();
     if (helper.have_pipe) {
         close_pipe();
     }

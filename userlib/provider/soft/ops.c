@@ -8,6 +8,7 @@
 #define _GNU_SOURCE
 #include "agent.h"
 #include "gpu_mem.h"
+#include "joint.h"
 #include "vm.h"
 #include "way.h"
 
@@ -197,6 +198,12 @@ static angara_status_t backend_copy(ang_pair_t *pair, const ang_ref_t *dst, cons
     }
     if (soft_ref_is_asked(src) && is_short(pair, src, dst)) {
         return short_copy(pair, ANG_OP_GET, src, dst, done);
+    }
+    if (dst->kind == SOFT_REF_JOINT) {
+        return soft_joint_copy(peer, ANG_OP_PUT, dst, src, end, done);
+    }
+    if (src->kind == SOFT_REF_JOINT) {
+        return soft_joint_copy(peer, ANG_OP_GET, src, dst, end, done);
     }
     if (dst->kind == SOFT_REF_AGENT) {
         return soft_agent_copy_out(peer, dst, src, end, done);

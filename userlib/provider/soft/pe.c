@@ -307,7 +307,7 @@ unsigned soft_pe_progress(angara_pe_h base)
     }
     soft_helper_wake_if_kicked();
     if (__builtin_expect(__atomic_load_n(&pe->service->work, __ATOMIC_RELAXED), 0)) {
-        count += soft_helper_poll(pe);
+        count += soft_helper_poll(pe, count == 0);
         soft_helper_wake_if_kicked();
         if (count == 0) {
             sched_yield(); /* the helper serves, and may need this processor */

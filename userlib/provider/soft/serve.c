@@ -6,6 +6,7 @@
  */
 #define _GNU_SOURCE
 #include "gpu_mem.h"
+#include "joint.h"
 #include "vm.h"
 
 #include "engine/atomic.h"
@@ -126,14 +127,15 @@ static int request_is_sane(const soft_request_t *request)
     switch (request->op) {
     case ANG_OP_PUT:
     case ANG_OP_GET:
-        return request->is_direct ? request->length != 0 : request->length <= SOFT_STAGING;
+        return request->by != SOFT_BY_SLOT ? request->by <= SOFT_BY_JOINT && request->length != 0 :
+                                             request->length <= SOFT_STAGING;
     case ANG_OP_ATOMIC:
-        return !request->is_direct && request->atomic < ANGARA_ATOMIC_LAST &&
+        return request->by == SOFT_BY_SLOT && request->atomic < ANGARA_ATOMIC_LAST &&
                (request->width == 4 || request->width == 8);
     case ANG_OP_MARKER:
-        return !request->is_direct;
+        return request->by == SOFT_BY_SLOT;
     case SOFT_OP_BATCH:
-        return !request->is_direct && request->length <= SOFT_STAGING;
+        return request->by == SOFT_BY_SLOT && request->length <= SOFT_STAGING;
     default:
         return 0;
     }
@@ -177,9 +179,8 @@ static angara_status_t serve_direct(soft_pe_t *pe, const soft_slot_t *slot,
         return status;
     }
     *moved = length;
-    return entry->kind == ANGARA_MEM_HOST ?
-               soft_gpu_serve(request, soft_owner_pid(owner), addr, length) :
-               ANGARA_ERR_UNSUPPORTED;
+    return entry->kind == ANGARA_MEM_HOST ? soft_gpu_serve(request, owner, addr, length) :
+                                            ANGARA_ERR_UNSUPPORTED;
 }
 
 /* The operations of a batch, one after the other, up to the first that can't be performed. */
@@ -199,7 +200,7 @@ static angara_status_t serve_batch(soft_pe_t *pe, char *staging, uint32_t length
             return ANGARA_ERR_INVALID;
         }
         memcpy(&item, there, SOFT_REQUEST_HEAD);
-        if (item.op >= ANG_OP_MARKER || item.is_direct || !request_is_sane(&item) ||
+        if (item.op >= ANG_OP_MARKER || item.by != SOFT_BY_SLOT || !request_is_sane(&item) ||
             soft_item_size(&item) > length - at) {
             return ANGARA_ERR_INVALID;
         }
@@ -217,7 +218,7 @@ static void take(const soft_slot_t *slot, soft_request_t *request)
 {
     memset(request, 0, sizeof(*request));
     memcpy(request, &slot->request, SOFT_REQUEST_HEAD);
-    if (request->is_direct) {
+    if (request->by != SOFT_BY_SLOT) {
         memcpy((char *)request + SOFT_REQUEST_HEAD,
                (const char *)&slot->request + SOFT_REQUEST_HEAD,
                sizeof(*request) - SOFT_REQUEST_HEAD);
@@ -239,7 +240,10 @@ static angara_status_t perform(soft_pe_t *pe, unsigned index, seen_t *seen, soft
     if (request->op == ANG_OP_MARKER) {
         return ANGARA_OK;
     }
-    if (request->is_direct) {
+    if (request->by == SOFT_BY_JOINT) {
+        return soft_joint_serve(pe, slot, request);
+    }
+    if (request->by == SOFT_BY_DIRECT) {
         return serve_direct(pe, slot, request, &request->operand);
     }
     if (request->op == ANG_OP_ATOMIC ||
@@ -299,7 +303,31 @@ static void answer(soft_slot_t *slot, uint64_t state)
     }
 }
 
-static void serve_one(soft_pe_t *pe, unsigned index, seen_t *seen, int by_owner)
+/* A piece of a joint request has been copied: let the owner, and the next turn, have it again. */
+static void put_back(soft_service_t *service, unsigned index, uint64_t state)
+{
+    soft_slot_t *slot = &service->slots[index];
+
+    while (!__atomic_compare_exchange_n(&slot->state, &state, soft_state_to(state, SOFT_POSTED), 0,
+                                        __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+        if (soft_state_phase(state) == SOFT_ABANDONED) {
+            __atomic_store_n(&slot->state, soft_state_to(state, SOFT_IDLE), __ATOMIC_RELEASE);
+            return;
+        }
+    }
+    __atomic_fetch_or(&service->posted[index / 64], 1ull << index % 64, __ATOMIC_SEQ_CST);
+}
+
+/* Whose turn it is. */
+typedef struct {
+    int      by_owner;
+    int      joins;   /* a piece of a joint copy may be copied yet */
+    int      is_left; /* there is more to do of such, for a turn that may */
+    unsigned served;
+    seen_t   seen;
+} turn_t;
+
+static void serve_one(soft_pe_t *pe, unsigned index, turn_t *turn)
 {
     soft_slot_t   *slot  = &pe->service->slots[index];
     uint64_t       state = __atomic_load_n(&slot->state, __ATOMIC_ACQUIRE);
@@ -309,22 +337,38 @@ static void serve_one(soft_pe_t *pe, unsigned index, seen_t *seen, int by_owner)
         if (soft_state_phase(state) != SOFT_POSTED) {
             return; /* taken back */
         }
+        if (slot->request.by == SOFT_BY_JOINT && (!turn->joins || !soft_joint_helps(pe))) {
+            __atomic_fetch_or(&pe->service->posted[index / 64], 1ull << index % 64,
+                              __ATOMIC_SEQ_CST);
+            turn->is_left = 1;
+            return;
+        }
     } while (!__atomic_compare_exchange_n(&slot->state, &state, soft_state_to(state, SOFT_SERVING),
                                           0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE));
+    state = soft_state_to(state, SOFT_SERVING);
     take(slot, &request);
-    slot->status          = perform(pe, index, seen, &request);
-    slot->by_owner        = (uint32_t)by_owner;
-    slot->request.operand = request.operand;
-    slot->request.compare = request.compare;
-    answer(slot, soft_state_to(state, SOFT_SERVING));
+    turn->joins = turn->joins && request.by != SOFT_BY_JOINT;
+    turn->served++;
+    pe->asked += request.by != SOFT_BY_JOINT;
+    slot->by_owner = (uint32_t)turn->by_owner;
+    slot->status   = perform(pe, index, &turn->seen, &request);
+    if (slot->status == ANGARA_INPROGRESS) {
+        turn->is_left = 1;
+        put_back(pe->service, index, state);
+        return;
+    }
+    if (request.by != SOFT_BY_JOINT) {
+        slot->request.operand = request.operand;
+        slot->request.compare = request.compare;
+    }
+    answer(slot, state);
 }
 
-unsigned soft_serve(soft_pe_t *pe, int by_owner)
+unsigned soft_serve(soft_pe_t *pe, int by_owner, int joins)
 {
     soft_service_t *service = pe->service;
     uint32_t        serving = SOFT_WORK_SERVED;
-    unsigned        count   = 0;
-    seen_t          seen    = {UINT64_MAX, 0}; /* no page yet */
+    turn_t          turn    = {.by_owner = by_owner, .joins = joins, .seen = {UINT64_MAX, 0}};
     uint64_t        posted;
 
     if (!__atomic_load_n(&service->work, __ATOMIC_SEQ_CST)) {
@@ -334,11 +378,11 @@ unsigned soft_serve(soft_pe_t *pe, int by_owner)
     for (unsigned i = 0; i < SOFT_SERVICE_SLOTS / 64; ++i) {
         posted = __atomic_exchange_n(&service->posted[i], 0, __ATOMIC_SEQ_CST);
         for (; posted != 0; posted &= posted - 1) {
-            serve_one(pe, i * 64 + (unsigned)__builtin_ctzll(posted), &seen, by_owner);
-            count++;
+            serve_one(pe, i * 64 + (unsigned)__builtin_ctzll(posted), &turn);
         }
     }
-    __atomic_compare_exchange_n(&service->work, &serving, SOFT_WORK_NONE, 0, __ATOMIC_SEQ_CST,
-                                __ATOMIC_SEQ_CST);
-    return count;
+    __atomic_compare_exchange_n(&service->work, &serving,
+                                turn.is_left ? SOFT_WORK_POSTED : SOFT_WORK_NONE, 0,
+                                __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+    return turn.served;
 }

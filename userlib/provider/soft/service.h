@@ -22,6 +22,8 @@
  *     own copies. It moves as much at once as it likes, and says how much. It accesses the
  *     requester's region as any peer does, with a hazard: so whoever abandons the request and
  *     deregisters the memory waits for it.
+ *   - A joint request shares a long copy between host memories of both, see joint.h. Server and
+ *     requester claim pieces by a word of the request. Between two pieces it is POSTED again.
  */
 #ifndef SOFT_SERVICE_H
 #define SOFT_SERVICE_H
@@ -43,21 +45,30 @@ typedef enum { SOFT_IDLE, SOFT_POSTED, SOFT_SERVING, SOFT_DONE, SOFT_ABANDONED }
 #define SOFT_OP_BATCH   ANG_OP_LAST /* beside ang_op_t, of which PUT_INLINE isn't used */
 #define SOFT_SLOT_BYTES 16          /* of data that need no staging memory */
 
+/* How the bytes of a put or get travel. */
+typedef enum {
+    SOFT_BY_SLOT,   /* in the slot, or its staging memory */
+    SOFT_BY_DIRECT, /* a GPU of the server's moves them, to or from the requester's GPU memory */
+    SOFT_BY_JOINT   /* both processes copy pieces, between their host memories */
+} soft_by_t;
+
 typedef struct {
     uint8_t  op; /* ang_op_t, or SOFT_OP_BATCH */
     uint8_t  atomic;
     uint8_t  width;
-    uint8_t  is_direct; /* a put or get with GPU memory of the requester's, see below */
-    uint32_t length;    /* of a batch: of what is in staging memory */
+    uint8_t  by;     /* soft_by_t */
+    uint32_t length; /* of a batch: of what is in staging memory */
     uint64_t key;
     uint64_t offset;
     /*
      * Of an atomic: what to do; then the old value. Of a put or get of few bytes: the bytes. Of a
-     * direct one: how many were moved; of a batch: how many operations were performed.
+     * direct one: how many were moved; of a batch: how many operations were performed. Of a joint
+     * one: `operand` is what is claimed, by an atomic operation of either process; `compare` and
+     * `length` then say which piece the server couldn't copy.
      */
     uint64_t operand;
     uint64_t compare;
-    /* direct: where the requester's end is */
+    /* direct, joint: where the requester's end is */
     uint64_t start_time; /* of the requester's process */
     int32_t  domain_fd;  /* its domain's segment */
     uint32_t pad;

@@ -224,7 +224,8 @@ struct soft_remote_domain {
     soft_domain_seg_t     *seg;
     uint32_t               mr_max; /* checked copy */
     soft_hazard_t         *hazard;
-    uint32_t               batches; /* so far */
+    uint32_t               batches;       /* so far */
+    uint64_t               next_check_ns; /* requester.c's */
     /* Of operations that fly; NULL: not claimed yet. Those with key 0 are free. */
     soft_hazard_t *flights[SOFT_FLIGHTS];
 };
@@ -359,6 +360,22 @@ typedef struct {
 
 typedef struct soft_peer soft_peer_t;
 
+/* Does the thread that makes a PE's progress share its processor? See joint.c. */
+typedef struct {
+    uint64_t looked_ns;
+    long     switches; /* that it had been made to by then */
+    int      is_so;
+} soft_crowd_t;
+
+/* Joint copies of a pair, see joint.h. */
+typedef struct {
+    int      is_under_way; /* the request in the pair's slot is one */
+    uint64_t begin;        /* bytes of the operation that were moved before it, */
+    uint64_t claimed;      /*   and that this side has claimed of it */
+    unsigned vain;         /* so often in a row the peer took no part */
+    unsigned pause;        /* operations for which it isn't asked to */
+} soft_joint_t;
+
 typedef struct soft_pe {
     struct angara_pe base;
     ang_fork_t       fork;
@@ -377,6 +394,7 @@ typedef struct soft_pe {
 
     soft_record_reader_t notify;  /* consumer of the event ring */
     soft_service_t      *service; /* served under soft_helper_lock */
+    unsigned             asked;   /* requests served that aren't joint ones; under it, too */
     angara_event_t      *events;  /* local events, a ring of `num_events` */
     unsigned             num_events;
     unsigned             events_head;
@@ -388,6 +406,8 @@ typedef struct soft_pe {
     uint64_t wake_inode;
     int      timer_fd; /* -1: not yet needed; wakes a sleeper to look after its requests */
     int      timer_runs;
+
+    soft_crowd_t crowd;
 
     uint64_t next_check_ns;
     unsigned checks;     /* made */
@@ -428,6 +448,7 @@ struct soft_peer {
     angara_status_t agent_status;    /*   and why no more */
     unsigned        agent_taken;     /* results taken; from the first on it is answered */
     uint32_t        agent_at;        /* of the next one, in staging memory */
+    soft_joint_t    joint;
     uint64_t direct_posted_ns; /* see soft_agent_copy_direct(): when the request was posted; */
     uint64_t direct_retry_ns;  /* no more of them before that time; */
     uint64_t direct_pause_ns;  /* and how long the pause was */
@@ -438,6 +459,7 @@ enum {
     SOFT_REF_CMA = ANG_REF_BACKEND, /* addr in the peer's private memory */
     SOFT_REF_AGENT,  /* named by key and offset, for the peer's helper; addr is 0: not sliced */
     SOFT_REF_POLLED, /* the same, for a peer that polls: SOFT_REF_CMA is another way */
+    SOFT_REF_JOINT,  /* host memory that both processes reach: joint.c */
     /* addr of GPU memory, own or mapped; `hold`: the mapping, or NULL */
     SOFT_REF_GPU = ANG_REF_LAUNCH | ANG_REF_BACKEND
 };
@@ -457,10 +479,11 @@ static inline soft_peer_t *soft_pair_peer(ang_pair_t *pair)
     return (soft_peer_t *)((char *)pair - offsetof(soft_peer_t, pair));
 }
 
-/* Does the peer's process perform it? */
+/* Does the peer's process take part? Then the region isn't held between two calls. */
 static inline int soft_ref_is_asked(const ang_ref_t *ref)
 {
-    return ref->kind == SOFT_REF_AGENT || ref->kind == SOFT_REF_POLLED;
+    return ref->kind == SOFT_REF_AGENT || ref->kind == SOFT_REF_POLLED ||
+           ref->kind == SOFT_REF_JOINT;
 }
 
 static inline soft_pe_t *soft_pair_pe(ang_pair_t *pair)
@@ -560,9 +583,12 @@ int soft_agent_withdraw(soft_peer_t *peer);
 /* The pair ends, with or without its request. */
 void soft_agent_abandon(soft_peer_t *peer);
 
-/* serve.c: the other side. Serve what has been posted by now, one request of each slot; with the
- * helper's lock held. `by_owner`: by its progress. @return how many */
-unsigned soft_serve(soft_pe_t *pe, int by_owner);
+/*
+ * serve.c: the other side. Serve what has been posted by now, one request of each slot; with the
+ * helper's lock held. `by_owner`: by its progress. `joins`: take part in a joint copy, too, for a
+ * piece. @return how many
+ */
+unsigned soft_serve(soft_pe_t *pe, int by_owner, int joins);
 
 /* helper.c: the thread that does so */
 /* Create what peers need to wake the helper; no thread yet. */
@@ -598,8 +624,8 @@ void soft_helper_look(void);
 /* Write end of the pipe that wakes it, or -1; its inode. */
 int      soft_helper_wake_fd(void);
 uint64_t soft_helper_wake_inode(void);
-/* Serve a PE's requests from its owner's progress. */
-unsigned soft_helper_poll(soft_pe_t *pe);
+/* Serve a PE's requests from its owner's progress; as soft_serve(). */
+unsigned soft_helper_poll(soft_pe_t *pe, int joins);
 /* Wait until neither the helper nor a thread of chaos mode is touching a region of the domain. */
 void soft_helper_quiesce(const soft_domain_t *dom);
 /*

@@ -4,6 +4,7 @@
 #include "way.h"
 
 #include "gpu_mem.h"
+#include "joint.h"
 
 angara_status_t soft_way_local(ang_pair_t *pair, uint64_t key, uint64_t offset, uint64_t length,
                                unsigned access, ang_ref_t *ref)
@@ -94,8 +95,8 @@ angara_status_t soft_way_remote(ang_pair_t *pair, uint64_t key, uint64_t offset,
     ref->offset = offset;
     ref->length = length;
     ref->hold   = NULL;
-    if (soft_agent_owes(peer)) { /* it has been asked for, in a batch */
-        ref->kind = SOFT_REF_AGENT;
+    if (soft_agent_owes(peer) || peer->joint.is_under_way) { /* it has been asked for */
+        ref->kind = peer->joint.is_under_way ? SOFT_REF_JOINT : SOFT_REF_AGENT;
         ref->addr = 0;
         return ANGARA_OK;
     }
@@ -125,6 +126,10 @@ angara_status_t soft_way_remote(ang_pair_t *pair, uint64_t key, uint64_t offset,
                     near->kind == ANG_REF_HOST && soft_agent_is_faster(peer, length) ?
                                                      SOFT_REF_POLLED :
                                                      SOFT_REF_CMA;
+    }
+    if ((ref->kind == ANG_REF_HOST || ref->kind == SOFT_REF_CMA) &&
+        soft_joint_is_worth(peer, length, near)) {
+        ref->kind = SOFT_REF_JOINT;
     }
     if (soft_ref_is_asked(ref)) {
         ref->addr = 0;
