@@ -342,10 +342,10 @@ test_other_way()
     for setting in angara,posix,self 'angara,\sysv,self' sm,angara; do
         launch "UCX_TLS=$setting" -- "$probe"
         ok "UCX_TLS=$setting: one message" \
-            warned_once "isn't used.*UCX prefers shared memory.*runs over another transport"
+            warned_once "UCX sends short messages by shared memory.*name no other"
         ok "UCX_TLS=$setting: that is true" test "$rc $(stats_sum eager_tx)" = "0 0"
         launch "UCX_TLS=$setting" ANGARA_STRICT=1 -- "$probe"
-        ok "UCX_TLS=$setting, ANGARA_STRICT=1: the job ends" has_failed
+        ok "UCX_TLS=$setting, ANGARA_STRICT=1: the job runs" test "$rc" = 0
     done
     launch UCX_TLS=all,angara -- "$probe"
     ok "UCX_TLS=all,angara, which UCX refuses: one message, and not about the name" \
@@ -367,6 +367,8 @@ test_other_way()
     ok "OpenSHMEM without a device: one message" warned_once "isn't used.*no device.*another transport of UCX"
     launch UCX_TLS=angara,tcp,self ANGARA_EVENTS=x ANGARA_STRICT=1 -- "$shmem"
     ok "OpenSHMEM without a device, ANGARA_STRICT=1: the job ends" has_failed
+    launch UCX_TLS=angara,tcp,self ANGARA_EVENTS=x ANGARA_STRICT=1 -- --mca pml ob1 "$shmem"
+    ok "the same, with another pml for MPI: the message says why" warned_once "no device.*ends because of ANGARA_STRICT"
     launch "$asked" ANGARA_STRICT=1 -- "$shmem"
     ok "OpenSHMEM over it, ANGARA_STRICT=1: no message" uses_ours_silently_with_puts
     launch UCX_TLS=angra,self -- env -u OMPI_COMM_WORLD_LOCAL_RANK SLURM_LOCALID=1 "$probe"

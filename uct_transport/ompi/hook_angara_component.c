@@ -232,6 +232,8 @@ static bool is_gpu_named(void)
     return (value != NULL) && (strcasecmp(value, "none") != 0) && (strcasecmp(value, "auto") != 0);
 }
 
+#define NO_DEVICE "UCX finds no device of it: see above, or angara_info"
+
 /*
  * The transport was asked for, by a mistaken name perhaps, and doesn't carry this process: say what
  * does instead, and why, once for each node. Who has chosen another pml explicitly knows it
@@ -244,7 +246,7 @@ static void report_other_way(const char *way)
     bool        is_asked   = hook_angara_asked != HOOK_ANGARA_REQUEST_NIC;
     const char *why        = is_missing ? hook_angara_missing :
                              is_chosen  ? "another pml was chosen explicitly" :
-                                          "UCX finds no device of it: see above, or angara_info";
+                                          NO_DEVICE;
     char        text[MESSAGE_SIZE];
 
     snprintf(text, sizeof(text), "the transport isn't used (%s; %s)",
@@ -288,21 +290,18 @@ static bool is_overcrowded(char *text, size_t size)
     return true;
 }
 
-/* All ranks are of one node, where UCX takes something else that its list names. (Between nodes the
- * transport carries such a job; so it does one-sided operations.) @return as before */
-static bool is_outdone(char *text, size_t size)
+/*
+ * All ranks are of one node, and UCX's list names shared memory, too: UCX takes that for short
+ * messages where it reaches the peer, but may send parts of long ones, and one-sided operations, by
+ * the transport. So it is no other way, and ends nothing.
+ */
+static bool is_outdone(void)
 {
     const char *local = getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
     int         ranks = ompi_comm_size(&ompi_mpi_comm_world.comm);
 
-    if ((local == NULL) || (ranks < 2) || (atoi(local) != ranks) ||
-        !hook_angara_request_names_memory() || (is_gpu_named() && !is_strict())) {
-        return false;
-    }
-    snprintf(text, size,
-             "for messages UCX prefers shared memory, which UCX_TLS names, too: name no transport "
-             "beside it but self");
-    return true;
+    return (local != NULL) && (ranks >= 2) && (atoi(local) == ranks) &&
+           hook_angara_request_names_memory();
 }
 
 static void hook_angara_init_bottom(int argc, char **argv, int requested, int *provided)
@@ -334,11 +333,16 @@ static void hook_angara_init_bottom(int argc, char **argv, int requested, int *p
         report_other_way(way);
     } else if (is_openshmem() && (hook_angara_asked == HOOK_ANGARA_REQUEST_TLS) &&
                !hook_angara_plugin_has_device()) {
+        snprintf(hook_angara_missing, sizeof(hook_angara_missing), "%s", NO_DEVICE);
         report_other_way("another transport of UCX, or not at all");
     } else if (is_ucx && (hook_angara_asked == HOOK_ANGARA_REQUEST_TLS) && !is_openshmem() &&
-               (is_overcrowded(hook_angara_missing, sizeof(hook_angara_missing)) ||
-                is_outdone(hook_angara_missing, sizeof(hook_angara_missing)))) {
+               is_overcrowded(hook_angara_missing, sizeof(hook_angara_missing))) {
         report_other_way("another transport of UCX");
+    } else if (is_ucx && (hook_angara_asked == HOOK_ANGARA_REQUEST_TLS) && !is_openshmem() &&
+               is_outdone()) {
+        hook_angara_warn("within this node UCX sends short messages by shared memory, which its "
+                         "list of transports names, too; for the transport alone name no other "
+                         "beside it but self");
     }
 }
 
