@@ -359,8 +359,6 @@ static void test_whole(void **state)
     assert_true(seen > 0);
 }
 
-/* ---- a read that meets a writer -------------------------------------------------------------- */
-
 static unsigned torn; /* so many reads of blocks bring a counter of before */
 
 ssize_t __real_pread(int fd, void *to, size_t size, off_t at);
@@ -384,21 +382,15 @@ ssize_t __wrap_pread(int fd, void *to, size_t size, off_t at)
  */
 static void test_torn(void **state)
 {
-    static const char *const names[] = {"c0", "c1"};
-    angara_watch_kind_t      kind    = {sizeof(kind), "two", names, 2, wide_read};
-    fabric_t                *f       = *state;
-    twins_t                  mine    = {.value = 7};
-    angara_watch_h           watch   = angara_watch_add(f->pe, &kind, &mine, "torn");
-    const top_object_t      *object;
-    top_sample_t             sample;
+    fabric_t      *f     = *state;
+    twins_t        mine  = {7};
+    angara_watch_h watch = angara_watch_add(f->pe, &twins, &mine, "torn");
+    top_sample_t   sample;
 
-    assert_non_null(watch);
     torn = 1;
     top_read(getpid(), &sample);
-    object = find(&sample, "two", NULL);
-    assert_non_null(object);
-    assert_int_equal(object->values[0], 7);
-    assert_int_equal(object->values[1], 7);
+    assert_int_equal(find(&sample, "twins", "torn")->values[0], 7);
+    assert_int_equal(find(&sample, "twins", "torn")->values[1], 7);
     top_free(&sample);
     angara_watch_remove(watch);
 }
