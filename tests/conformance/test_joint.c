@@ -17,7 +17,7 @@
 #define JOINT  ((size_t)128 << 10) /* ANGARA_JOINT_MIN */
 #define PIECE  ((size_t)128 << 10) /* longest of a shared copy */
 #define LONG   ((size_t)4 << 20)
-#define HELPED ((size_t)1 << 20) /* begun by its post: ANGARA_TURN_BYTES */
+#define TURN   ((size_t)1 << 20) /* ANGARA_TURN_BYTES: so much is copied in a turn at most */
 #define MARGIN 4096u             /* around what is moved, which nobody may touch */
 #define PAGE   4096u
 
@@ -187,8 +187,8 @@ static void all_sizes(conf_t *t)
 }
 
 /*
- * The initiator makes no progress after its post: what it hasn't copied by then the target copies,
- * in its progress. Both say so by their counters.
+ * The initiator makes one turn of progress, and no other: what it hasn't copied by then the target
+ * copies, in its progress. Both say so by their counters.
  */
 static void target_helps(conf_t *t)
 {
@@ -203,25 +203,65 @@ static void target_helps(conf_t *t)
     data_fill(r.far.addr, LONG + 2 * MARGIN, kind->is_get ? 2 : 1);
     conf_barrier(t);
     if (t->rank == 0) {
-        CHECK_OK(post(t, &r, 1, 0, HELPED));
+        CHECK_OK(post(t, &r, 1, 0, LONG));
+        angara_pe_progress(t->pe);
         conf_barrier(t);
-    } else {
-        CONF_WAIT(t, pieces(t) >= (HELPED - 2 * PIECE) / PIECE);
-        conf_barrier(t);
-    }
-    if (t->rank == 0) {
+        CHECK(pieces(t) == 0);
         conf_marker(t, 1);
         tell_over(t, 1);
-        CHECK(pieces(t) == 0);
     } else {
+        CONF_WAIT(t, pieces(t) >= (LONG - TURN - PIECE) / PIECE);
+        conf_barrier(t);
         serve(t);
     }
     conf_barrier(t);
     /* Each rank's other buffer holds what the source of the one that it is the end of holds. */
     if (t->rank == (kind->is_get ? 0 : 1)) {
         CHECK(memcmp((kind->is_get ? r.near.addr : r.far.addr) + MARGIN,
-                     (kind->is_get ? r.far.addr : r.near.addr) + MARGIN, HELPED) == 0);
+                     (kind->is_get ? r.far.addr : r.near.addr) + MARGIN, LONG) == 0);
     }
+    regions_cleanup(t, &r);
+}
+
+#define HUGE   ((size_t)64 << 20) /* takes the target milliseconds */
+#define MIDDLE ((size_t)24 << 20) /* of it, where neither side is soon */
+#define PART   ((size_t)4 << 20)
+
+/* A fault ends the operation: the target, which may be at a piece, takes no other one. */
+static void late(conf_t *t)
+{
+    conf_mem_t near;
+    regions_t  r;
+    size_t     i;
+
+    if (!is_joint()) {
+        rank_skip("one process copies");
+    }
+    regions_init(t, &r);
+    conf_mem_cleanup(&r.far);
+    conf_mem_init(t, &r.far, 0, HUGE, ANGARA_ACCESS_ALL);
+    conf_mem_init(t, &near, 0, HUGE, ANGARA_ACCESS_LOCAL_WRITE);
+    conf_mem_exchange(t, &r.far, r.keys);
+    if (t->rank == 0) {
+        conf_mem_lose(&near, TURN / 2, PAGE);
+        for (unsigned n = 0; n < conf_rounds(10); ++n) {
+            POST_OK(t, angara_offload_get(t->peer[1], near.mr, near.addr, r.keys[1], 0, HUGE));
+            while (angara_peer_status(t->peer[1]) == ANGARA_OK) {
+                angara_pe_progress(t->pe);
+            }
+            memset(near.addr + MIDDLE, 0xee, PART);
+            sleep_us(20000);
+            for (i = 0; i < PART; ++i) {
+                CHECK((uint8_t)near.addr[MIDDLE + i] == 0xee);
+            }
+            CHECK(conf_settle(t, 1) == ANGARA_ERR_PAIR);
+        }
+        tell_over(t, 1);
+    } else {
+        serve(t);
+    }
+    conf_barrier(t);
+    conf_mem_cleanup(&near);
     regions_cleanup(t, &r);
 }
 
@@ -566,6 +606,7 @@ TEST(put_shared, 2, all_sizes, &put_shared)
 TEST(helps_get, 2, target_helps, &get_polling)
 TEST(helps_put, 2, target_helps, &put_polling)
 TEST(helps_shared, 2, target_helps, &get_shared)
+TEST(late, 2, late, &get_polling)
 TEST(order_polling, 2, order, &get_polling)
 TEST(order_changing, 2, order, &get_changing)
 TEST(order_shared, 2, order, &get_shared)
@@ -615,6 +656,7 @@ int main(void)
         cmocka_unit_test(test_helps_get),
         cmocka_unit_test(test_helps_put),
         cmocka_unit_test(test_helps_shared),
+        cmocka_unit_test(test_late),
         cmocka_unit_test(test_order_polling),
         cmocka_unit_test(test_order_changing),
         cmocka_unit_test(test_order_shared),

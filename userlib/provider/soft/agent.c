@@ -145,7 +145,10 @@ int soft_agent_withdraw(soft_peer_t *peer)
     uint64_t     state;
 
     if (peer->agent >= 0) {
-        slot  = slot_of(peer);
+        slot = slot_of(peer);
+        if (peer->joint.is_under_way) { /* the server, if it is at a piece, takes no other one */
+            __atomic_fetch_or(&slot->request.operand, SOFT_ALL_CLAIMED, __ATOMIC_ACQ_REL);
+        }
         state = slot_state(slot);
         if (soft_state_phase(state) == SOFT_POSTED) {
             slot_change(slot, &state, soft_state_to(state, SOFT_IDLE));
@@ -274,7 +277,7 @@ void soft_agent_wake(soft_peer_t *peer)
 {
     soft_service_t *service = service_of(peer);
 
-    __atomic_store_n(&service->work, SOFT_WORK_POSTED, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&service->work, SOFT_WORK_CALLED, __ATOMIC_SEQ_CST);
     __atomic_thread_fence(__ATOMIC_SEQ_CST); /* the request, then the look at the sleepers */
     if (__atomic_load_n(&service->asleep, __ATOMIC_RELAXED)) {
         soft_remote_poke(&peer->remote, peer->remote.seg->helper_fd,
@@ -373,6 +376,7 @@ void soft_agent_post(soft_peer_t *peer, const soft_request_t *request, int has_o
     soft_service_t *service = service_of(peer);
     soft_pe_t      *pe      = soft_pe(peer->base.pe);
     soft_slot_t    *slot    = slot_of(peer);
+    uint32_t        work;
 
     memcpy(&slot->request, request,
            request->by != SOFT_BY_SLOT ? sizeof(*request) : SOFT_REQUEST_HEAD);
@@ -392,8 +396,12 @@ void soft_agent_post(soft_peer_t *peer, const soft_request_t *request, int has_o
     __atomic_fetch_or(&service->posted[peer->agent / 64], 1ull << peer->agent % 64,
                       __ATOMIC_ACQ_REL);
     pe->counters.services++;
-    /* The request, then the look at who sleeps. */
-    __atomic_store_n(&service->work, SOFT_WORK_POSTED, __ATOMIC_SEQ_CST);
+    /* The request, then the look at who sleeps. Somebody's call for the helper stays. */
+    work = __atomic_load_n(&service->work, __ATOMIC_RELAXED);
+    while (!__atomic_compare_exchange_n(
+        &service->work, &work, work == SOFT_WORK_CALLED ? SOFT_WORK_CALLED : SOFT_WORK_POSTED, 0,
+        __ATOMIC_SEQ_CST, __ATOMIC_RELAXED)) {
+    }
     if (!has_other && (peer->agent_distrust != 0 || request->by == SOFT_BY_DIRECT ||
                        soft_agent_sleeps(peer) || !peer->agent_has_called)) {
         peer->agent_distrust -= peer->agent_distrust != 0;

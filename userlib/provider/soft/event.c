@@ -268,7 +268,8 @@ static int is_asked(const soft_pe_t *pe)
 {
     uint32_t work = __atomic_load_n(&pe->service->work, __ATOMIC_SEQ_CST);
 
-    return work == SOFT_WORK_POSTED || (work != SOFT_WORK_NONE && !soft_helper_runs());
+    return work == SOFT_WORK_POSTED || work == SOFT_WORK_CALLED ||
+           (work != SOFT_WORK_NONE && !soft_helper_runs());
 }
 
 static int cannot_sleep_owing(soft_pe_t *pe)

@@ -230,6 +230,11 @@ static unsigned serve_look(int all)
     return count;
 }
 
+void soft_helper_forget_dead(void)
+{
+    serve_look(0);
+}
+
 void soft_helper_look(void)
 {
     if (!__atomic_exchange_n(&helper.watching, 0, __ATOMIC_SEQ_CST)) {

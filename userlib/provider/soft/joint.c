@@ -24,11 +24,14 @@
 #define PIECE_MIN ((uint64_t)32 << 10)
 #define PIECE_MAX ((uint64_t)128 << 10)
 
-/* Transfers in a row without the peer's help before it isn't asked for a while; how long that is.
+/*
+ * Transfers in a row without the peer's help before it isn't asked for a while; how long that is,
+ * at first and at most; and where it can't help at all.
  */
-#define VAIN_MAX  2
-#define PAUSE_MIN 8u
-#define PAUSE_MAX 64u
+#define VAIN_MAX        2u
+#define PAUSE_NS        4000000ull
+#define PAUSE_DOUBLINGS 3u
+#define PAUSE_NEVER_NS  1000000000ull
 
 /*
  * With more processes than processors nobody is idle: help would take the time of others' copies,
@@ -102,29 +105,28 @@ int soft_joint_is_worth(soft_peer_t *peer, uint64_t length, const ang_ref_t *nea
         peer->pair.engine->chaos != NULL) {
         return 0;
     }
-    if (peer->joint.pause != 0) {
-        peer->joint.pause--;
+    if (peer->joint.retry_ns != 0 && ang_clock_ns(CLOCK_MONOTONIC_COARSE) < peer->joint.retry_ns) {
         return 0;
     }
     return !soft_agent_sleeps(peer) && !is_crowded(&soft_pe(peer->base.pe)->crowd);
 }
 
-static void not_now(soft_joint_t *joint)
+static void not_for(soft_joint_t *joint, uint64_t ns)
 {
-    unsigned times = joint->vain > VAIN_MAX ? joint->vain - VAIN_MAX : 0;
-
-    joint->pause = times < 3 ? PAUSE_MIN << times : PAUSE_MAX;
+    joint->retry_ns = ang_clock_ns(CLOCK_MONOTONIC_COARSE) + ns;
 }
 
 /* It has ended well: what this side hasn't claimed, the peer has copied. */
 static void finish(soft_peer_t *peer, uint64_t length, uint64_t *done)
 {
     soft_joint_t *joint = &peer->joint;
+    unsigned      times;
 
     if (joint->claimed < length - joint->begin) {
         joint->vain = 0;
     } else if (++joint->vain >= VAIN_MAX) {
-        not_now(joint);
+        times = joint->vain - VAIN_MAX;
+        not_for(joint, PAUSE_NS << (times < PAUSE_DOUBLINGS ? times : PAUSE_DOUBLINGS));
     }
     *done = length;
 }
@@ -135,7 +137,7 @@ static int start(soft_peer_t *peer, ang_op_t op, const ang_ref_t *far, const ang
     soft_request_t request = soft_agent_near_request(peer, op, far, near);
 
     if (!soft_agent_try_open(peer)) {
-        not_now(&peer->joint);
+        not_for(&peer->joint, PAUSE_NS);
         return 0;
     }
     request.by               = SOFT_BY_JOINT;
@@ -192,17 +194,16 @@ static angara_status_t await_peer(soft_peer_t *peer, ang_op_t op, const ang_ref_
 
     if (!soft_agent_take_back(peer)) {
         status = soft_agent_receive(peer, 1);
-        if (status == ANGARA_INPROGRESS || !soft_agent_answered(peer)) {
+        if (status == ANGARA_ERR_UNSUPPORTED) { /* a piece is given back */
+            at     = __atomic_load_n(&answer->compare, __ATOMIC_RELAXED);
+            length = __atomic_load_n(&answer->length, __ATOMIC_RELAXED);
+            status = at >= peer->joint.begin && length <= PIECE_MAX &&
+                             ang_in_bounds(at, length, far->length) ?
+                         copy_piece(peer, op, far, near, at, length) :
+                         ANGARA_ERR_SYSTEM; /* garbage from the peer */
+            not_for(&peer->joint, PAUSE_NEVER_NS);
+        } else if (status != ANGARA_OK) {
             return status;
-        }
-        if (status != ANGARA_OK) { /* a piece is given back */
-            at               = __atomic_load_n(&answer->compare, __ATOMIC_RELAXED);
-            length           = __atomic_load_n(&answer->length, __ATOMIC_RELAXED);
-            status           = at >= peer->joint.begin && ang_in_bounds(at, length, far->length) ?
-                                   copy_piece(peer, op, far, near, at, length) :
-                                   ANGARA_ERR_SYSTEM; /* garbage from the peer */
-            peer->joint.vain = UINT16_MAX;            /* it won't be able to do better */
-            not_now(&peer->joint);
         }
         soft_agent_end(peer);
     }
@@ -217,9 +218,12 @@ static angara_status_t await_peer(soft_peer_t *peer, ang_op_t op, const ang_ref_
 /* Go another way, when the peer's process is at no piece any more. */
 static angara_status_t restart(soft_peer_t *peer, uint64_t *done)
 {
+    angara_status_t status;
+
     peer->joint.claimed = UINT64_MAX;
     if (!soft_agent_withdraw(peer)) {
-        return ANGARA_INPROGRESS;
+        status = soft_agent_receive(peer, 1); /* for its bound */
+        return status == ANGARA_OK || status == ANGARA_ERR_UNSUPPORTED ? ANGARA_INPROGRESS : status;
     }
     *done = peer->joint.begin;
     return ANGARA_ERR_UNSUPPORTED;
@@ -239,8 +243,7 @@ angara_status_t soft_joint_copy(soft_peer_t *peer, ang_op_t op, const ang_ref_t 
         return restart(peer, done);
     }
     claims = &soft_agent_slot(peer)->request.operand;
-    length = claim(claims, far->length, end - *done, FROM_FRONT, &at);
-    if (length != 0) {
+    while ((length = claim(claims, far->length, end - *done, FROM_FRONT, &at)) != 0) {
         peer->joint.claimed += length;
         status = copy_piece(peer, op, far, near, at, length);
         if (status == ANGARA_ERR_UNSUPPORTED) { /* process_vm is forbidden by now */
@@ -250,9 +253,12 @@ angara_status_t soft_joint_copy(soft_peer_t *peer, ang_op_t op, const ang_ref_t 
             return status;
         }
         *done += length;
-        if (claims_left(__atomic_load_n(claims, __ATOMIC_ACQUIRE), far->length) != 0) {
-            return ANGARA_INPROGRESS;
+        if (__atomic_load_n(claims, __ATOMIC_ACQUIRE) >> BACK_SHIFT != 0 || *done >= end) {
+            break; /* one piece a turn, but alone more */
         }
+    }
+    if (claims_left(__atomic_load_n(claims, __ATOMIC_ACQUIRE), far->length) != 0) {
+        return ANGARA_INPROGRESS;
     }
     return await_peer(peer, op, far, near, done);
 }

@@ -7,9 +7,10 @@
  * is claimed: who will copy a piece adds its length by compare-and-swap, and the piece is his
  * alone. The initiator goes from the front, the target from the back, so that each copies the same
  * parts of a buffer that is used again, which its caches may still hold: pieces in turn were a
- * third slower. The initiator claims one with each turn of progress, the target's owner one in a
- * turn of his own progress in which it had nothing else to copy. So who comes to poll helps, and
- * who computes costs nothing; the helper thread takes no part.
+ * third slower. The initiator claims one with each turn of progress (as long as the target hasn't
+ * come, as many as the turn may copy), the target's owner one in a turn of his own progress in
+ * which it had nothing else to copy. So who comes to poll helps, and who computes costs nothing;
+ * the helper thread takes no part.
  *
  * Invariants
  *   - The target claims and copies while the slot is SERVING, one piece, and makes it POSTED again
@@ -32,9 +33,9 @@
 /* Should this operation be a joint one? `near`: its end here. */
 int soft_joint_is_worth(soft_peer_t *peer, uint64_t length, const ang_ref_t *near);
 /*
- * As the backend's copy(), one piece a call; with the last one *done comes to the end of the
- * operation, with what the peer has moved. ANGARA_ERR_UNSUPPORTED: it can't be shared, nothing of
- * it is under way any more.
+ * As the backend's copy(), one piece a call if the peer takes part. With the last one *done comes
+ * to the end of the operation, with what the peer has moved. ANGARA_ERR_UNSUPPORTED: it can't be
+ * shared, nothing of it is under way any more.
  */
 angara_status_t soft_joint_copy(soft_peer_t *peer, ang_op_t op, const ang_ref_t *far,
                                 const ang_ref_t *near, uint64_t end, uint64_t *done);

@@ -284,6 +284,7 @@ static int soft_match(const char *device)
 static unsigned check_peers_sometimes(soft_pe_t *pe)
 {
     uint64_t now = ang_clock_ns(CLOCK_MONOTONIC_COARSE);
+    unsigned gone;
 
     pe->base.clock_ns = now;
     if (now < pe->next_check_ns) {
@@ -293,7 +294,11 @@ static unsigned check_peers_sometimes(soft_pe_t *pe)
     if (!soft_helper_runs()) {
         soft_helper_look();
     }
-    return soft_peers_check(pe);
+    gone = soft_peers_check(pe);
+    if (gone != 0) {
+        soft_helper_forget_dead();
+    }
+    return gone;
 }
 
 unsigned soft_pe_progress(angara_pe_h base)

@@ -96,7 +96,7 @@ static angara_status_t check_domain(soft_remote_domain_t *domain)
 }
 
 angara_status_t soft_remote_domain_open(soft_remote_process_t *process, int fd,
-                                        soft_remote_domain_t **domain_p)
+                                        ang_log_level_t level, soft_remote_domain_t **domain_p)
 {
     soft_remote_domain_t *domain = calloc(1, sizeof(*domain));
     angara_status_t       status;
@@ -106,8 +106,7 @@ angara_status_t soft_remote_domain_open(soft_remote_process_t *process, int fd,
     }
     domain->refs    = 1;
     domain->process = process;
-    status          = soft_segment_open(process->pid, fd, sizeof(soft_domain_seg_t), ANG_LOG_ERROR,
-                                        &domain->map);
+    status = soft_segment_open(process->pid, fd, sizeof(soft_domain_seg_t), level, &domain->map);
     if (status != ANGARA_OK) {
         goto err_free;
     }
@@ -146,7 +145,7 @@ static angara_status_t domain_new(soft_pe_t *pe, const soft_remote_t *remote,
                                   soft_remote_domain_t **domain_p)
 {
     angara_status_t status = soft_remote_domain_open(remote->process, remote->seg->domain_fd,
-                                                     domain_p);
+                                                     ANG_LOG_ERROR, domain_p);
 
     if (status == ANGARA_OK && remote->seg->generation != remote->address.generation) {
         soft_remote_domain_close(*domain_p);

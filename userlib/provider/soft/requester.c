@@ -39,7 +39,7 @@ static soft_remote_domain_t *domain_new(const soft_request_t *request, pid_t req
     if (soft_remote_process_get(requester, request->start_time, &process) != ANGARA_OK) {
         return NULL;
     }
-    if (soft_remote_domain_open(process, request->domain_fd, &domain) == ANGARA_OK &&
+    if (soft_remote_domain_open(process, request->domain_fd, ANG_LOG_DEBUG, &domain) == ANGARA_OK &&
         domain->seg->id != request->domain_id) {
         soft_remote_domain_close(domain);
         domain = NULL;

@@ -327,6 +327,18 @@ typedef struct {
     seen_t   seen;
 } turn_t;
 
+/*
+ * May this turn copy a piece? If it only came too early, another one may; where this process helps
+ * nobody it needn't look again, nor stay awake: the requester needs no help.
+ */
+static int may_join(soft_pe_t *pe, turn_t *turn)
+{
+    int helps = !turn->by_owner || soft_joint_helps(pe);
+
+    turn->is_left |= !turn->joins && helps;
+    return turn->joins && helps;
+}
+
 static void serve_one(soft_pe_t *pe, unsigned index, turn_t *turn)
 {
     soft_slot_t   *slot  = &pe->service->slots[index];
@@ -337,10 +349,9 @@ static void serve_one(soft_pe_t *pe, unsigned index, turn_t *turn)
         if (soft_state_phase(state) != SOFT_POSTED) {
             return; /* taken back */
         }
-        if (slot->request.by == SOFT_BY_JOINT && (!turn->joins || !soft_joint_helps(pe))) {
+        if (slot->request.by == SOFT_BY_JOINT && !may_join(pe, turn)) { /* only a look */
             __atomic_fetch_or(&pe->service->posted[index / 64], 1ull << index % 64,
                               __ATOMIC_SEQ_CST);
-            turn->is_left = 1;
             return;
         }
     } while (!__atomic_compare_exchange_n(&slot->state, &state, soft_state_to(state, SOFT_SERVING),
@@ -374,7 +385,7 @@ unsigned soft_serve(soft_pe_t *pe, int by_owner, int joins)
     if (!__atomic_load_n(&service->work, __ATOMIC_SEQ_CST)) {
         return 0;
     }
-    __atomic_store_n(&service->work, serving, __ATOMIC_SEQ_CST);
+    pe->asked += __atomic_exchange_n(&service->work, serving, __ATOMIC_SEQ_CST) == SOFT_WORK_CALLED;
     for (unsigned i = 0; i < SOFT_SERVICE_SLOTS / 64; ++i) {
         posted = __atomic_exchange_n(&service->posted[i], 0, __ATOMIC_SEQ_CST);
         for (; posted != 0; posted &= posted - 1) {

@@ -45,6 +45,9 @@ typedef enum { SOFT_IDLE, SOFT_POSTED, SOFT_SERVING, SOFT_DONE, SOFT_ABANDONED }
 #define SOFT_OP_BATCH   ANG_OP_LAST /* beside ang_op_t, of which PUT_INLINE isn't used */
 #define SOFT_SLOT_BYTES 16          /* of data that need no staging memory */
 
+/* Bits of a joint request's operand by which nothing is left to claim. */
+#define SOFT_ALL_CLAIMED UINT32_MAX
+
 /* How the bytes of a put or get travel. */
 typedef enum {
     SOFT_BY_SLOT,   /* in the slot, or its staging memory */
@@ -99,8 +102,9 @@ typedef struct {
 /* What there is to do for the helper thread, or the owner's progress. */
 enum {
     SOFT_WORK_NONE,
-    SOFT_WORK_POSTED, /* somebody has posted, or wants a helper: look */
-    SOFT_WORK_SERVED  /* what was posted is being served */
+    SOFT_WORK_POSTED, /* somebody has posted: look */
+    SOFT_WORK_SERVED, /* what was posted is being served */
+    SOFT_WORK_CALLED  /* somebody wants a helper, and may have posted */
 };
 
 typedef struct {

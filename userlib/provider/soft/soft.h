@@ -232,10 +232,10 @@ struct soft_remote_domain {
 
 /*
  * The domain behind that descriptor of the process, with a hazard, for whoever isn't a PE; the
- * process stays held by the caller.
+ * process stays held by the caller. `level`: how loud to say why it can't be opened.
  */
 angara_status_t soft_remote_domain_open(soft_remote_process_t *process, int fd,
-                                        soft_remote_domain_t **domain_p);
+                                        ang_log_level_t level, soft_remote_domain_t **domain_p);
 void            soft_remote_domain_close(soft_remote_domain_t *domain);
 angara_status_t soft_remote_domain_get(struct soft_pe *pe, const soft_remote_t *remote,
                                        soft_remote_domain_t **domain_p);
@@ -373,7 +373,7 @@ typedef struct {
     uint64_t begin;        /* bytes of the operation that were moved before it, */
     uint64_t claimed;      /*   and that this side has claimed of it */
     unsigned vain;         /* so often in a row the peer took no part */
-    unsigned pause;        /* operations for which it isn't asked to */
+    uint64_t retry_ns;     /* it isn't asked to before that time */
 } soft_joint_t;
 
 typedef struct soft_pe {
@@ -394,7 +394,7 @@ typedef struct soft_pe {
 
     soft_record_reader_t notify;  /* consumer of the event ring */
     soft_service_t      *service; /* served under soft_helper_lock */
-    unsigned             asked;   /* requests served that aren't joint ones; under it, too */
+    unsigned             asked;   /* calls for a helper, and requests that could use one */
     angara_event_t      *events;  /* local events, a ring of `num_events` */
     unsigned             num_events;
     unsigned             events_head;
@@ -619,6 +619,8 @@ static inline void soft_helper_wake_if_kicked(void)
 
 /* See which of the process's operations have landed. @return pairs that have some that still fly */
 unsigned soft_helper_land(void);
+/* A peer has gone: let go of what was kept of processes that are dead. */
+void soft_helper_forget_dead(void);
 /* What the thread does then: for the owner's progress, if it can't run. */
 void soft_helper_look(void);
 /* Write end of the pipe that wakes it, or -1; its inode. */
