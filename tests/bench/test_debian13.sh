@@ -24,6 +24,7 @@ root_inside()
     *'--layer unit') echo "7 passed, 0 failed, 1 skipped" ;;
     *'--layer uct') echo "5 passed, 2 failed, 0 skipped" && return 1 ;;
     *'--layer mpi') echo "killed" && return 1 ;;
+    *'--layer gpu') echo "3 passed, 0 failed, 0 skipped" && return 1 ;;
     esac
 }
 END_OF_ROOT
@@ -36,6 +37,8 @@ ok 'a layer passes' all_of "rc_is"$'\t'0 "last_is"$'\t'"7 passed, 0 failed, 1 sk
 check "$tree/scripts/check_debian13" unit uct mpi
 ok 'what has passed is not run again' has_line stdout '^unit: has passed before: 7 passed'
 ok 'what ends without a count is a failure' all_of "rc_is"$'\t'1 "last_is"$'\t'"12 passed, 3 failed, 1 skipped"
+check "$tree/scripts/check_debian13" gpu
+ok 'so is what fails with a count of none' all_of "rc_is"$'\t'1 "last_is"$'\t'"3 passed, 1 failed, 0 skipped"
 rm "$tree/build/debian13/results/build.key"
 check BUILD=1 "$tree/scripts/check_debian13" unit
 ok 'so is a build that fails, and what was before does not count' all_of "rc_is"$'\t'1 \
