@@ -129,7 +129,14 @@ ok 'without dpkg: what is missing is named, with the names of rpm packages' all_
     "has_line"$'\t'stderr$'\t'"    dnf install gcc make .*openmpi-devel ucx-devel openmpi perl .* ucx$" \
     "has_line"$'\t'stderr$'\t'"    dnf install clang-tools-extra .*valgrind-devel$"
 as_user 60 PKG_CONFIG_LIBDIR=/nonexistent scripts/setup
-ok 'a library without its headers is missing, too' \
+ok 'a library without a file for pkg-config is there' has_line stderr "^setup: error: not found: mpicc ucx_info$"
+rm "$place/rpm/cc"
+fake rpm/cc <<'END'
+[[ " $* " != *' - '* ]] || ! grep -q jansson || exit 1
+exec /usr/bin/cc "$@"
+END
+as_user 60 PKG_CONFIG_LIBDIR=/nonexistent scripts/setup
+ok 'one without its headers is missing' \
     has_line stderr "^setup: error: not found: mpicc ucx_info jansson\\.h$"
 
 path=$with
@@ -263,6 +270,8 @@ if exact=$(dpkg-query -W -f '${source:Version}' libucx-dev 2>/dev/null); then
     ok 'no source package is offered: what is needed and helps' not_offered none
     as_user 60 OFFERED="1$version-1 $version.1-1 $other-1" scripts/setup --headers
     ok 'those of other versions are: what was found, is needed and helps' not_offered ".*$other-1.*"
+    as_user 60 OFFERED="$version~rc2-1" scripts/setup --headers
+    ok 'a pre-release is: it is no revision' not_offered "$version~rc2-1"
     as_user 60 OFFERED="$version-0 $version+ds-0.2 $other-1" scripts/setup --headers
     ok 'another revision is: it is taken' all_of "rc_is"$'\t'0 \
         "has_line"$'\t'log$'\t'"^apt-get .* source --download-only ucx=$version.*-0" \
