@@ -20,9 +20,11 @@ $(B)/obj/userlib/gpu/%.o: \
 
 $(B)/obj/userlib/provider/nic/%.o: CFLAGS_EXTRA += -Ikmod/include/uapi
 
+# nodelete: a dlclose() would leave the helper thread without its code, and lose the descriptors that
+# are kept for the log; a program's next dlopen() goes on with the library as it is.
 $(LIBANGARA): $(LIBANGARA_OBJS) userlib/libangara.map
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS_COMMON) -shared -Wl,-soname,libangara.so.0 -Wl,-z,defs \
+	$(CC) $(CFLAGS_COMMON) -shared -Wl,-soname,libangara.so.0 -Wl,-z,defs -Wl,-z,nodelete \
 		-Wl,--version-script=userlib/libangara.map -o $@ $(LIBANGARA_OBJS) $(LDFLAGS) -lpthread -ldl
 	@ln -sf libangara.so.0 $(B)/lib/libangara.so
 

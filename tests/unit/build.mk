@@ -16,6 +16,7 @@ UNIT_WRAP_test_engine  := malloc
 UNIT_WRAP_test_stopped := ang_log_print
 UNIT_WRAP_test_request := pthread_create
 UNIT_WRAP_test_watch   := pread
+UNIT_WRAP_test_said    := socket
 UNIT_WRAP_test_joint   := process_vm_readv process_vm_writev
 
 UNIT_WRAP_test_channel := angara_put angara_put_flag
@@ -44,6 +45,10 @@ $(B)/tests/unit/%: $(B)/obj/tests/unit/%.o $(LIBANGARA_OBJS)
 $(B)/obj/tests/unit/test_watch.o: CFLAGS_EXTRA += -Iuserlib/include
 $(B)/tests/unit/test_watch: $(B)/obj/userlib/tools/top_print.o $(B)/obj/userlib/tools/top_read.o
 $(B)/tests/unit/test_watch: UNIT_LIBS := $(TOOLS_JANSSON)
+
+# It loads and unloads the library.
+$(B)/tests/unit/test_said: | $(LIBANGARA)
+$(B)/obj/tests/unit/test_said.o: CFLAGS_EXTRA += -DLIBANGARA='"$(abspath $(LIBANGARA))"'
 
 # No UCX in the states of the transport's connections, nor in its queue of early messages.
 $(B)/obj/tests/unit/test_life.o $(B)/obj/tests/unit/test_early.o: CFLAGS_EXTRA += -Iuct_transport

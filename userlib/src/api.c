@@ -71,6 +71,12 @@ const char *angara_strerror(angara_status_t status)
     return texts[-(int)status];
 }
 
+int angara_is_said(const char *text)
+{
+    ang_config_load(); /* which job this is */
+    return ang_log_is_said("%s", text);
+}
+
 /* ---- domains and regions ------------------------------------------------------------------- */
 
 angara_status_t angara_open_version(const char *device, unsigned fast_version,

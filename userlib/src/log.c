@@ -9,7 +9,6 @@
 #include <angara/angara.h>
 
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
@@ -96,6 +96,13 @@ void ang_log_print(ang_log_level_t level, const char *format, ...)
 
 /* ---- once for each node ---------------------------------------------------------------------- */
 
+/* A socket of ours. A program that closes all descriptors may have a file of its own there then. */
+typedef struct {
+    int   fd; /* -1: none */
+    dev_t dev;
+    ino_t ino;
+} own_sock_t;
+
 /*
  * What this process has said: sockets whose names tell the others of the job. A name has no file,
  * and ends with the process, or here in a child.
@@ -103,32 +110,59 @@ void ang_log_print(ang_log_level_t level, const char *format, ...)
 static struct {
     pthread_mutex_t lock; /* taken at fork, too */
     unsigned        count;
-    int             socks[SAID_MAX];
+    own_sock_t      socks[SAID_MAX];
     uint64_t        hashes[SAID_MAX];
-    int             spare; /* a descriptor for the line that says that there is none; or -1 */
-} said = {.lock = PTHREAD_MUTEX_INITIALIZER, .spare = -1};
+    own_sock_t      spare; /* without a name, for the line that says that no descriptor is left */
+} said = {.lock = PTHREAD_MUTEX_INITIALIZER, .spare.fd = -1};
 
-static void spare_open(void)
+static own_sock_t sock_open(void)
 {
-    if (said.spare < 0) {
-        said.spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    own_sock_t  sock = {.fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
+    struct stat file;
+
+    if (sock.fd >= 0 && fstat(sock.fd, &file) == 0) {
+        sock.dev = file.st_dev;
+        sock.ino = file.st_ino;
     }
+    return sock;
+}
+
+static int sock_is_ours(const own_sock_t *sock)
+{
+    struct stat file;
+
+    return sock->fd >= 0 && fstat(sock->fd, &file) == 0 && file.st_dev == sock->dev &&
+           file.st_ino == sock->ino;
+}
+
+static void sock_close(own_sock_t *sock)
+{
+    if (sock_is_ours(sock)) {
+        close(sock->fd);
+    }
+    sock->fd = -1;
 }
 
 /* From the beginning on: there may be none later. */
 static void spare_keep(void)
 {
     pthread_mutex_lock(&said.lock);
-    spare_open();
+    if (!sock_is_ours(&said.spare)) {
+        said.spare = sock_open();
+    }
     pthread_mutex_unlock(&said.lock);
 }
 
-static void spare_close(void)
+/* Closing it to open another would leave the descriptor to any thread in between. */
+static own_sock_t spare_take(void)
 {
-    if (said.spare >= 0) {
-        close(said.spare);
-        said.spare = -1;
+    own_sock_t sock = said.spare;
+
+    if (!sock_is_ours(&sock)) {
+        sock.fd = -1;
     }
+    said.spare.fd = -1;
+    return sock;
 }
 
 static void before_fork(void)
@@ -144,10 +178,10 @@ static void in_parent(void)
 static void in_child(void)
 {
     for (unsigned i = 0; i < said.count; ++i) {
-        close(said.socks[i]);
+        sock_close(&said.socks[i]);
     }
     said.count = 0;
-    spare_close();
+    sock_close(&said.spare);
     pthread_mutex_init(&said.lock, NULL);
 }
 
@@ -189,33 +223,37 @@ static int is_of_our_user(int sock, const struct sockaddr_un *name, socklen_t si
 /* Under the lock. Who has said it himself says it again. */
 static int is_said_by_another(uint64_t hash)
 {
-    const int          type = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
     struct sockaddr_un name;
     socklen_t          size = name_of(hash, &name);
-    int                sock, is_said;
+    own_sock_t         sock;
+    int                is_said;
 
     for (unsigned i = 0; i < said.count; ++i) {
         if (said.hashes[i] == hash) {
             return 0;
         }
     }
-    sock = said.count < SAID_MAX ? socket(AF_UNIX, type, 0) : -1;
-    if (sock < 0 && said.count < SAID_MAX && said.spare >= 0) {
-        spare_close();
-        sock = socket(AF_UNIX, type, 0);
-    }
-    if (sock < 0) {
+    if (said.count == SAID_MAX) {
         return 0;
     }
-    if (bind(sock, (const struct sockaddr *)&name, size) == 0) {
-        listen(sock, SOMAXCONN);
+    sock = sock_open();
+    if (sock.fd < 0) {
+        sock = spare_take();
+    }
+    if (sock.fd < 0) {
+        return 0;
+    }
+    if (bind(sock.fd, (const struct sockaddr *)&name, size) == 0) {
+        listen(sock.fd, SOMAXCONN);
         said.hashes[said.count]  = hash;
         said.socks[said.count++] = sock;
         return 0;
     }
-    is_said = errno == EADDRINUSE && is_of_our_user(sock, &name, size);
-    close(sock);
-    spare_open();
+    is_said = errno == EADDRINUSE && is_of_our_user(sock.fd, &name, size);
+    sock_close(&sock);
+    if (said.spare.fd < 0) {
+        said.spare = sock_open(); /* one that has been connected can't ask again */
+    }
     return is_said;
 }
 
@@ -238,9 +276,4 @@ int ang_log_is_said(const char *format, ...)
     pthread_mutex_unlock(&said.lock);
     errno = error;
     return is_said;
-}
-
-int angara_is_said(const char *text)
-{
-    return ang_log_is_said("%s", text);
 }

@@ -203,7 +203,9 @@ ANGARA_API const char *angara_job_rank(void);
 /**
  * For a line that all ranks of a job would print alike: has another process of the job on this node
  * said @a text? If not, it is this one's to say from here on, for which it keeps a descriptor.
- * @return 1 or 0; 0 as well where there is no job, or nobody can be asked
+ * Only the first 1023 bytes of @a text count.
+ * @return 1 or 0; 0 as well to the process that has said it, and where there is no job, or nobody
+ * can be asked
  */
 ANGARA_API int angara_is_said(const char *text);
 
