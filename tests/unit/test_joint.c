@@ -141,7 +141,7 @@ static unsigned turn(int joins)
     unsigned count = 0;
 
     for (unsigned i = 0; i < 100 && count == 0; ++i) { /* the helper may hold the lock */
-        count = soft_helper_poll(f.target, joins);
+        count = poll_requests(joins);
     }
     return count;
 }
@@ -210,7 +210,7 @@ static void test_not_joining(void **state_p)
     post(&r);
     ring(SLOT);
     for (unsigned i = 0; i < 10; ++i) {
-        assert_int_equal(soft_helper_poll(f.target, 0), 0);
+        assert_int_equal(poll_requests(0), 0);
     }
     assert_int_equal(phase(), SOFT_POSTED);
     assert_int_equal(claimed(), 0);

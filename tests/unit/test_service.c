@@ -147,7 +147,7 @@ static void test_garbage(void **state_p)
         }
         ring((unsigned)rand() % SOFT_SERVICE_SLOTS);
         ring(SLOT + 1);
-        soft_helper_poll(f.target, 1);
+        poll_requests(1);
     }
     assert_untouched();
     assert_int_equal(status_of(request(ANG_OP_MARKER, 0, 0, 0)), ANGARA_OK);
