@@ -106,6 +106,20 @@ class Measurement:
         pick = max if self.run.better == "lower" else min
         return pick(ratios.items(), key=lambda item: item[1])
 
+    def rivals(self):
+        """Whom the subject is compared with: those of the goal; without one all others will do."""
+        run = self.run
+        if run.against or run.goal is not None or run.each is not None:
+            return run.against
+        return [contender.name for contender in run.contenders[1:]]
+
+    def overall(self):
+        """What the goal is compared with; with run.quartiles that of the better quartiles where it is milder."""
+        value = self.combined(self.rivals())
+        if value is not None and self.run.quartiles:
+            value = self.milder(value, self.combined(self.rivals(), self.quartile))
+        return value
+
     def meets(self, value, limit):
         return value <= limit if self.run.better == "lower" else value >= limit
 
@@ -116,15 +130,39 @@ class Measurement:
             return None
         if any(name in self.errors for name in [run.subject.name] + run.against):
             return "failed"
-        value = self.combined(run.against)
+        value = self.overall()
         if value is None:
             return "failed"
-        if run.quartiles:
-            value = self.milder(value, self.combined(run.against, self.quartile))
         good = run.goal is None or self.meets(value, run.goal)
         if run.each is not None:
             good = good and self.meets(self.worst()[1], run.each)
         return "reached" if good else "not reached"
+
+    def excess(self, value, limit):
+        """How many times as much as the limit allows; for rates how many times as little."""
+        if self.run.compare == "difference":
+            subject = statistics.mean(self.median(self.run.subject.name, size) for size in self.ratios(self.rivals()))
+            value, limit = subject, subject - value + limit
+        if self.run.better == "higher":
+            value, limit = limit, value
+        return value / max(limit, 1e-12)
+
+    def behind(self):
+        """By how much the subject is beyond the limit that it misses most, or without any worse than the best;
+        0 if it isn't."""
+        run, verdict, value = self.run, self.verdict(), self.overall()
+        if verdict == "failed" or run.subject.name in self.errors:
+            return math.inf
+        if verdict == "reached" or value is None:
+            return 0
+        limits = [] if run.goal is None else [(value, run.goal)]
+        if run.each is not None:
+            limits.append((self.worst()[1], run.each))
+        excess = max(self.excess(*pair) for pair in limits or [(value, 0 if run.compare == "difference" else 1)])
+        return excess if verdict or excess > 1 else 0
+
+    def result_text(self):
+        return self.verdict() or ("behind" if self.behind() else "")
 
     def goal_text(self):
         run = self.run
@@ -189,14 +227,19 @@ def detail_rows(item):
     return rows
 
 
+def worst_first(items):
+    """Those that are behind, the worst first; then the others, as they are."""
+    return sorted(items, key=lambda item: -item.behind())
+
+
 def summary_rows(items):
-    """One line per run: the subject against every other contender, and the goal."""
+    """One line per run, the worst first: the subject against every other contender, and the goal."""
     contenders = {}
     for item in items:
         for contender in item.run.contenders[1:]:
             contenders.setdefault(contender.name, contender.title)
-    rows = [["run"] + list(contenders.values()) + ["best of goal", "goal", "result"]]
-    for item in items:
+    rows = [["run"] + list(contenders.values()) + ["best", "goal", "result"]]
+    for item in worst_first(items):
         row = [item.run.title]
         for name in contenders:
             if name not in item.samples:
@@ -205,17 +248,16 @@ def summary_rows(items):
                 row.append("failed")
             else:
                 row.append(item.compared_text(item.combined([name])))
-        row += [item.compared_text(item.combined(item.run.against)), item.goal_text(),
-                item.verdict() or ""]
+        row += [item.compared_text(item.combined(item.rivals())), item.goal_text(), item.result_text()]
         rows.append(row)
     return rows
 
 
 def against_rows(items):
-    """One line per run against an older build: new over old, where it is worst, the limit."""
+    """One line per run against an older build, the worst first: new over old, where it is worst, the limit."""
     words = {"reached": "within", "not reached": "BEYOND", "failed": "failed"}
     rows = [["run", "median", "quartile", "worst", "limit", "result"]]
-    for item in items:
+    for item in worst_first(items):
         worst = item.worst()
         rows.append([item.run.title, item.compared_text(item.combined(item.run.against)),
                      item.compared_text(item.combined(item.run.against, item.quartile)),
@@ -357,7 +399,8 @@ def doc_block(items, machine, repeats, program="bench"):
     lines += ["- %s: %s" % item for item in machine.items()]
     lines += ["", "Medians of %d interleaved repeats. A ratio is angara over the other: below 1 is "
               "better for times," % repeats, "above 1 for bandwidths and rates. Over several sizes: "
-              "the geometric mean.", ""]
+              "the geometric mean. What is behind its goal, or without one behind the best, comes first, the",
+              "worst at the top.", ""]
     lines += markdown(summary_rows(items))
     lines += [""] + ["- " + note for note in notes(items)]
     for item in items:

@@ -148,6 +148,47 @@ sys.exit(run["samples"]["two"]["8"] != [2, 2] or run["verdict"] != "reached")' \
     ok 'bench --strict: exit status' rc_is 1
 }
 
+# order_is TITLE...: the first column of the summary in stdout
+order_is()
+{
+    [[ $(sed -n '/^run /,/^$/{ /^run /d; /^- /d; s/  .*//; /./p }' "$out/stdout" | xargs) == "$*" ]]
+}
+
+test_order()
+{
+    local fake=(PROGRAM=osu_fake LAUNCH=alone UNIT=us)
+    local times=("${fake[@]}" BETTER=lower 'CONTENDERS=one two' AGAINST=two)
+    local rates=("${fake[@]}" BETTER=higher 'CONTENDERS=two one' AGAINST=one)
+    rm -f "$configs"/bench-*.conf
+    contender one ENV=FAKE_VALUES=8:2,16:8
+    contender two ENV=FAKE_VALUES=8:2,16:2
+    contender same ENV=FAKE_VALUES=8:2,16:8
+    contender broken ENV=FAKE_STATUS=1
+    # The ratios are 1 and 4, in geometric mean 2.
+    run_file bench-01 TITLE=reached "${times[@]}" GOAL=2.1
+    run_file bench-02 TITLE=by-1.25 "${times[@]}" GOAL=1.6
+    run_file bench-03 TITLE=ahead "${fake[@]}" BETTER=lower 'CONTENDERS=two one'
+    run_file bench-04 TITLE=by-2-of-all "${fake[@]}" BETTER=lower 'CONTENDERS=one two broken'
+    run_file bench-05 TITLE=each-by-2.5 "${times[@]}" GOAL=2.1 EACH=1.6
+    # Rates of 1/2; 5 are compared with 2, and 4 are allowed.
+    run_file bench-06 TITLE=rate-by-1.5 "${rates[@]}" GOAL=0.75
+    run_file bench-07 TITLE=failed "${times[@]/two/broken}" GOAL=9
+    run_file bench-08 TITLE=more-by-5/4 "${times[@]}" COMPARE=difference GOAL=2
+    run_file bench-09 TITLE=rate-each-by-3 "${rates[@]}" GOAL=0.4 EACH=0.75
+    run_file bench-10 TITLE=equal "${times[@]/two/same}"
+    # 3 more, on 2: without a goal that is 2.5 times as much.
+    run_file bench-11 TITLE=more-by-2.5 "${times[@]}" COMPARE=difference
+    bench --write-doc "$out/order.md"
+    ok 'summary: what is behind comes first, the worst at the top' order_is failed rate-each-by-3 each-by-2.5 \
+        more-by-2.5 by-2-of-all rate-by-1.5 by-1.25 more-by-5/4 reached ahead equal
+    ok 'summary: what is behind without a goal' all_of "line_count"$'\t'stdout$'\t'" behind$"$'\t'2 \
+        "has_line"$'\t'stdout$'\t'"^by-2-of-all .* 2\.00x +behind$" \
+        "has_line"$'\t'stdout$'\t'"^ahead .* 0\.50x$"
+    ok 'summary: the same in the document' test \
+        "$(grep -m 4 -E '^\| (failed|each|by-2|ahead)' "$out/order.md" | cut -d' ' -f2 | xargs)" == \
+        'failed each-by-2.5 by-2-of-all ahead'
+}
+
 test_doc()
 {
     ok 'doc: a new file has the block' grep -q '^| A | ' "$out/doc.md"
@@ -423,6 +464,7 @@ test_osu_home()
 test_config_errors
 test_ratios
 test_doc
+test_order
 test_failures
 test_demo
 test_against
