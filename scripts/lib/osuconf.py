@@ -57,6 +57,7 @@ class Run:
         self.each = values["EACH"]
         self.quartiles = False  # beyond a limit only if the better quartiles are, too
         self.timeout = values["TIMEOUT"]
+        self.quick = values["QUICK"] == "yes"
 
     @property
     def subject(self):
@@ -128,6 +129,7 @@ RUN_KEYS = {
     "GOAL": (parse_limit, None),
     "EACH": (parse_limit, None),
     "TIMEOUT": (parse_positive, 180),
+    "QUICK": (parse_choice("yes", "no"), "yes"),
 }
 
 CONTENDER_KEYS = {
@@ -214,6 +216,17 @@ def read_runs(folder, prefixes, only=None):
     if not paths:
         raise ConfigError("no %s-*.conf in %s" % (prefixes.split()[0], folder))
     return [read_run(path) for path in paths]
+
+
+def quick_runs(runs):
+    """Runs for a first look: of the contenders those alone that the goal compares, and nothing that takes long."""
+    result = [run for run in runs if run.quick]
+    if not result:
+        raise ConfigError("--quick leaves out %s" % " ".join(run.name for run in runs))
+    for run in result:
+        if run.against:
+            run.contenders = [item for item in run.contenders if item is run.subject or item.name in run.against]
+    return result
 
 
 def against_runs(runs, build, older, limit):

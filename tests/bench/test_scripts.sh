@@ -189,6 +189,38 @@ test_order()
         'failed each-by-2.5 by-2-of-all ahead'
 }
 
+# commands_within COUNT: at most so many has --dry-run printed
+commands_within() { (($(grep -c '^[^#]' "$out/stdout") <= $1)); }
+
+test_quick()
+{
+    local quick=(scripts/bench --configs "$configs" --build "$build" --output "$out/results" --no-plots --quick)
+    rm -f "$configs"/bench-*.conf
+    contender one ENV=FAKE_VALUES=8:1
+    contender two ENV=FAKE_VALUES=8:2
+    contender three ENV=FAKE_VALUES=8:4
+    run_file bench-1 "${three[@]/AGAINST=two three/AGAINST=two}"
+    run_file bench-2 "${three[@]/AGAINST=*/}"
+    run_file bench-3 "${two[@]}" QUICK=no
+    run 120 "${quick[@]}"
+    ok '--quick: one execution of what is compared' all_of "rc_is"$'\t'0 \
+        "line_count"$'\t'"stdout"$'\t'"^A "$'\t'4 "has_line"$'\t'stdout$'\t'"medians of 1 "
+    ok '--quick: whose values' test "$(cut -d, -f1,4,9 "$out/results/bench.csv" | xargs)" == \
+        'run,contender,samples bench-1,one,1 bench-1,two,1 bench-2,one,1 bench-2,two,1 bench-2,three,1'
+    run 120 "${quick[@]}" --repeats 2 --skip two bench-1
+    ok '--quick: repeats, and contenders to skip' test "$(cut -d, -f4,9 "$out/results/bench.csv" | xargs)" == \
+        'contender,samples one,2 three,2'
+    run 120 "${quick[@]}" bench-3
+    ok '--quick: nothing is left' all_of "rc_is"$'\t'2 "has_line"$'\t'stderr$'\t'"^bench: --quick leaves out bench-3$"
+    config_error "QUICK 'maybe': must be one of: yes no" "${two[@]}" QUICK=maybe
+
+    # Three seconds for each of five times as many executions, two and a half for each of the quick ones.
+    run 120 scripts/bench --build "$build" --dry-run
+    ok 'all shipped runs: an hour will do' all_of "rc_is"$'\t'0 "commands_within"$'\t'240
+    run 120 scripts/bench --build "$build" --dry-run --quick
+    ok '--quick: five minutes will do' all_of "rc_is"$'\t'0 "commands_within"$'\t'120
+}
+
 test_doc()
 {
     ok 'doc: a new file has the block' grep -q '^| A | ' "$out/doc.md"
@@ -465,6 +497,7 @@ test_config_errors
 test_ratios
 test_doc
 test_order
+test_quick
 test_failures
 test_demo
 test_against
