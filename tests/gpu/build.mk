@@ -46,6 +46,7 @@ GPU_REGIONS := $(patsubst %,$(B)/tests/gpu/%,test_regions test_regions_ops test_
 GPU_MPI    := $(patsubst %,$(B)/tests/gpu/%,mpi_gpu mpi_gpu_threads mpi_gpu_faults)
 GPU_UCP    := $(B)/tests/gpu/test_ucp
 GPU_ASIDE  := $(B)/tests/gpu/test_aside
+GPU_UCT    := $(patsubst %,$(B)/tests/gpu/%,test_uct test_uct_copies)
 
 # Bare copies of CUDA's driver.
 GPU_FLOOR     := $(B)/tests/gpu/gpu_floor
@@ -58,7 +59,7 @@ $(GPU_FLOOR): $(B)/obj/tests/gpu/gpu_floor.o
 
 # Without the headers of libhsa-runtime-dev there are no programs of ROCm.
 ifneq ($(wildcard /usr/include/hsa/hsa_ext_amd.h),)
-TEST_PROGRAMS += $(GPU_TESTS) $(GPU_REGIONS) $(GPU_MPI) $(GPU_UCP) $(GPU_ASIDE)
+TEST_PROGRAMS += $(GPU_TESTS) $(GPU_REGIONS) $(GPU_MPI) $(GPU_UCP) $(GPU_ASIDE) $(GPU_UCT)
 else
 $(B)/obj/tests/gpu/device.o: CFLAGS_EXTRA += -DDEVICE_NO_ROCM
 endif
@@ -110,3 +111,16 @@ $(GPU_ASIDE): $(B)/obj/tests/gpu/test_aside.o $(GPU_DEVICE)
 	$(SAY) LD $@
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS_COMMON) $(LDFLAGS_COMMON) $(CFLAGS) $(LDFLAGS) -o $@ $^ -luct -lucs -lcmocka -ldl
+
+# With the harness of the UCT tests.
+GPU_UCT_OBJS := $(GPU_UCT:$(B)/%=$(B)/obj/%.o) $(B)/obj/tests/gpu/uct_buffer.o
+$(GPU_UCT_OBJS): CFLAGS_EXTRA += -Iuct_transport $(subst -I,-isystem ,$(UCX_CFLAGS))
+$(GPU_UCT_OBJS): | build/ucx/VERSION
+
+$(GPU_UCT): $(B)/tests/gpu/%: $(B)/obj/tests/gpu/%.o $(B)/obj/tests/gpu/uct_buffer.o $(GPU_DEVICE) \
+		$(patsubst %,$(B)/obj/tests/%.o,uct/ut_ranks uct/ut_uct common/ranks) | $(STANDIN_LIBS) \
+		$(B)/lib/libuct_angara.so
+	$(SAY) LD $@
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS_COMMON) $(LDFLAGS_COMMON) $(CFLAGS) $(LDFLAGS) -o $@ $^ -luct -lucs -lcmocka -lpthread \
+		-ldl -Wl,-rpath,'$$ORIGIN/../../lib'
