@@ -338,6 +338,41 @@ static void am_stream(ut_t *t)
     ut_close(t);
 }
 
+/* The memory of a handle is freed, and other memory gets its address: that is what is sent. */
+static void am_again(ut_t *t)
+{
+    enum { TRIES = 64, SIZE = 4096 };
+    am_sink_t    sink   = {0};
+    buffer_t     source = {0};
+    unsigned     num    = 0;
+    ucs_status_t status;
+    ut_comp_t    comp;
+    void        *others[TRIES], *again;
+
+    standin_start(); /* a real runtime may give another address */
+    am_open(t, &sink);
+    if (t->rank == 0) {
+        source = buffer_registered(t, 1, SIZE, *(const unsigned *)t->arg);
+        for (uint64_t key = 0; key < 3; ++key) {
+            buffer_fill(&source, 0, SIZE, key);
+            status = (ucs_status_t)UT_POST(t, am_post(t, &source, 0, SIZE, &comp));
+            CHECK_OK(ut_comp_wait(t, status, &comp));
+            gpu->free(source.addr, DEVICE_PLAIN);
+            while ((again = gpu->alloc(0, SIZE, DEVICE_PLAIN)) != source.addr && num < TRIES) {
+                others[num++] = again;
+            }
+            CHECK(again == source.addr);
+        }
+        while (num > 0) {
+            gpu->free(others[--num], DEVICE_PLAIN);
+        }
+        buffer_end(t, &source);
+    } else {
+        UT_WAIT(t, sink.received == 3);
+    }
+    ut_close(t);
+}
+
 /* Both know each other: there is a ring. */
 static void am_meet(ut_t *t, am_sink_t *sink)
 {
@@ -449,6 +484,16 @@ TEST(test_am_early, 2, am_early)
 TEST(test_am_stream, 2, am_stream)
 TEST(test_am_failed, 2, am_failed)
 
+static void test_am_again(void **state)
+{
+    static const unsigned flags[] = {UCT_MD_MEM_ACCESS_RMA, UCT_MD_MEM_ACCESS_ALL};
+
+    (void)state;
+    for (unsigned i = 0; i < 2; ++i) {
+        ut_run(2, am_again, &flags[i]);
+    }
+}
+
 static void test_am_held(void **state)
 {
     static const size_t lengths[] = {1, 1000, 8000};
@@ -465,7 +510,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_md_types),  cmocka_unit_test(test_md_keys),
         cmocka_unit_test(test_am_sizes),  cmocka_unit_test(test_am_early),
         cmocka_unit_test(test_am_stream), cmocka_unit_test(test_am_failed),
-        cmocka_unit_test(test_am_held),
+        cmocka_unit_test(test_am_held),   cmocka_unit_test(test_am_again),
     };
     int result = gpu_find();
 
