@@ -388,6 +388,35 @@ static void am_meet(ut_t *t, am_sink_t *sink)
     ut_barrier(t);
 }
 
+/* Memory that was freed, of a handle that nobody shares: whoever uses that is told. */
+static void am_freed(ut_t *t)
+{
+    char      packed[UT_RKEY_MAX];
+    am_sink_t sink   = {0};
+    buffer_t  source = {0};
+    uct_iov_t iov    = {.length = 4096, .count = 1};
+    ut_comp_t comp;
+
+    standin_start();
+    am_open(t, &sink);
+    am_meet(t, &sink);
+    if (t->rank == 0) {
+        source     = buffer_registered(t, 1, iov.length, UCT_MD_MEM_ACCESS_ALL);
+        iov.buffer = source.addr;
+        iov.memh   = source.memh;
+        gpu->free(source.addr, DEVICE_PLAIN);
+        ut_log_watch();
+        CHECK_ERR(am_post(t, &source, 0, iov.length, &comp));
+        CHECK(ut_log_has("is not the memory any more"));
+        CHECK_ERR(uct_ep_am_zcopy(t->ep[1], AM_ID, NULL, 0, &iov, 1, 0, NULL));
+        CHECK_ERR(uct_ep_put_zcopy(t->ep[1], &iov, 1, 0, 0, NULL));
+        CHECK_ERR(uct_ep_get_zcopy(t->ep[1], &iov, 1, 0, 0, NULL));
+        CHECK_ERR(uct_md_mkey_pack(t->md, source.memh, packed));
+        CHECK_OK(uct_md_mem_dereg(t->md, source.memh));
+    }
+    ut_close(t);
+}
+
 /*
  * Copies that don't end: as many as there is room for are started, and none is waited for; nothing
  * overtakes them, and a flush doesn't end before them.
@@ -483,6 +512,7 @@ TEST(test_am_sizes, 2, am_sizes)
 TEST(test_am_early, 2, am_early)
 TEST(test_am_stream, 2, am_stream)
 TEST(test_am_failed, 2, am_failed)
+TEST(test_am_freed, 2, am_freed)
 
 static void test_am_again(void **state)
 {
@@ -510,7 +540,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_md_types),  cmocka_unit_test(test_md_keys),
         cmocka_unit_test(test_am_sizes),  cmocka_unit_test(test_am_early),
         cmocka_unit_test(test_am_stream), cmocka_unit_test(test_am_failed),
-        cmocka_unit_test(test_am_held),   cmocka_unit_test(test_am_again),
+        cmocka_unit_test(test_am_freed),  cmocka_unit_test(test_am_held),
+        cmocka_unit_test(test_am_again),
     };
     int result = gpu_find();
 

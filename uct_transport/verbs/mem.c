@@ -175,6 +175,16 @@ void uct_angara_md_collect(uct_angara_md_t *md)
     uct_angara_waiters_complete(waiters, UCS_OK);
 }
 
+/*
+ * What is no GPU's memory any more, where some was, was freed: perhaps nothing is there, or what
+ * the CPU can't touch.
+ */
+static int uct_angara_mr_is_gone(angara_mr_h mr, const uct_angara_mem_t *old)
+{
+    return (angara_mr_mem_kind(mr) == ANGARA_MEM_HOST) &&
+           (angara_mr_mem_kind(old->mr) != ANGARA_MEM_HOST);
+}
+
 /* The older region stays with the handle, as its key may be in use. */
 static angara_status_t uct_angara_mem_replace(uct_angara_md_t *md, uct_angara_mem_t *mem,
                                               int is_written)
@@ -192,6 +202,9 @@ static angara_status_t uct_angara_mem_replace(uct_angara_md_t *md, uct_angara_me
     if ((status == ANGARA_OK) && is_written && uct_angara_mr_is_read_only(mr)) {
         uct_angara_mem_ended(md, mem, angara_mr_deregister(mr));
         status = ANGARA_ERR_RIGHTS;
+    } else if ((status == ANGARA_OK) && uct_angara_mr_is_gone(mr, mem)) {
+        uct_angara_mem_ended(md, mem, angara_mr_deregister(mr));
+        status = ANGARA_ERR_BOUNDS;
     }
     if (status != ANGARA_OK) {
         ucs_free(old);
