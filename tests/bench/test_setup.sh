@@ -256,7 +256,7 @@ not_offered()
 {
     all_of "rc_is"$'\t'1 "has_line"$'\t'stderr$'\t'"^setup: error: the configured apt sources do not offer the source" \
         "has_line"$'\t'stderr$'\t'"^setup: +found:  $1" \
-        "has_line"$'\t'stderr$'\t'"^setup: +needed: $exact, or another revision of $version$" \
+        "has_line"$'\t'stderr$'\t'"^setup: +needed: ${exact//+/[+]}, or another revision of $version$" \
         "has_line"$'\t'stderr$'\t'"^setup: +Or name a source tree of UCX $version in UCX_SOURCE:$" \
         "has_line"$'\t'stderr$'\t'"    git clone --depth 1 --branch v$version https://[^ ]+/ucx$"
 }
@@ -275,12 +275,12 @@ if exact=$(dpkg-query -W -f '${source:Version}' libucx-dev 2>/dev/null); then
     as_user 60 OFFERED="$version-0 $version+ds-0.2 $other-1" scripts/setup --headers
     ok 'another revision is: it is taken' all_of "rc_is"$'\t'0 \
         "has_line"$'\t'log$'\t'"^apt-get .* source --download-only ucx=$version.*-0" \
-        "has_line"$'\t'stderr$'\t'"^setup: warning: $exact is gone, taking $version.*-0" \
+        "has_line"$'\t'stderr$'\t'"^setup: warning: ${exact//+/[+]} is gone, taking $version.*-0" \
         "test"$'\t'-f$'\t'"$tree/build/ucx/include/config.h"
     rm -r "$tree/build/ucx"
     as_user 60 OFFERED="$version-0 $exact $version-999" scripts/setup --headers
     ok 'the very one is: it is taken' all_of "rc_is"$'\t'0 \
-        "has_line"$'\t'log$'\t'"^apt-get .* source --download-only ucx=$exact$"
+        "has_line"$'\t'log$'\t'"^apt-get .* source --download-only ucx=${exact//+/[+]}$"
 else
     skip 'no source package is offered: what is needed and helps' 'UCX is not a Debian package here'
 fi
