@@ -354,6 +354,19 @@ void conf_marker(conf_t *t, unsigned rank)
     CONF_WAIT(t, angara_marker_arrived(t->slot, value));
 }
 
+void conf_tell_over(conf_t *t, unsigned rank)
+{
+    uint64_t one = 1;
+
+    CHECK_OK(CONF_POST(t, angara_put(t->peer[rank], 0, &one, sizeof(one))));
+    conf_marker(t, rank);
+}
+
+int conf_is_over(const conf_t *t)
+{
+    return __atomic_load_n((uint64_t *)(void *)t->window, __ATOMIC_ACQUIRE) != 0;
+}
+
 angara_status_t conf_settle(conf_t *t, unsigned rank)
 {
     uint64_t        value  = ++t->value;

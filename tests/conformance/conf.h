@@ -98,6 +98,10 @@ void conf_mem_exchange(conf_t *t, const conf_mem_t *mem, uint64_t *keys);
 
 /** Post a marker to @a rank and wait for it. */
 void conf_marker(conf_t *t, unsigned rank);
+/** Tell @a rank, by a word at the beginning of its window, that all is done; has this one been
+ * told? */
+void conf_tell_over(conf_t *t, unsigned rank);
+int  conf_is_over(const conf_t *t);
 /**
  * Wait until all that was posted to @a rank is performed or has faulted; then consume the faults'
  * events and reset the pair. @return what the pair's status was.

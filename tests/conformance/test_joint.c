@@ -71,19 +71,6 @@ static int is_joint(void)
 
 /* ---- a target that polls until it is told to end --------------------------------------------- */
 
-static int is_over(const conf_t *t)
-{
-    return __atomic_load_n((uint64_t *)(void *)t->window, __ATOMIC_ACQUIRE) != 0;
-}
-
-static void tell_over(conf_t *t, unsigned rank)
-{
-    uint64_t one = 1;
-
-    CHECK_OK(CONF_POST(t, angara_put(t->peer[rank], 0, &one, sizeof(one))));
-    conf_marker(t, rank);
-}
-
 static void sleep_us(unsigned us)
 {
     struct timespec time = {us / 1000000, us % 1000000 * 1000l};
@@ -96,7 +83,7 @@ static void serve(conf_t *t)
     const kind_t *kind  = t->arg;
     unsigned      turns = 0;
 
-    while (!is_over(t)) {
+    while (!conf_is_over(t)) {
         if (kind->polls == 0 || (kind->polls == 2 && ++turns % 50 == 0)) {
             sleep_us(200);
         }
@@ -156,7 +143,7 @@ static void one_size(conf_t *t, regions_t *r, size_t length, unsigned round)
     if (t->rank == 0) {
         CHECK_OK(post(t, r, 1, 0, length));
         conf_marker(t, 1);
-        tell_over(t, 1);
+        conf_tell_over(t, 1);
     } else {
         serve(t);
     }
@@ -221,7 +208,7 @@ static void target_helps(conf_t *t)
         conf_barrier(t);
         CHECK(pieces(t) == 0);
         conf_marker(t, 1);
-        tell_over(t, 1);
+        conf_tell_over(t, 1);
     } else {
         CHECK(getrusage(RUSAGE_THREAD, &begin) == 0);
         CONF_WAIT(t, pieces(t) >= (LONG - TURN - PIECE) / PIECE ||
@@ -271,7 +258,7 @@ static void late(conf_t *t)
             }
             CHECK(conf_settle(t, 1) == ANGARA_ERR_PAIR);
         }
-        tell_over(t, 1);
+        conf_tell_over(t, 1);
     } else {
         serve(t);
     }
@@ -313,7 +300,7 @@ static void order(conf_t *t)
             conf_marker(t, 1);
             CHECK(memcmp(r.near.addr + LONG / 2 + MARGIN, model, length) == 0);
         }
-        tell_over(t, 1);
+        conf_tell_over(t, 1);
     } else {
         serve(t);
     }
@@ -398,7 +385,7 @@ static void deregister_near(conf_t *t)
         CHECK_DATA(r.near.addr, LONG + 2 * MARGIN, 1000 + n);
     }
     if (t->rank == 0) {
-        tell_over(t, 1);
+        conf_tell_over(t, 1);
     } else {
         serve(t);
     }
@@ -471,7 +458,7 @@ static void lose(conf_t *t, int is_far)
         CHECK(status == ANGARA_ERR_PAIR);
         CHECK_OK(post(t, &r, 1, 0, LONG / 4)); /* the pair goes on */
         conf_marker(t, 1);
-        tell_over(t, 1);
+        conf_tell_over(t, 1);
     } else {
         serve(t);
     }
@@ -577,9 +564,9 @@ static void stopped(conf_t *t)
             sleep_us(1000);
             CHECK(kill(t->pid[n % 2], SIGCONT) == 0);
         }
-        tell_over(t, 0);
+        conf_tell_over(t, 0);
     } else if (t->rank == 0) {
-        for (n = 0; !is_over(t) || n < rounds; ++n) {
+        for (n = 0; !conf_is_over(t) || n < rounds; ++n) {
             data_fill(r.near.addr + MARGIN, LONG, n);
             POST_OK(t, angara_offload_put(t->peer[1], r.near.mr, r.near.addr + MARGIN, r.keys[1],
                                           MARGIN, LONG));
@@ -590,7 +577,7 @@ static void stopped(conf_t *t)
             conf_marker(t, 1);
             CHECK_DATA(r.near.addr + MARGIN, LONG, n);
         }
-        tell_over(t, 1);
+        conf_tell_over(t, 1);
     } else {
         serve(t);
     }

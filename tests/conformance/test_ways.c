@@ -52,20 +52,6 @@ static void regions_cleanup(conf_t *t, regions_t *r)
 
 /* ---- order ----------------------------------------------------------------------------------- */
 
-/* Rank 0 tells, in its window, when it has done all. */
-static int is_over(const conf_t *t)
-{
-    return __atomic_load_n((uint64_t *)(void *)t->window, __ATOMIC_ACQUIRE) != 0;
-}
-
-static void tell_over(conf_t *t, unsigned rank)
-{
-    uint64_t one = 1;
-
-    CHECK_OK(CONF_POST(t, angara_put(t->peer[rank], 0, &one, sizeof(one))));
-    conf_marker(t, rank);
-}
-
 static void compute(unsigned us)
 {
     struct timespec time = {0, us * 1000l};
@@ -78,7 +64,7 @@ static void serve(conf_t *t)
     const kind_t *kind  = t->arg;
     unsigned      turns = 0;
 
-    while (!is_over(t)) {
+    while (!conf_is_over(t)) {
         if (kind->polls == 0 || (kind->polls == 2 && ++turns % 5000 == 0)) {
             compute(kind->polls == 0 ? 1000 : 300);
         }
@@ -181,7 +167,7 @@ static void order(conf_t *t)
     regions_init(t, &r);
     if (t->rank == 0) {
         check_order(t, &r);
-        tell_over(t, 1);
+        conf_tell_over(t, 1);
     } else {
         serve(t);
     }

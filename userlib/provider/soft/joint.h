@@ -16,13 +16,13 @@
  *   - The target claims and copies while the slot is SERVING, one piece, and makes it POSTED again
  *     (or DONE) when that has ended. So the initiator, which finds nothing left to claim and takes
  *     the request back while it is POSTED, knows that all is copied; while it is SERVING, a piece
- * is on its way, and is waited for as any answer is.
+ *     is on its way, and is waited for as any answer is.
  *   - A piece that the target couldn't copy it gives back by its answer, which says which it is.
  *     Then it does nothing for the request; the initiator copies that piece, and finds out what is
  *     wrong. No other piece is copied by two.
  *   - For each piece the near and the far region are looked up anew, under a hazard in the domain
- * of the process whose memory is reached into, or with the helper's lock held in the own one. So
- *     both deregistrations wait for pieces, nothing is held between them, and a request that is
+ *     of the process whose memory is reached into, or with the helper's lock held in the own one.
+ *     So both deregistrations wait for pieces, nothing is held between them, and a request that is
  *     given up ends with the piece under way.
  */
 #ifndef SOFT_JOINT_H
