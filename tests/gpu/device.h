@@ -49,6 +49,12 @@ extern const device_runtime_t device_cuda, device_rocm;
 
 /* That of the name, or NULL. */
 const device_runtime_t *device_runtime(const char *name);
+/*
+ * That of ANGARA_TEST_GPU, or CUDA's. Its GPUs are looked for in a child: what this process forks
+ * later begins without a runtime. @return -1, or the status that the program is to end with; why is
+ * said by then
+ */
+int device_find(const device_runtime_t **runtime_p);
 
 /* Of the library, loaded by open(): for dlsym(). */
 void *device_library(const device_runtime_t *runtime);

@@ -5,7 +5,6 @@
 #include <cmocka.h>
 
 #include <dirent.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define SHIFT 3 /* of a region in its memory */
@@ -17,29 +16,12 @@ standin_t               standin;
 
 int regions_begin(void)
 {
-    const char *name = getenv("ANGARA_TEST_GPU");
-    int         status;
-    pid_t       pid;
+    int status = device_find(&gpu);
 
-    gpu = device_runtime(name != NULL ? name : "cuda");
-    if (gpu == NULL) {
-        fprintf(stderr, "ANGARA_TEST_GPU: cuda or rocm\n");
-        return 2;
+    if (status == -1) {
+        setenv("ANGARA_PEER_CHECK", "20", 0);
     }
-    setenv("ANGARA_PEER_CHECK", "20", 0);
-    pid = fork();
-    if (pid == 0) {
-        _exit(gpu->open() == 0);
-    }
-    if (waitpid(pid, &status, 0) != pid || (status != 0 && getenv("ANGARA_TEST_MUST") != NULL)) {
-        fprintf(stderr, "ANGARA_TEST_MUST is set, but there is no GPU of %s\n", gpu->name);
-        return 1;
-    }
-    if (status != 0) {
-        printf("1..0 # SKIP no GPU of %s\n", gpu->name);
-        return 0;
-    }
-    return -1;
+    return status;
 }
 
 void gpu_start(void)

@@ -2,7 +2,6 @@
 /* See uct_buffer.h. */
 #include "uct_buffer.h"
 
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define POISON 0xee
@@ -17,29 +16,12 @@ static int is_standin;
 
 int gpu_find(void)
 {
-    const char *name = getenv("ANGARA_TEST_GPU");
-    int         status;
-    pid_t       pid;
+    int status = device_find(&gpu);
 
-    gpu = device_runtime(name != NULL ? name : "cuda");
-    if (gpu == NULL) {
-        fprintf(stderr, "ANGARA_TEST_GPU: cuda or rocm\n");
-        return 2;
+    if (status == -1) {
+        setenv("ANGARA_GPU", gpu->name, 0);
     }
-    setenv("ANGARA_GPU", gpu->name, 0);
-    pid = fork();
-    if (pid == 0) {
-        _exit(gpu->open() == 0);
-    }
-    if (waitpid(pid, &status, 0) != pid || (status != 0 && getenv("ANGARA_TEST_MUST") != NULL)) {
-        fprintf(stderr, "ANGARA_TEST_MUST is set, but there is no GPU of %s\n", gpu->name);
-        return 1;
-    }
-    if (status != 0) {
-        printf("1..0 # SKIP no GPU of %s\n", gpu->name);
-        return 0;
-    }
-    return -1;
+    return status;
 }
 
 void gpu_start(void)
