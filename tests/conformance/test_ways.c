@@ -89,6 +89,41 @@ static size_t random_length(conf_t *t)
                                1 + choice / 3 % OP_MAX;
 }
 
+/* The same three kinds at once, on mapped memory. @return 0: not now. */
+static int step_mapped(conf_t *t, regions_t *r, char *model, unsigned n)
+{
+    size_t   length = random_length(t);
+    size_t   offset = WORDS * 8 + conf_random(t) % (LENGTH - WORDS * 8 - length + 1);
+    size_t   word   = conf_random(t) % WORDS * 8;
+    char     bytes[OP_MAX];
+    uint64_t old, value;
+
+    switch (conf_random(t) % 3) {
+    case 0:
+        data_fill(bytes, length, conf_random(t));
+        if (!angara_mapped_put(t->peer[1], bytes, r->keys[1], offset, length)) {
+            return 0;
+        }
+        memcpy(model + offset, bytes, length);
+        return 1;
+    case 1:
+        if (!angara_mapped_get(t->peer[1], bytes, r->keys[1], offset, length)) {
+            return 0;
+        }
+        CHECK(memcmp(bytes, model + offset, length) == 0);
+        return 1;
+    default:
+        if (!angara_mapped_atomic(t->peer[1], ANGARA_ATOMIC_ADD, 8, n, 0, r->keys[1], word, &old)) {
+            return 0;
+        }
+        memcpy(&value, model + word, sizeof(value));
+        CHECK_EQ(old, value);
+        value += n;
+        memcpy(model + word, &value, sizeof(value));
+        return 1;
+    }
+}
+
 /* One random operation, on the target and on the model. */
 static void step(conf_t *t, regions_t *r, char *model, char *expected, unsigned n, result_t *result)
 {
@@ -130,16 +165,23 @@ static void step(conf_t *t, regions_t *r, char *model, char *expected, unsigned 
     }
 }
 
+/* Are there operations on mapped memory? (Without loopback: puts only.) */
+static int maps(const conf_t *t, const regions_t *r)
+{
+    return strcmp(t->attr.provider, "soft") == 0 && r->mem.shared && !rank_chaos();
+}
+
 static void check_order(conf_t *t, regions_t *r)
 {
     static char model[LENGTH], expected[RESULTS];
     result_t    results[MANY];
-    unsigned    i, n, many;
+    unsigned    i, n, many, mapped = 0;
 
     for (i = 0; i < conf_rounds(rank_chaos() ? 40 : 1000); ++i) {
         many = 1 + (unsigned)(conf_random(t) % MANY);
         many = (i % 3 == 0) ? 1 : many;
         for (n = 0; n < many; ++n) {
+            mapped += (unsigned)step_mapped(t, r, model, n);
             step(t, r, model, expected, n, &results[n]);
             if (conf_random(t) % 4 == 0) {
                 angara_pe_progress(t->pe);
@@ -154,6 +196,11 @@ static void check_order(conf_t *t, regions_t *r)
     POST_OK(t, angara_offload_get(t->peer[1], r->buf.mr, r->buf.addr, r->keys[1], 0, LENGTH));
     conf_marker(t, 1);
     CHECK(memcmp(r->buf.addr, model, LENGTH) == 0);
+    if (maps(t, r)) {
+        CHECK(mapped > 0);
+    } else {
+        CHECK_EQ(mapped, 0);
+    }
 }
 
 /*
@@ -174,6 +221,57 @@ static void order(conf_t *t)
     regions_cleanup(t, &r);
 }
 
+/* ---- mapped memory --------------------------------------------------------------------------- */
+
+/* What can't be performed isn't; nobody is hurt: the pair goes on, and a post says what is wrong.
+ */
+static void refused(conf_t *t)
+{
+    uint64_t      value = 1, old = 0;
+    conf_mem_t    readable;
+    angara_peer_h peer;
+    uint64_t      keys[RANK_MAX], all[RANK_MAX];
+    regions_t     r;
+    unsigned      i;
+
+    regions_init(t, &r);
+    peer = t->peer[1];
+    conf_mem_init(t, &readable, 1, LENGTH, ANGARA_ACCESS_REMOTE_READ);
+    conf_mem_exchange(t, &readable, keys);
+    if (t->rank == 0) {
+        for (i = 0; i < 2; ++i) { /* not mapped yet, and mapped */
+            uint64_t key = r.keys[1];
+
+            CHECK_EQ(angara_mapped_put(peer, &value, key + 1, 0, 8), 0);
+            CHECK_EQ(angara_mapped_get(peer, &old, 0, 0, 8), 0);
+            CHECK_EQ(angara_mapped_put(peer, &value, key, LENGTH - 7, 8), 0);
+            CHECK_EQ(angara_mapped_put(peer, &value, key, UINT64_MAX - 3, 8), 0);
+            CHECK_EQ(angara_mapped_get(peer, &old, key, LENGTH, 1), 0);
+            CHECK_EQ(angara_mapped_atomic(peer, ANGARA_ATOMIC_ADD, 8, 1, 0, key, 4, &old), 0);
+            CHECK_EQ(angara_mapped_atomic(peer, ANGARA_ATOMIC_ADD, 2, 1, 0, key, 0, &old), 0);
+            CHECK_EQ(angara_mapped_atomic(peer, ANGARA_ATOMIC_LAST, 8, 1, 0, key, 0, &old), 0);
+            CHECK_EQ(angara_mapped_put(peer, &value, keys[1], 0, 8), 0);
+            CHECK_EQ(angara_mapped_put(NULL, &value, key, 0, 8), 0);
+            CHECK_EQ(angara_peer_status(peer), ANGARA_OK);
+            POST_OK(t, angara_offload_put_inline(peer, &value, key, 0, 8));
+            POST_OK(t, angara_offload_get(peer, r.buf.mr, r.buf.addr, keys[1], 0, 8));
+            conf_marker(t, 1);
+        }
+        if (maps(t, &r) && (t->attr.caps & ANGARA_CAP_LOOPBACK)) {
+            CHECK_EQ(angara_mapped_atomic(peer, ANGARA_ATOMIC_SWAP, 4, 7, 0, r.keys[1], 0, &old),
+                     1);
+            CHECK_EQ(old, 1);
+            CHECK_EQ(angara_mapped_get(peer, &old, r.keys[1], 0, 8), 1);
+            CHECK_EQ(old, 7);
+        }
+    }
+    conf_barrier(t);
+    conf_mem_cleanup(&readable);
+    conf_exchange(t, &value, all, sizeof(value));
+    CHECK_EQ(angara_mapped_get(t->peer[1 - t->rank], &old, keys[1 - t->rank], 0, 8), 0);
+    regions_cleanup(t, &r);
+}
+
 /* ---- atomicity ------------------------------------------------------------------------------- */
 
 /* The words of rank 0, by all ranks: added to, counted up by compare-and-swap, and swapped. */
@@ -182,7 +280,11 @@ static void hammer_once(conf_t *t, regions_t *r, unsigned n, uint64_t *sum)
     uint64_t *old = (void *)r->buf.addr;
     uint64_t  seen;
 
-    POST_OK(t, angara_atomic(t->peer[0], ANGARA_ATOMIC_ADD, 8, n, 0, r->keys[0], 0, NULL, NULL));
+    if (n % 2 == 0 ||
+        !angara_mapped_atomic(t->peer[0], ANGARA_ATOMIC_ADD, 8, n, 0, r->keys[0], 0, NULL)) {
+        POST_OK(t,
+                angara_atomic(t->peer[0], ANGARA_ATOMIC_ADD, 8, n, 0, r->keys[0], 0, NULL, NULL));
+    }
     do {
         POST_OK(t, angara_offload_get(t->peer[0], r->buf.mr, old, r->keys[0], 8, 8));
         conf_marker(t, 0);
@@ -256,6 +358,12 @@ static void test_order_shared(void **state)
     conf_run(2, order, &shared);
 }
 
+static void test_mapped_refused(void **state)
+{
+    (void)state;
+    conf_run(2, refused, &shared);
+}
+
 static void test_hammer_private(void **state)
 {
     (void)state;
@@ -273,7 +381,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_order_computing), cmocka_unit_test(test_order_polling),
         cmocka_unit_test(test_order_changing),  cmocka_unit_test(test_order_shared),
-        cmocka_unit_test(test_hammer_private),  cmocka_unit_test(test_hammer_shared),
+        cmocka_unit_test(test_mapped_refused),  cmocka_unit_test(test_hammer_private),
+        cmocka_unit_test(test_hammer_shared),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

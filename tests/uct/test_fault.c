@@ -7,6 +7,7 @@
 #include "ut.h"
 
 #include <signal.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #define FT_AM      2
@@ -148,6 +149,54 @@ static void killed_check(ut_t *t)
     CHECK_EQ(t->main.errors, 1);
     ft_check_alive(&ft);
     ft_cleanup(&ft);
+}
+
+/* ---- memory that the peer has unmapped ------------------------------------------------------- */
+
+/*
+ * A peer that polls performs what it is asked for by itself, and remembers which of its pages are
+ * there. Of one that it has unmapped since it gives an error: it doesn't crash.
+ */
+static void unmapped(ut_t *t)
+{
+    int      is_get = *(const int *)t->arg;
+    uint64_t old, i;
+    ft_t     ft;
+
+    ft_init(&ft, t);
+    if (t->rank == 1) {
+        UT_WAIT(t, ft.received == 1);
+        CHECK(munmap(ft.mem.addr, FT_MEMORY) == 0);
+        ut_send_word(t, 0, 0);
+        UT_WAIT(t, ft.received == 2 || t->main.errors != 0);
+        ut_recv_word(t, 0);
+        return; /* what it has mapped there since isn't the region's */
+    }
+    for (i = 0; i < 100; ++i) {
+        POST_OK(t, uct_ep_atomic64_post(t->ep[1], UCT_ATOMIC_OP_ADD, 1, ft.remotes[1].addr,
+                                        ft.remotes[1].key.rkey));
+        ut_flush(t, &t->main);
+    }
+    POST_OK(t, uct_ep_am_short(t->ep[1], FT_AM, 0, NULL, 0));
+    ut_recv_word(t, 1);
+    if (is_get) {
+        uct_ep_get_short(t->ep[1], &old, 8, ft.remotes[1].addr, ft.remotes[1].key.rkey);
+    } else {
+        uct_ep_atomic64_post(t->ep[1], UCT_ATOMIC_OP_ADD, 1, ft.remotes[1].addr,
+                             ft.remotes[1].key.rkey);
+    }
+    ft_wait_error(t, 1);
+    ut_send_word(t, 1, 0);
+    ft_cleanup(&ft);
+}
+
+static void test_unmapped(void **state)
+{
+    static const int is_get[] = {0, 1};
+
+    (void)state;
+    ut_run(2, unmapped, &is_get[0]);
+    ut_run(2, unmapped, &is_get[1]);
 }
 
 /* ---- killed in the middle of a transfer ------------------------------------------------------ */
@@ -623,6 +672,7 @@ int main(int argc, char **argv)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_killed_idle),
         cmocka_unit_test(test_killed_check),
+        cmocka_unit_test(test_unmapped),
         cmocka_unit_test(test_killed_in_flood),
         cmocka_unit_test(test_killed_with_pending_error),
         cmocka_unit_test(test_killed_with_pending_ignore),

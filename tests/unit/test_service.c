@@ -373,6 +373,48 @@ static void test_short_gone(void **state_p)
     assert_int_equal(angara_mr_deregister(mr), ANGARA_OK);
 }
 
+/*
+ * Where the program tells what it unmaps, the kernel isn't asked for a page that was found to be
+ * there; nor for one of those told since.
+ */
+static void test_hooks(void **state_p)
+{
+    soft_domain_t *dom = (soft_domain_t *)f.dom;
+    char *page = mmap(NULL, 2 * SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    uint64_t      *seen = &dom->seen[(uintptr_t)page / SOFT_PAGE % SOFT_SEEN];
+    angara_mr_h    mr;
+    soft_request_t put, get;
+
+    (void)state_p;
+    assert_true(page != MAP_FAILED);
+    assert_int_equal(angara_mr_register(f.dom, page, SIZE, ANGARA_ACCESS_ALL, &mr), ANGARA_OK);
+    put = request(ANG_OP_PUT, angara_mr_key(mr), 0, 8);
+    get = request(ANG_OP_GET, angara_mr_key(mr), 0, 8);
+    assert_int_equal(status_of(put), ANGARA_OK);
+    assert_int_equal(*seen, 0); /* nobody would tell */
+
+    angara_domain_hooks(f.dom, 1);
+    assert_int_equal(mprotect(page, SIZE, PROT_READ), 0);
+    assert_int_equal(status_of(get), ANGARA_OK);
+    assert_int_equal(*seen / SOFT_PAGE, (uintptr_t)page / SOFT_PAGE);
+    assert_int_equal(status_of(put), ANGARA_ERR_BOUNDS); /* that it can be read says not enough */
+    assert_int_equal(mprotect(page, SIZE, PROT_READ | PROT_WRITE), 0);
+    assert_int_equal(status_of(put), ANGARA_OK);
+    angara_domain_unmapped(f.dom, page + SIZE, SIZE); /* another page */
+    assert_int_not_equal(*seen, 0);
+    angara_domain_unmapped(f.dom, page + SIZE - 1, 1); /* a part of it */
+    assert_int_equal(*seen, 0);
+    assert_int_equal(status_of(put), ANGARA_OK);
+    angara_domain_unmapped(f.dom, NULL, SIZE_MAX);
+    assert_int_equal(munmap(page, SIZE), 0);
+    assert_int_equal(status_of(put), ANGARA_ERR_BOUNDS);
+    assert_int_equal(status_of(get), ANGARA_ERR_BOUNDS);
+    assert_int_equal(*seen, 0);
+    angara_domain_hooks(f.dom, 0);
+    assert_int_equal(munmap(page, 2 * SIZE), 0);
+    assert_int_equal(angara_mr_deregister(mr), ANGARA_OK);
+}
+
 #define TEST(_name) cmocka_unit_test_setup_teardown(_name, setup, teardown)
 
 int main(void)
@@ -382,6 +424,7 @@ int main(void)
         TEST(test_nonsense),       TEST(test_garbage),           TEST(test_withdrawn),
         TEST(test_abandoned),      TEST(test_atomic_unwritable), TEST(test_batch),
         TEST(test_batch_nonsense), TEST(test_batch_garbage),     TEST(test_short_gone),
+        TEST(test_hooks),
     };
 
     return cmocka_run_group_tests_name("service", tests, NULL, NULL);

@@ -27,6 +27,24 @@ static void uct_angara_amo_done(uct_angara_port_t *port, uct_angara_op_t *op, uc
                     "atomic of %u bytes at the unaligned address 0x%" PRIx64, _width, \
                     _remote_addr)
 
+/** Perform it now, on mapped memory. @return 0: it is to be posted. */
+static UCS_F_ALWAYS_INLINE int uct_angara_amo_here(uct_angara_peer_t *peer, unsigned opcode,
+                                                   unsigned width, uint64_t operand,
+                                                   uint64_t compare, uint64_t remote_addr,
+                                                   uct_rkey_t rkey, void *result)
+{
+    const uct_angara_rkey_t *key = (const uct_angara_rkey_t *)rkey;
+
+    if (!angara_mapped_atomic(peer->ch.ap, (angara_atomic_op_t)opcode, width, operand, compare,
+                              key->key, remote_addr - key->base, result)) {
+        return 0;
+    }
+
+    peer->ch.rma_dirty = 1;
+    ++peer->ch.stats.atomics;
+    return 1;
+}
+
 static ucs_status_t uct_angara_amo_post(uct_angara_peer_t *peer, unsigned opcode, unsigned width,
                                         uint64_t operand, uint64_t compare, uint64_t remote_addr,
                                         uct_rkey_t rkey, void *result)
@@ -61,6 +79,9 @@ static ucs_status_t uct_angara_amo(uct_ep_h tl_ep, unsigned opcode, unsigned wid
     }
 
     UCT_TL_EP_STAT_ATOMIC(&ucs_derived_of(tl_ep, uct_angara_ep_t)->super);
+    if (uct_angara_amo_here(peer, opcode, width, operand, 0, remote_addr, rkey, NULL)) {
+        return UCS_OK;
+    }
     return uct_angara_amo_post(peer, opcode, width, operand, 0, remote_addr, rkey, NULL);
 }
 
@@ -76,6 +97,16 @@ static ucs_status_t uct_angara_amo_fetch(uct_ep_h tl_ep, unsigned opcode, unsign
 
     UCT_CHECK_PARAM(opcode < UCT_ATOMIC_OP_LAST, "unknown atomic operation %u", opcode);
     UCT_ANGARA_CHECK_AMO_ALIGNMENT(remote_addr, width);
+
+    status = uct_angara_peer_check_rma(peer);
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
+    }
+
+    if (uct_angara_amo_here(peer, opcode, width, operand, compare, remote_addr, rkey, result)) {
+        UCT_TL_EP_STAT_ATOMIC(&ucs_derived_of(tl_ep, uct_angara_ep_t)->super);
+        return UCS_OK;
+    }
 
     status = uct_angara_bounce_op_get(peer, uct_angara_amo_done, comp, &op);
     if (ucs_unlikely(status != UCS_OK)) {

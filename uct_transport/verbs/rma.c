@@ -50,9 +50,14 @@ ucs_status_t uct_angara_ep_put_short(uct_ep_h tl_ep, const void *buffer, unsigne
         return status;
     }
 
-    angara_status = angara_offload_put_inline(peer->ch.ap, buffer, uct_angara_rma_key(rkey),
-                                              uct_angara_rma_offset(remote_addr, rkey), length);
-    status        = uct_angara_rma_posted(peer, angara_status, "put");
+    if (ucs_likely(angara_mapped_put(peer->ch.ap, buffer, uct_angara_rma_key(rkey),
+                                     uct_angara_rma_offset(remote_addr, rkey), length))) {
+        peer->ch.rma_dirty = 1; /* a flush is a full fence */
+    } else {
+        angara_status = angara_offload_put_inline(peer->ch.ap, buffer, uct_angara_rma_key(rkey),
+                                                  uct_angara_rma_offset(remote_addr, rkey), length);
+        status        = uct_angara_rma_posted(peer, angara_status, "put");
+    }
     if (ucs_likely(status == UCS_OK)) {
         ++peer->ch.stats.put_short;
         peer->ch.stats.put_bytes += length;
@@ -303,6 +308,9 @@ ucs_status_t uct_angara_ep_get_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov, size_
 
 /* ---- get ----------------------------------------------------------------------------------- */
 
+#define UCT_ANGARA_GET_HERE \
+    512 /**< bytes that are got from mapped memory without a bounce buffer */
+
 static void uct_angara_get_bcopy_done(uct_angara_port_t *port, uct_angara_op_t *op,
                                       ucs_status_t status)
 {
@@ -322,10 +330,26 @@ ucs_status_t uct_angara_ep_get_bcopy(uct_ep_h tl_ep, uct_unpack_callback_t unpac
     uct_angara_op_t   *op;
     ucs_status_t       status;
     uint64_t           value;
+    char               data[UCT_ANGARA_GET_HERE];
 
     UCT_CHECK_LENGTH(length, 0, port->bounce.size, "get_bcopy");
     if (ucs_unlikely(length == 0)) {
         unpack_cb(arg, port->scratch, 0);
+        return UCS_OK;
+    }
+
+    status = uct_angara_peer_check_rma(peer);
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
+    }
+
+    if ((length <= sizeof(data)) &&
+        angara_mapped_get(peer->ch.ap, data, uct_angara_rma_key(rkey),
+                          uct_angara_rma_offset(remote_addr, rkey), length)) {
+        unpack_cb(arg, data, length);
+        ++peer->ch.stats.get_bcopy;
+        peer->ch.stats.get_bytes += length;
+        UCT_TL_EP_STAT_OP(&ucs_derived_of(tl_ep, uct_angara_ep_t)->super, GET, BCOPY, length);
         return UCS_OK;
     }
 
@@ -412,16 +436,26 @@ ucs_status_t uct_angara_ep_get_short(uct_ep_h tl_ep, void *buffer, unsigned leng
                      "get_short");
     UCT_SKIP_ZERO_LENGTH(length);
 
+    status = uct_angara_peer_check_rma(peer);
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
+    }
+
+    if (ucs_likely(angara_mapped_get(peer->ch.ap, buffer, uct_angara_rma_key(rkey),
+                                     uct_angara_rma_offset(remote_addr, rkey), length))) {
+        ++peer->ch.stats.get_short;
+        peer->ch.stats.get_bytes += length;
+        UCT_TL_EP_STAT_OP(&ucs_derived_of(tl_ep, uct_angara_ep_t)->super, GET, SHORT, length);
+        return UCS_OK;
+    }
+
     /* Waiting below must not complete other requests of the user, and not be for a long put that a
      * self-marker will complete: be the first. */
     if (ucs_unlikely(!ucs_queue_is_empty(&peer->ch.markers.ops) || (peer->ch.self_ops > 0))) {
         return UCS_ERR_NO_RESOURCE;
     }
 
-    status = uct_angara_peer_check_rma(peer);
-    if (ucs_likely(status == UCS_OK)) {
-        status = uct_angara_channel_take_slot(&peer->ch);
-    }
+    status = uct_angara_channel_take_slot(&peer->ch);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }

@@ -42,6 +42,9 @@ typedef struct ang_provider_ops {
 
     angara_status_t (*open)(const char *device, angara_domain_h *dom_p);
     angara_status_t (*close)(angara_domain_h dom);
+    /* Of angara_domain_hooks() and angara_domain_unmapped(). NULL: it needn't know. */
+    void (*hooks)(angara_domain_h dom, int on);
+    void (*unmapped)(angara_domain_h dom, const void *addr, size_t length);
 
     angara_status_t (*mr_register)(angara_domain_h dom, void *addr, size_t length, unsigned access,
                                    angara_mr_h *mr_p);
@@ -87,6 +90,15 @@ typedef struct ang_provider_ops {
     /* Puts only, or gets only. */
     angara_status_t (*post_batch)(angara_peer_h peer, ang_desc_t *descs, unsigned count,
                                   unsigned *posted_p);
+    /*
+     * Of the calls of these names. `desc` has what an atomic needs: atomic, width, rkey, roffset,
+     * operand and compare; of no other field there is a value. NULL: peers' memory isn't mapped.
+     */
+    int (*mapped_put)(angara_peer_h peer, const void *src, uint64_t rkey, uint64_t roffset,
+                      size_t length);
+    int (*mapped_get)(angara_peer_h peer, void *dst, uint64_t rkey, uint64_t roffset,
+                      size_t length);
+    int (*mapped_atomic)(angara_peer_h peer, const ang_desc_t *desc, uint64_t *old);
     angara_status_t (*notify)(angara_peer_h peer, const void *record, size_t length);
     void (*wake)(angara_peer_h peer);
 

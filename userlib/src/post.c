@@ -179,6 +179,54 @@ angara_status_t angara_atomic(angara_peer_h peer, angara_atomic_op_t op, unsigne
     return posted(peer, &peer->posted.atomics, 0, peer->ops->post(peer, &desc, NULL));
 }
 
+/* ---- mapped memory --------------------------------------------------------------------------- */
+
+int angara_mapped_put(angara_peer_h peer, const void *src, uint64_t rkey, uint64_t roffset,
+                      size_t length)
+{
+    if (check_peer(peer) != ANGARA_OK || peer->ops->mapped_put == NULL ||
+        !peer->ops->mapped_put(peer, src, rkey, roffset, length)) {
+        return 0;
+    }
+    posted(peer, &peer->posted.puts, length, ANGARA_OK);
+    return 1;
+}
+
+int angara_mapped_get(angara_peer_h peer, void *dst, uint64_t rkey, uint64_t roffset, size_t length)
+{
+    if (check_peer(peer) != ANGARA_OK || peer->ops->mapped_get == NULL ||
+        !peer->ops->mapped_get(peer, dst, rkey, roffset, length)) {
+        return 0;
+    }
+    posted(peer, &peer->posted.gets, length, ANGARA_OK);
+    return 1;
+}
+
+int angara_mapped_atomic(angara_peer_h peer, angara_atomic_op_t op, unsigned width,
+                         uint64_t operand, uint64_t compare, uint64_t rkey, uint64_t roffset,
+                         void *result)
+{
+    uint64_t   old;
+    ang_desc_t desc; /* not cleared: that would take longer than the rest */
+
+    desc.atomic  = (uint8_t)op;
+    desc.width   = (uint8_t)width;
+    desc.rkey    = rkey;
+    desc.roffset = roffset;
+    desc.operand = operand;
+    desc.compare = compare;
+    if (check_peer(peer) != ANGARA_OK || peer->ops->mapped_atomic == NULL ||
+        (width != 4 && width != 8) || (unsigned)op >= ANGARA_ATOMIC_LAST ||
+        !peer->ops->mapped_atomic(peer, &desc, &old)) {
+        return 0;
+    }
+    posted(peer, &peer->posted.atomics, 0, ANGARA_OK);
+    if (result != NULL) {
+        memcpy(result, &old, width);
+    }
+    return 1;
+}
+
 angara_status_t angara_notify(angara_peer_h peer, const void *record, size_t length)
 {
     CHECK(check_peer(peer));

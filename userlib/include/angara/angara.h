@@ -265,6 +265,21 @@ static inline angara_status_t angara_open(const char *device, angara_domain_h *d
  */
 ANGARA_API angara_status_t angara_close(angara_domain_h dom);
 
+/**
+ * Has the caller hooks in the C library? Who says so (@a on) tells the domain of all memory of the
+ * process that is unmapped, by angara_domain_unmapped(), until it says 0. The soft fabric then
+ * needn't ask the kernel, before each short operation that a peer wants on private memory, whether
+ * the page is still there. Calls are counted: as many must say 0. Any thread may call.
+ */
+ANGARA_API void angara_domain_hooks(angara_domain_h dom, int on);
+
+/**
+ * Memory of the process is going to be unmapped, or has been: best told before and after it. An
+ * access of peers to registered memory of that range fails from here on, as without hooks. Takes no
+ * lock and allocates nothing: may be called by any thread, within malloc() too.
+ */
+ANGARA_API void angara_domain_unmapped(angara_domain_h dom, const void *addr, size_t length);
+
 /** Attributes of the domain. @a size: of the caller's struct. */
 ANGARA_API angara_status_t angara_query_sized(angara_domain_h dom, angara_attr_t *attr,
                                               size_t size);
@@ -576,6 +591,25 @@ ANGARA_API angara_status_t angara_offload_batch(angara_peer_h peer, angara_batch
 ANGARA_API angara_status_t angara_atomic(angara_peer_h peer, angara_atomic_op_t op, unsigned width,
                                          uint64_t operand, uint64_t compare, uint64_t rkey,
                                          uint64_t roffset, angara_mr_h lmr, void *result);
+
+/**
+ * Offload put at once, by plain stores, where the region is mapped into this process and nothing is
+ * queued before it. It has been performed when the call returns: no marker is needed, but a full
+ * fence (angara_peer_settled()) where what follows must be behind it.
+ * @return 1: performed. 0: nothing was done, post it; what is wrong with it is found out then.
+ */
+ANGARA_API int angara_mapped_put(angara_peer_h peer, const void *src, uint64_t rkey,
+                                 uint64_t roffset, size_t length);
+
+/** The same of a get. @a dst is any memory of the program's, registered or not, but no GPU's. */
+ANGARA_API int angara_mapped_get(angara_peer_h peer, void *dst, uint64_t rkey, uint64_t roffset,
+                                 size_t length);
+
+/** The same of an atomic, with the parameters of angara_atomic(). @a result: the old value (width
+ * bytes), or NULL. */
+ANGARA_API int angara_mapped_atomic(angara_peer_h peer, angara_atomic_op_t op, unsigned width,
+                                    uint64_t operand, uint64_t compare, uint64_t rkey,
+                                    uint64_t roffset, void *result);
 
 /**
  * Notify put: append a record of at most ANGARA_NOTIFY_MAX bytes to the peer's event ring and wake

@@ -21,7 +21,7 @@
 #include <string.h>
 #include <sys/uio.h>
 
-#define HERE_MAX 4096 /* bytes of an operation that needs no entry */
+#define MAPPED_MAX 4096 /* bytes of an operation that needs no entry */
 
 /* ---- batches of process_vm ------------------------------------------------------------------- */
 
@@ -48,7 +48,7 @@ static int batch_ends(ang_pair_t *pair, const ang_desc_t *desc, struct iovec *he
     return 1;
 }
 
-/* The regions that the run may reach, the hazard with a full fence, then the entries: domain.c. */
+/* The regions that the run may reach, the hazard, then the entries: domain.c. */
 static void batch_hold(soft_remote_t *remote, const ang_desc_t *descs, unsigned count)
 {
     soft_hazard_t *hazard = remote->hazard;
@@ -56,8 +56,7 @@ static void batch_hold(soft_remote_t *remote, const ang_desc_t *descs, unsigned 
     for (unsigned i = 0; i < count; ++i) {
         __atomic_store_n(&hazard->regions[i], SOFT_KEY_INDEX(descs[i].rkey), __ATOMIC_RELEASE);
     }
-    __atomic_exchange_n(&hazard->key, soft_batch_value(++remote->domain->batches, count),
-                        __ATOMIC_SEQ_CST);
+    soft_hold(remote->domain, hazard, soft_batch_value(++remote->domain->batches, count));
 }
 
 /*
@@ -485,69 +484,137 @@ angara_status_t soft_put_flag(angara_peer_h base, uint64_t offset, const void *s
     return ANGARA_OK;
 }
 
-/*
- * Most one-sided operations of a node: few bytes, in memory that plain loads, stores and atomics
- * reach, with nothing queued before them. They need nothing of the engine's. @return 0: nothing was
- * done, post it; what is wrong with it is found out then.
+/* ---- mapped memory ----------------------------------------------------------------------------
  */
-static inline int perform_here(ang_pair_t *pair, const ang_desc_t *desc, const void *data)
-{
-    soft_peer_t           *peer      = soft_pair_peer(pair);
-    soft_remote_t         *remote    = &peer->remote;
-    int                    is_atomic = desc->op == ANG_OP_ATOMIC;
-    uint64_t               length    = ang_desc_bytes(desc);
-    int                    is_done   = 0;
-    const soft_mr_entry_t *entry;
-    uint64_t               addr, old;
-    char                  *there;
-    ang_ref_t              local;
 
-    if (pair->engine->chaos != NULL || pair->head != NULL || pair->error != ANGARA_OK ||
-        length > HERE_MAX || remote->seg->generation != remote->address.generation) {
-        return 0;
+/*
+ * Where the far end lies in this process, with its region held: for one operation of few bytes, by
+ * plain loads, stores or CPU atomics, with nothing queued before it. NULL: it is to be posted.
+ */
+static inline char *mapped_begin(soft_peer_t *peer, unsigned access, uint64_t rkey,
+                                 uint64_t roffset, uint64_t length)
+{
+    soft_remote_t         *remote = &peer->remote;
+    const ang_pair_t      *pair   = &peer->pair;
+    const soft_mr_entry_t *entry;
+    uint64_t               addr;
+    char                  *there;
+
+    if (ang_engine_is_shared(pair->engine) || pair->engine->chaos != NULL || pair->head != NULL ||
+        pair->error != ANGARA_OK || length > MAPPED_MAX ||
+        remote->seg->generation != remote->address.generation) {
+        return NULL;
     }
-    if (!soft_way_near(pair, desc, data, &local)) {
-        return 0;
+    if (!remote->same_process && !soft_way_may_map(remote, rkey)) {
+        return NULL; /* a look only, which saves the hazard */
     }
-    if (!remote->same_process && !soft_way_may_map(remote, desc->rkey)) {
-        return 0; /* a look only, which saves the fence */
-    }
-    /* The hazard, a full fence, then the look at the entry: see domain.c. */
-    __atomic_exchange_n(&remote->hazard->key, desc->rkey, __ATOMIC_SEQ_CST);
-    if (soft_mr_check(remote->dom, remote->mr_max, desc->rkey, desc->roffset, length,
-                      ang_op_right(desc->op), &addr, &entry) == ANGARA_OK &&
+    /* The hazard, then the look at the entry: see domain.c. */
+    soft_hold(remote->domain, remote->hazard, rkey);
+    if (soft_mr_check(remote->dom, remote->mr_max, rkey, roffset, length, access, &addr, &entry) ==
+            ANGARA_OK &&
         entry->kind == ANGARA_MEM_HOST &&
-        (there = soft_reach(peer, desc->rkey, entry, addr, desc->roffset,
-                            ang_op_right(desc->op))) != NULL) {
-        is_done = 1;
-        if (!is_atomic) {
-            ang_cpu_copy(desc->op == ANG_OP_GET ? (void *)(uintptr_t)local.addr : there,
-                         desc->op == ANG_OP_GET ? there : (const void *)(uintptr_t)local.addr,
-                         length);
-            pair->engine->stats.bytes += length;
-        } else if ((uintptr_t)there % desc->width != 0 ||
-                   ang_cpu_atomic(there, desc, &old) != ANGARA_OK) {
-            is_done = 0;
-        } else if (desc->lkey != 0) {
-            ang_cpu_copy((void *)(uintptr_t)local.addr, &old, desc->width);
-        }
+        (there = soft_reach(peer, rkey, entry, addr, roffset, access)) != NULL) {
+        return there;
     }
     __atomic_store_n(&remote->hazard->key, 0, __ATOMIC_RELEASE);
-    if (is_done) {
-        ang_desc_count(pair->engine, desc);
+    return NULL;
+}
+
+static inline void mapped_end(soft_peer_t *peer)
+{
+    __atomic_store_n(&peer->remote.hazard->key, 0, __ATOMIC_RELEASE);
+}
+
+int soft_mapped_put(angara_peer_h base, const void *src, uint64_t rkey, uint64_t roffset,
+                    size_t length)
+{
+    soft_peer_t        *peer  = soft_peer(base);
+    ang_engine_stats_t *stats = &peer->pair.engine->stats;
+    char               *there;
+
+    there = mapped_begin(peer, ANGARA_ACCESS_REMOTE_WRITE, rkey, roffset, length);
+    if (there == NULL) {
+        return 0;
     }
+    ang_cpu_copy(there, src, length);
+    mapped_end(peer);
+    stats->puts++;
+    stats->bytes += length;
+    return 1;
+}
+
+int soft_mapped_get(angara_peer_h base, void *dst, uint64_t rkey, uint64_t roffset, size_t length)
+{
+    soft_peer_t        *peer  = soft_peer(base);
+    ang_engine_stats_t *stats = &peer->pair.engine->stats;
+    const char         *there;
+
+    there = mapped_begin(peer, ANGARA_ACCESS_REMOTE_READ, rkey, roffset, length);
+    if (there == NULL) {
+        return 0;
+    }
+    ang_cpu_copy(dst, there, length);
+    mapped_end(peer);
+    stats->gets++;
+    stats->bytes += length;
+    return 1;
+}
+
+int soft_mapped_atomic(angara_peer_h base, const ang_desc_t *desc, uint64_t *old)
+{
+    soft_peer_t *peer = soft_peer(base);
+    char        *there;
+    int          is_done;
+
+    there = mapped_begin(peer, ANGARA_ACCESS_REMOTE_ATOMIC, desc->rkey, desc->roffset, desc->width);
+    if (there == NULL) {
+        return 0;
+    }
+    is_done = (uintptr_t)there % desc->width == 0 && ang_cpu_atomic(there, desc, old) == ANGARA_OK;
+    mapped_end(peer);
+    peer->pair.engine->stats.atomics += (uint64_t)is_done;
     return is_done;
 }
 
+/* Perform an operation whose near end is host memory. @return 0: nothing was done, post it; what is
+ * wrong with it is found out then. */
+static int mapped_post(angara_peer_h base, const ang_desc_t *desc, const void *data)
+{
+    ang_ref_t local;
+    void     *near;
+    uint64_t  old;
+
+    if (!soft_way_near(&soft_peer(base)->pair, desc, data, &local)) {
+        return 0;
+    }
+    near = (void *)(uintptr_t)local.addr;
+    switch (desc->op) {
+    case ANG_OP_GET:
+        return soft_mapped_get(base, near, desc->rkey, desc->roffset, desc->length);
+    case ANG_OP_ATOMIC:
+        if (!soft_mapped_atomic(base, desc, &old)) {
+            return 0;
+        }
+        if (desc->lkey != 0) {
+            ang_cpu_copy(near, &old, desc->width);
+        }
+        return 1;
+    default:
+        return soft_mapped_put(base, near, desc->rkey, desc->roffset, desc->length);
+    }
+}
+
+/* ---- ring operations ---------------------------------------------------------------------------
+ */
+
 angara_status_t soft_post(angara_peer_h peer, ang_desc_t *desc, const void *data)
 {
-    ang_pair_t     *pair = &soft_peer(peer)->pair;
     angara_status_t status;
 
-    if (!ang_engine_is_shared(pair->engine) && perform_here(pair, desc, data)) {
+    if (mapped_post(peer, desc, data)) {
         return ANGARA_OK;
     }
-    status = soft_pair_post(pair, desc, data);
+    status = soft_pair_post(&soft_peer(peer)->pair, desc, data);
     soft_helper_wake_if_kicked();
     return status;
 }

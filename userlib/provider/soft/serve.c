@@ -28,7 +28,7 @@ static angara_status_t gpu_copy(const soft_mr_entry_t *entry, uint64_t dst, uint
 }
 
 /*
- * Pages of the program's memory that were seen to be there in this turn: the kernel is asked once,
+ * A page of the program's memory that was seen to be there in this turn: the kernel is asked once,
  * not for each of many short operations. (A thread that unmaps a page that peers access just now
  * could come between: then the program crashes, as if it had touched the page itself.)
  */
@@ -37,16 +37,15 @@ typedef struct {
     int      is_writable;
 } seen_t;
 
-static angara_status_t see(seen_t *seen, uint64_t addr, uint64_t length, int is_write)
+static angara_status_t see(soft_domain_t *dom, seen_t *seen, uint64_t addr, uint64_t length,
+                           int is_write)
 {
     uint64_t        page = addr / SOFT_PAGE * SOFT_PAGE;
     angara_status_t status;
-    char            byte;
 
     do {
         if (page != seen->page || (is_write && !seen->is_writable)) {
-            status = is_write ? soft_guard_writable(page, sizeof(uint64_t)) :
-                                soft_guard_copy((uintptr_t)&byte, page, sizeof(byte));
+            status = soft_guard_page(dom, page, is_write);
             if (status != ANGARA_OK) {
                 return status;
             }
@@ -57,8 +56,8 @@ static angara_status_t see(seen_t *seen, uint64_t addr, uint64_t length, int is_
     return ANGARA_OK;
 }
 
-static angara_status_t serve_atomic(const soft_request_t *request, uint64_t addr, seen_t *seen,
-                                    uint64_t *old)
+static angara_status_t serve_atomic(soft_domain_t *dom, const soft_request_t *request,
+                                    uint64_t addr, seen_t *seen, uint64_t *old)
 {
     ang_desc_t desc = {
         .atomic  = request->atomic,
@@ -71,13 +70,13 @@ static angara_status_t serve_atomic(const soft_request_t *request, uint64_t addr
     if (addr % request->width != 0) {
         return ANGARA_ERR_BOUNDS;
     }
-    status = see(seen, addr, request->width, 1);
+    status = see(dom, seen, addr, request->width, 1);
     return status == ANGARA_OK ? ang_cpu_atomic((void *)(uintptr_t)addr, &desc, old) : status;
 }
 
 /* Between the program's memory and that of requests; few bytes without a call for each. */
-static angara_status_t serve_copy(uint64_t addr, void *data, uint64_t length, int is_put,
-                                  seen_t *seen)
+static angara_status_t serve_copy(soft_domain_t *dom, uint64_t addr, void *data, uint64_t length,
+                                  int is_put, seen_t *seen)
 {
     angara_status_t status;
 
@@ -85,7 +84,7 @@ static angara_status_t serve_copy(uint64_t addr, void *data, uint64_t length, in
         return is_put ? soft_guard_copy(addr, (uintptr_t)data, length) :
                         soft_guard_copy((uintptr_t)data, addr, length);
     }
-    status = length != 0 ? see(seen, addr, length, is_put) : ANGARA_OK;
+    status = length != 0 ? see(dom, seen, addr, length, is_put) : ANGARA_OK;
     if (status == ANGARA_ERR_RIGHTS) {
         status = ANGARA_ERR_BOUNDS; /* as other ways say, which can't tell these apart */
     }
@@ -113,13 +112,13 @@ static angara_status_t serve_data(soft_pe_t *pe, const soft_request_t *request, 
         return status;
     }
     if (request->op == ANG_OP_ATOMIC) {
-        return serve_atomic(request, addr, seen, old);
+        return serve_atomic(pe->dom, request, addr, seen, old);
     }
     if (entry->kind != ANGARA_MEM_HOST) {
         return is_put ? gpu_copy(entry, addr, (uintptr_t)data, length) :
                         gpu_copy(entry, (uintptr_t)data, addr, length);
     }
-    return serve_copy(addr, data, length, is_put, seen);
+    return serve_copy(pe->dom, addr, data, length, is_put, seen);
 }
 
 static int request_is_sane(const soft_request_t *request)
