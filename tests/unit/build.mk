@@ -20,7 +20,7 @@ UNIT_WRAP_test_said    := socket
 UNIT_WRAP_test_joint   := process_vm_readv process_vm_writev
 
 UNIT_WRAP_test_channel := angara_put angara_put_flag
-UNIT_WRAP_test_channel_marker := angara_marker angara_marker_self angara_offload_batch angara_peer_settled
+UNIT_WRAP_test_channel_marker := angara_marker angara_marker_self angara_offload_batch angara_peer_hurry angara_peer_settled
 UNIT_WRAP_test_channel_flush  := $(UNIT_WRAP_test_channel_marker)
 
 UNIT_NIC_TESTS := test_nic test_nic_device test_nic_own

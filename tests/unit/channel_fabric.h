@@ -17,6 +17,7 @@ static struct {
     int                   is_refusing;
     int                   is_inline;  /* a marker has arrived when it is posted */
     int                   is_settled; /* the library says so */
+    int                   settles;    /* it will, if it may hurry */
     angara_marker_slot_t *slot[POSTED_MAX];
     uint64_t              value[POSTED_MAX];
     unsigned              posted;
@@ -61,6 +62,14 @@ int __wrap_angara_peer_settled(angara_peer_h peer);
 int __wrap_angara_peer_settled(angara_peer_h peer)
 {
     assert_non_null(peer);
+    return fabric.is_settled;
+}
+
+int __wrap_angara_peer_hurry(angara_peer_h peer);
+int __wrap_angara_peer_hurry(angara_peer_h peer)
+{
+    assert_non_null(peer);
+    fabric.is_settled |= fabric.settles;
     return fabric.is_settled;
 }
 

@@ -113,6 +113,13 @@ static void test_settled(void **state)
     assert_false(uct_angara_channel_is_dirty(&p.ab->ch));
     assert_int_equal(fabric.posted, 1);
 
+    fabric.is_settled  = 0;
+    fabric.settles     = 1; /* in a moment */
+    p.ab->ch.rma_dirty = 1;
+    assert_int_equal(flush(p.ab), UCS_OK);
+    assert_int_equal(fabric.posted, 1);
+    fabric.settles = 0;
+
     assert_int_equal(uct_angara_batch_add(&p.ab->ch, ANGARA_BATCH_PUT, &xfer), UCS_OK);
     put(p.ab, 2);
     assert_int_equal(fabric.transfers, 1); /* before the marker */

@@ -132,7 +132,7 @@ int uct_angara_channel_settle(uct_angara_channel_t *ch);
  * To be called before uct_angara_channel_try_complete(), where the user will wait for nothing but
  * the result: gives a peer that polls a moment to answer, which costs less than to come back later.
  */
-void uct_angara_channel_hurry(uct_angara_channel_t *ch);
+int uct_angara_channel_hurry(uct_angara_channel_t *ch);
 
 /**
  * To be called right after a ring operation was posted.

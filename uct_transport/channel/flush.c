@@ -26,7 +26,8 @@ static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_channel_flush_start(uct_angar
 
     *value_p        = markers->posted;
     ch->has_hurried = 0;
-    if (uct_angara_channel_is_dirty(ch) && !uct_angara_channel_settle(ch)) {
+    if (uct_angara_channel_is_dirty(ch) && !uct_angara_channel_settle(ch) &&
+        !(uct_angara_channel_hurry(ch) && uct_angara_channel_settle(ch))) {
         /* if the marker can't be posted now, progress posts it */
         *value_p = (uct_angara_channel_post_marker(ch) == UCS_OK) ? markers->posted :
                                                                     markers->posted + 1;

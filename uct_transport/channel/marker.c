@@ -261,19 +261,9 @@ int uct_angara_channel_settle(uct_angara_channel_t *ch)
     return 1;
 }
 
-#define UCT_ANGARA_HURRY_TURNS 12 /**< less than a microsecond */
-
-void uct_angara_channel_hurry(uct_angara_channel_t *ch)
+int uct_angara_channel_hurry(uct_angara_channel_t *ch)
 {
-    unsigned i;
-
-    if (!ch->port->is_inline || !ucs_queue_is_empty(&ch->markers.ops)) {
-        return;
-    }
-
-    for (i = 0; (i < UCT_ANGARA_HURRY_TURNS) && !angara_peer_settled(ch->ap); ++i) {
-        uct_angara_port_push(ch->port);
-    }
+    return ch->port->is_inline && ucs_queue_is_empty(&ch->markers.ops) && angara_peer_hurry(ch->ap);
 }
 
 ucs_status_t uct_angara_channel_try_complete(uct_angara_channel_t *ch, uint64_t *value_p)

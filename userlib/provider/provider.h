@@ -75,6 +75,8 @@ typedef struct ang_provider_ops {
     angara_status_t (*peer_status)(angara_peer_h peer);
     /* NULL: only markers tell. */
     int (*peer_settled)(angara_peer_h peer);
+    /* NULL: it is nothing that a process would hurry. */
+    int (*peer_hurry)(angara_peer_h peer);
     angara_status_t (*peer_reset)(angara_peer_h peer);
     /* As ang_gpu_set, of the peer's process. NULL where no GPU memory can be registered. */
     uint64_t (*peer_gpus)(angara_peer_h peer);

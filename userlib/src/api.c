@@ -514,6 +514,12 @@ int angara_peer_settled(angara_peer_h peer)
            peer->ops->peer_settled(peer);
 }
 
+int angara_peer_hurry(angara_peer_h peer)
+{
+    return check_peer(peer) == ANGARA_OK && peer->ops->peer_hurry != NULL &&
+           peer->ops->peer_hurry(peer);
+}
+
 angara_status_t angara_peer_reset(angara_peer_h peer)
 {
     CHECK(check_peer(peer));

@@ -490,6 +490,14 @@ ANGARA_API angara_status_t angara_peer_status(angara_peer_h peer);
 ANGARA_API int angara_peer_settled(angara_peer_h peer);
 
 /**
+ * Wait for what was posted to this peer, for a microsecond or two at most, where its progress has
+ * been asked for it and is expected to answer by then: for a caller that would do nothing else. May
+ * make progress of the PE.
+ * @return as angara_peer_settled().
+ */
+ANGARA_API int angara_peer_hurry(angara_peer_h peer);
+
+/**
  * Clear the error of a pair after a fault. Everything queued to it is dropped: on success nothing
  * of it is in flight or can start, and window puts posted before have landed. Fails if it is dead.
  * @return ANGARA_OK; ANGARA_ERR_PEER_DEAD; ANGARA_ERR_BUSY if the peer's process is performing an

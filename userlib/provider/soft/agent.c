@@ -29,6 +29,7 @@
 #define LOOK_NS         100000000ull
 #define PATIENCE_NS     10000ull /* with a peer that polls, as far as is known */
 #define LOOKS_PER_CLOCK 4u
+#define HURRY_LOOKS     512u /* of a word that is here until it is written: some half microsecond */
 /* Requests, or operations that went another way, until a peer that didn't poll is trusted again: at
  * first, and at most. */
 #define DOUBT_MIN 64u
@@ -181,6 +182,21 @@ int soft_agent_answered(const soft_peer_t *peer)
     uint64_t state = slot_state(slot_of(peer));
 
     return soft_state_phase(state) == SOFT_DONE && state / SOFT_TURN == peer->agent_turn;
+}
+
+int soft_agent_hurry(soft_peer_t *peer)
+{
+    const uint32_t *work = &soft_pe(peer->base.pe)->service->work;
+
+    if (peer->agent < 0 || !peer->agent_is_short || peer->agent_woken) {
+        return 0;
+    }
+    for (unsigned i = 0; i < HURRY_LOOKS && !soft_agent_answered(peer); ++i) {
+        if (__atomic_load_n(work, __ATOMIC_RELAXED)) {
+            break; /* two that wait for each other: serve first */
+        }
+    }
+    return soft_agent_answered(peer);
 }
 
 int soft_agent_take_back(soft_peer_t *peer)

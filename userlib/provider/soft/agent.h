@@ -45,6 +45,11 @@ int             soft_agent_answered(const soft_peer_t *peer);
 void soft_agent_end(soft_peer_t *peer);
 /* The peer was expected to poll, and hasn't answered in time; nobody else has been woken yet. */
 int soft_agent_is_late(soft_peer_t *peer);
+/*
+ * Look for the answer for a moment, if the peer is expected to give it by its own progress, and
+ * nobody asks this process for something. @return whether there is one.
+ */
+int soft_agent_hurry(soft_peer_t *peer);
 /* Does it sleep on its event descriptor? */
 int soft_agent_sleeps(const soft_peer_t *peer);
 /* The peer isn't expected to be fast for a while. */

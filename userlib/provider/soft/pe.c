@@ -386,6 +386,7 @@ const ang_provider_ops_t ang_soft_provider = {
     .peer_disconnect  = soft_peer_disconnect,
     .peer_status      = soft_peer_status,
     .peer_settled     = soft_peer_settled,
+    .peer_hurry       = soft_peer_hurry,
     .peer_reset       = soft_peer_reset,
     .peer_gpus        = soft_peer_gpus,
     .put              = soft_put,

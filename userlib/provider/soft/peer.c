@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Pairs of the soft fabric: connecting, the look after dead peers, errors. See soft.h. */
 #define _GNU_SOURCE
+#include "agent.h"
 #include "gpu_mem.h"
 #include "vm.h"
 
@@ -332,6 +333,22 @@ int soft_peer_settled(angara_peer_h base)
 
     return !ang_engine_is_shared(pair->engine) && !soft_peer(base)->down &&
            ang_engine_is_settled(pair);
+}
+
+#define HURRY_TURNS 4 /* requests, one behind the other */
+
+int soft_peer_hurry(angara_peer_h base)
+{
+    soft_peer_t *peer = soft_peer(base);
+    soft_pe_t   *pe   = soft_pe(base->pe);
+
+    for (unsigned i = 0; i < HURRY_TURNS && peer->agent >= 0; ++i) {
+        if (!soft_agent_hurry(peer) && !angara_pe_is_asked(&pe->base)) {
+            break;
+        }
+        soft_pe_progress(&pe->base);
+    }
+    return soft_peer_settled(base);
 }
 
 angara_status_t soft_peer_status(angara_peer_h base)

@@ -578,6 +578,7 @@ angara_status_t soft_peer_connect(angara_pe_h pe, const angara_address_t *addres
 void            soft_peer_disconnect(angara_peer_h peer);
 angara_status_t soft_peer_status(angara_peer_h peer);
 int             soft_peer_settled(angara_peer_h peer);
+int             soft_peer_hurry(angara_peer_h peer);
 uint64_t        soft_peer_gpus(angara_peer_h peer);
 angara_status_t soft_peer_reset(angara_peer_h peer);
 void            soft_peer_destroy(soft_peer_t *peer);
