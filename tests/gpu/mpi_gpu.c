@@ -211,6 +211,56 @@ static void test_ways(void)
     }
 }
 
+/* ---- in place ----------------------------------------------------------------------------------
+ */
+
+/* MPI_Sendrecv_replace(), which copies what it sends away first; of nobody it receives nothing. */
+static void exchange_replaced(unsigned place, size_t size, int to, int from)
+{
+    size_t       element = size % 24 == 0 ? 24 : 1;
+    MPI_Datatype type;
+    MPI_Status   status;
+    buffer_t     buffer;
+
+    MPI_Type_contiguous((int)element, MPI_BYTE, &type);
+    MPI_Type_commit(&type);
+    buffer_open(&buffer, place, size);
+    buffer_fill(&buffer, mt_key(mt.rank, to, 1, size));
+    MPI_Sendrecv_replace(buffer.data, (int)(size / element), type, to, TAG, from, TAG,
+                         MPI_COMM_WORLD, &status);
+    if (from != MPI_PROC_NULL) {
+        mt_check_status(&status, from, TAG, size);
+    }
+    buffer_check(&buffer, size,
+                 from != MPI_PROC_NULL ? mt_key(from, mt.rank, 1, size) :
+                                         mt_key(mt.rank, to, 1, size),
+                 "replaced");
+    buffer_close(&buffer);
+    MPI_Type_free(&type);
+}
+
+/* In a ring, to oneself, and in a row with two ends. */
+static void test_replace(void)
+{
+    static const size_t sizes[] = {0, 1, 24, 2047, 2048, 2049, 9000, 240000, 3000001};
+    int                 next = (mt.rank + 1) % mt.size, last = (mt.rank + mt.size - 1) % mt.size;
+
+    for (unsigned i = 0; i < 2 * PLACES * MT_COUNT(sizes); ++i) {
+        size_t   size     = sizes[i % MT_COUNT(sizes)];
+        unsigned place    = i / MT_COUNT(sizes) / 2;
+        int      is_mixed = i / MT_COUNT(sizes) % 2;
+
+        if (size > mt.max_size || !place_is_there(place)) {
+            continue;
+        }
+        place = is_mixed && mt.rank % 2 == 0 ? HEAP : place;
+        exchange_replaced(place, size, next, last);
+        exchange_replaced(place, size, mt.rank, mt.rank);
+        exchange_replaced(place, size, next == 0 ? MPI_PROC_NULL : next,
+                          mt.rank == 0 ? MPI_PROC_NULL : last);
+    }
+}
+
 /* ---- many at once ---------------------------------------------------------------------------- */
 
 #define WINDOW 24
@@ -479,6 +529,7 @@ int main(int argc, char **argv)
     }
     run_placements();
     mt_run("ways to send and receive", 2, test_ways);
+    mt_run("in place", 1, test_replace);
     mt_run("many at once", 2, test_window);
     mt_run("to oneself", 1, test_self);
     mt_run("several GPUs in a rank", 1, test_gpus);

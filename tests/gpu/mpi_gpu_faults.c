@@ -5,6 +5,7 @@
  *   mpi_gpu_faults plain WHERE SIZE          by an environment that leaves GPUs out
  *   mpi_gpu_faults freed WHERE SIZE          the last message from or to memory that was freed
  *   mpi_gpu_faults wild WHERE SIZE           the last message from or to where there is no memory
+ *   mpi_gpu_faults replace WHAT SIZE         MPI_Sendrecv_replace: plain, freed, or with gaps
  *   mpi_gpu_faults lazy - SIZE               good ones, of memory that is opened when it is touched
  *   mpi_gpu_faults beyond WHERE SIZE         buffers that are shorter than the message
  *   mpi_gpu_faults broken WHERE SIZE CALLS   a stand-in's driver whose calls fail
@@ -137,6 +138,25 @@ static void run_wild(const char *where, size_t size)
     printf("nobody minds\n");
 }
 
+static void run_replace(const char *what, size_t size)
+{
+    size_t       block = strcmp(what, "gaps") == 0 ? size / 2 : size;
+    void        *addr  = place(1, size);
+    MPI_Datatype type;
+
+    MPI_Type_create_resized(MPI_BYTE, 0, (MPI_Aint)(size / block), &type);
+    MPI_Type_commit(&type);
+    if (strcmp(what, "freed") == 0) {
+        exchange_good(addr, size);
+        MPI_Barrier(MPI_COMM_WORLD);
+        gpu->free(addr, DEVICE_PLAIN);
+    }
+    MPI_Sendrecv_replace(addr, (int)block, type, !mt.rank, TAG, !mt.rank, TAG, MPI_COMM_WORLD,
+                         MPI_STATUS_IGNORE);
+    MPI_Type_free(&type);
+    printf("nobody minds\n");
+}
+
 static void  *lazy;
 static size_t lazy_size;
 
@@ -194,6 +214,8 @@ int main(int argc, char **argv)
         run_plain(argv[2], size, size);
     } else if (strcmp(argv[1], "freed") == 0) {
         run_freed(argv[2], size);
+    } else if (strcmp(argv[1], "replace") == 0) {
+        run_replace(argv[2], size);
     } else if (strcmp(argv[1], "lazy") == 0) {
         run_lazy(size);
     } else if (strcmp(argv[1], "wild") == 0) {

@@ -52,6 +52,21 @@ static void exchange_blocking(const thread_t *thread, int peer, uint64_t seq)
     pair_close(&out, &in, thread, peer, seq);
 }
 
+static void exchange_replaced(const thread_t *thread, int peer, uint64_t seq)
+{
+    buffer_t   buffer;
+    MPI_Status status;
+
+    buffer_open(&buffer, (seq + (unsigned)mt.rank) % 3 == 0 ? HEAP : DEVICE_PLAIN, size_of(seq));
+    buffer_fill(&buffer, mt_key(mt.rank, peer, thread->index, seq));
+    MPI_Sendrecv_replace(buffer.data, (int)buffer.size, MPI_BYTE, peer, thread->tag, peer,
+                         thread->tag, thread->comm, &status);
+    mt_check_status(&status, peer, thread->tag, buffer.size);
+    buffer_check(&buffer, buffer.size, mt_key(peer, mt.rank, thread->index, seq),
+                 "thread's replaced buffer");
+    buffer_close(&buffer);
+}
+
 static void exchange_window(const thread_t *thread, int peer, uint64_t first)
 {
     MPI_Request requests[2 * WINDOW];
@@ -78,6 +93,8 @@ static void *thread_main(void *arg)
     for (uint64_t seq = 0; seq < 20u * (unsigned)mt.iters && peer != MPI_PROC_NULL; ++seq) {
         if (seq % 3 == 2) {
             exchange_window(thread, peer, seq);
+        } else if (seq % 4 == 1) {
+            exchange_replaced(thread, peer, seq);
         } else {
             exchange_blocking(thread, peer, seq);
         }

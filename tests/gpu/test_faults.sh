@@ -116,6 +116,12 @@ for size in 8 100000; do
         broken "$places" "$size" cuMemcpyAsync,cuMemcpyDtoHAsync_v2,cuMemcpyHtoDAsync_v2
     done
 done
+for size in 8 100000; do
+    refused "in place, gaps, $size bytes" "of a type with gaps, in a GPU's memory" "$program" replace gaps "$size"
+    refused "in place, freed, $size bytes" "there is no memory at .*it was freed" "$program" replace freed "$size"
+    refused "in place, ANGARA_GPU=none, $size bytes" "which ANGARA_GPU leaves out" \
+        -x ANGARA_GPU=none "$program" replace plain "$size"
+done
 broken RD 100000 cuPointerGetAttributes -x UCX_RNDV_SCHEME=put_zcopy
 broken SD 100000 cuEventQuery,cuStreamQuery -x UCX_RNDV_SCHEME=put_zcopy
 for places in WD DW WH HW; do

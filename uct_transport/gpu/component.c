@@ -193,6 +193,18 @@ static int uct_angara_gpu_is_known(const uct_angara_gpu_md_t *md, const void *ad
     return 0;
 }
 
+/* As the domain that was opened last; those of a process are alike. */
+static uct_angara_gpu_md_t uct_angara_gpu_opened;
+
+int uct_angara_gpu_is_device(const void *address, size_t length)
+{
+    angara_mem_t mem;
+
+    return uct_angara_gpu_is_asking() &&
+           uct_angara_gpu_is_known(&uct_angara_gpu_opened, address, length, &mem) &&
+           ((mem.kind == ANGARA_MEM_CUDA) || (mem.kind == ANGARA_MEM_ROCM));
+}
+
 static ucs_status_t uct_angara_gpu_md_mem_query(uct_md_h tl_md, const void *address, size_t length,
                                                 uct_angara_mem_attr_t *attr)
 {
@@ -266,11 +278,12 @@ static ucs_status_t uct_angara_gpu_md_open(uct_component_t *component, const cha
         return UCS_ERR_NO_MEMORY;
     }
 
-    md->super.ops       = &uct_angara_gpu_md_ops;
-    md->super.component = component;
-    md->kinds           = uct_angara_memtypes();
-    md->left_out        = uct_angara_gpu_left_out();
-    md->has_others      = uct_angara_gpu_has_others(md->kinds);
+    md->super.ops         = &uct_angara_gpu_md_ops;
+    md->super.component   = component;
+    md->kinds             = uct_angara_memtypes();
+    md->left_out          = uct_angara_gpu_left_out();
+    md->has_others        = uct_angara_gpu_has_others(md->kinds);
+    uct_angara_gpu_opened = *md;
     uct_angara_gpu_detect_start(md);
     *md_p = &md->super;
     return UCS_OK;

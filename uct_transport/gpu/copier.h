@@ -20,6 +20,9 @@
 /** That is reported: a tenth of what the other one reports, and less. */
 #define UCT_ANGARA_GPU_BANDWIDTH 1e9
 
+/** Seen by others than this library. */
+#define UCT_ANGARA_GPU_EXPORT __attribute__((visibility("default")))
+
 typedef struct uct_angara_gpu_md {
     uct_md_t super;
     uint64_t kinds;      /**< bits of UCX's memory types */
@@ -69,6 +72,15 @@ void uct_angara_gpu_unregister(void);
  * what copies of its own end with, and would take old bytes for the message.
  */
 void uct_angara_gpu_check(angara_status_t status, uint64_t remote, size_t length);
+
+/**
+ * For Open MPI's component, which finds both by name. Is it memory of a GPU that the CPU can't
+ * touch? Ends the process as UCX's asking does: where nothing is, or what ANGARA_GPU leaves out.
+ */
+UCT_ANGARA_GPU_EXPORT int uct_angara_gpu_is_device(const void *address, size_t length);
+
+/** Copy from such memory; a copy that fails ends the process. */
+UCT_ANGARA_GPU_EXPORT void uct_angara_gpu_read(void *target, const void *address, size_t length);
 
 /**
  * From here on UCX asks what memory a pointer is, once the process may have memory of a GPU: while

@@ -43,6 +43,11 @@ void uct_angara_gpu_check(angara_status_t status, uint64_t remote, size_t length
                      (void *)remote, angara_strerror(status));
 }
 
+void uct_angara_gpu_read(void *target, const void *address, size_t length)
+{
+    uct_angara_gpu_check(angara_copy(target, address, length), (uint64_t)address, length);
+}
+
 /* UCP slices buffers that it took for GPU memory: what isn't any is no memory of the message's. */
 static void uct_angara_gpu_check_remote(uint64_t remote, size_t length)
 {

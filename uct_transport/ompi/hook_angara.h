@@ -98,6 +98,20 @@ void hook_angara_vars_restore(void);
 /** The value that a file given by --am has for a variable, to be freed; NULL if there is none. */
 char *hook_angara_am_files_lookup(const char *name);
 
+/* hook_angara_pack.c */
+
+/** The transport's functions for memory of GPUs: uct_angara_gpu_is_device(), _read(). */
+typedef struct {
+    int (*is_device)(const void *address, size_t length);
+    void (*read)(void *target, const void *address, size_t length);
+} hook_angara_gpu_funcs_t;
+
+/** From here on MPI_Sendrecv_replace() takes memory of GPUs, by these functions. */
+void hook_angara_pack_start(const hook_angara_gpu_funcs_t *gpu);
+
+/** No longer. May be called repeatedly, or if it never did. */
+void hook_angara_pack_stop(void);
+
 /* hook_angara_plugin.c */
 
 /**
@@ -109,6 +123,9 @@ char *hook_angara_am_files_lookup(const char *name);
  * @param reason  text for the user if the result is false.
  */
 bool hook_angara_plugin_load(const char *path, bool *has_gpu_p, char *reason, size_t reason_size);
+
+/** Of the transport that was loaded; NULL: it has none. */
+const hook_angara_gpu_funcs_t *hook_angara_plugin_gpu(void);
 
 /** Has the transport that was loaded a device? Whether that can be used is known later. */
 bool hook_angara_plugin_has_device(void);

@@ -196,11 +196,15 @@ static int hook_angara_open(void)
 
     hook_angara_missing[0]  = '\0';
     hook_angara_ucx_allowed = hook_angara_vars_set(shmem, has_gpu) == HOOK_ANGARA_UCX_ALLOWED;
+    if (has_gpu && (hook_angara_plugin_gpu() != NULL)) {
+        hook_angara_pack_start(hook_angara_plugin_gpu());
+    }
     return OPAL_SUCCESS;
 }
 
 static int hook_angara_close(void)
 {
+    hook_angara_pack_stop();
     hook_angara_vars_restore();
     if (hook_angara_output >= 0) {
         opal_output_close(hook_angara_output);

@@ -119,6 +119,19 @@ bool hook_angara_plugin_has_threads(void)
     return plugin_has_threads;
 }
 
+static hook_angara_gpu_funcs_t plugin_gpu;
+
+const hook_angara_gpu_funcs_t *hook_angara_plugin_gpu(void)
+{
+    return ((plugin_gpu.is_device != NULL) && (plugin_gpu.read != NULL)) ? &plugin_gpu : NULL;
+}
+
+static void plugin_find_gpu(void *handle)
+{
+    *(void **)&plugin_gpu.is_device = dlsym(handle, "uct_angara_gpu_is_device");
+    *(void **)&plugin_gpu.read      = dlsym(handle, "uct_angara_gpu_read");
+}
+
 /* Of the transport: the peers that its interfaces have room for; 0 before UCX has opened one. */
 static const unsigned *plugin_room;
 
@@ -160,6 +173,7 @@ bool hook_angara_plugin_load(const char *path, bool *has_gpu_p, char *reason, si
     }
 
     plugin_ask_threads(handle);
+    plugin_find_gpu(handle);
     plugin_room = dlsym(handle, "uct_angara_room");
     hook_angara_verbose(1, "loaded %s", path);
     dlclose(handle);

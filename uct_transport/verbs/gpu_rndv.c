@@ -20,6 +20,7 @@
 
 #include "verbs/ep.h"
 
+#include "base/entry.h"
 #include "base/memtype.h"
 #include "gpu/copier.h"
 
@@ -32,7 +33,6 @@
 #include <ucp/dt/dt_contig.h>
 
 #include <dlfcn.h>
-#include <link.h>
 
 #define UCT_ANGARA_CHOOSES "ucp_request_send_start"
 
@@ -146,40 +146,6 @@ static ucs_status_t uct_angara_choose(ucp_request_t *req, ssize_t max_short, siz
 
 /* ---- libucp's table of functions ----------------------------------------------------------- */
 
-static ElfW(Addr) uct_angara_dynamic(const struct link_map *map, ElfW(Sxword) tag)
-{
-    const ElfW(Dyn) * entry;
-
-    for (entry = map->l_ld; entry->d_tag != DT_NULL; ++entry) {
-        if (entry->d_tag == tag) {
-            return entry->d_un.d_ptr;
-        }
-    }
-    return 0;
-}
-
-/* The entry for a function that the library calls; NULL: there is none, or it can't be written. */
-static void **uct_angara_function_entry(const struct link_map *map, const char *name)
-{
-    const ElfW(Rela) *rela   = (const void *)uct_angara_dynamic(map, DT_JMPREL);
-    const ElfW(Sym) *symbols = (const void *)uct_angara_dynamic(map, DT_SYMTAB);
-    const char *strings      = (const void *)uct_angara_dynamic(map, DT_STRTAB);
-    size_t      count        = uct_angara_dynamic(map, DT_PLTRELSZ) / sizeof(*rela);
-
-    /* bound at the start: the table is closed after that */
-    if ((uct_angara_dynamic(map, DT_FLAGS) & DF_BIND_NOW) ||
-        (uct_angara_dynamic(map, DT_FLAGS_1) & DF_1_NOW) ||
-        (uct_angara_dynamic(map, DT_PLTREL) != DT_RELA)) {
-        return NULL;
-    }
-    for (; count > 0; --count, ++rela) {
-        if (strcmp(strings + symbols[ELF64_R_SYM(rela->r_info)].st_name, name) == 0) {
-            return (void **)(map->l_addr + rela->r_offset);
-        }
-    }
-    return NULL;
-}
-
 void uct_angara_gpu_rndv_start(void)
 {
     void            *ucp   = dlopen("libucp.so.0", RTLD_LAZY | RTLD_NOLOAD);
@@ -194,10 +160,10 @@ void uct_angara_gpu_rndv_start(void)
     *(void **)&uct_angara_ucp.rndv   = dlsym(ucp, "ucp_tag_send_start_rndv");
     if ((uct_angara_ucp.choose != NULL) && (uct_angara_ucp.rndv != NULL) &&
         (dlinfo(ucp, RTLD_DI_LINKMAP, &map) == 0)) {
-        entry = uct_angara_function_entry(map, UCT_ANGARA_CHOOSES);
+        entry = uct_angara_entry_find(map, UCT_ANGARA_CHOOSES);
     }
     if (entry != NULL) {
-        *(void *volatile *)entry = (void *)uct_angara_choose;
+        uct_angara_entry_set(entry, (void *)uct_angara_choose);
     } else {
         ucs_debug("angara: short messages out of GPU memory are eager: no way to choose");
     }

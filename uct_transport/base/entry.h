@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The functions that a loaded library calls, to put another one in the place of one of them. */
+#ifndef UCT_ANGARA_ENTRY_H
+#define UCT_ANGARA_ENTRY_H
+
+#include <link.h>
+
+/**
+ * The entry for a function in the table of those that a library calls.
+ *
+ * @return NULL: it calls none of that name, or the table can't be written: it was linked with -z
+ * now
+ */
+void **uct_angara_entry_find(const struct link_map *map, const char *name);
+
+/** From now on the library calls that one, but where a thread is in a call already. */
+static inline void uct_angara_entry_set(void **entry, void *func)
+{
+    *(void *volatile *)entry = func;
+}
+
+#endif
