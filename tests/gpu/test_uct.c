@@ -388,28 +388,59 @@ static void am_meet(ut_t *t, am_sink_t *sink)
     ut_barrier(t);
 }
 
-/* Memory that was freed, of a handle that nobody shares: whoever uses that is told. */
+/*
+ * Memory that was freed, of a handle that is shared with others or not: a message out of it fails,
+ * before there is a ring and with one, alone or beside other memory, whoever waits for it.
+ */
 static void am_freed(ut_t *t)
 {
-    char      packed[UT_RKEY_MAX];
-    am_sink_t sink   = {0};
-    buffer_t  source = {0};
-    uct_iov_t iov    = {.length = 4096, .count = 1};
-    ut_comp_t comp;
+    const unsigned flags      = *(const unsigned *)t->arg;
+    char           other[100] = {0};
+    am_sink_t      sink       = {0};
+    buffer_t       source     = {0};
+    uct_iov_t      iov[2]     = {{.length = 4096, .count = 1},
+                                 {.buffer = other, .length = sizeof(other), .count = 1}};
+    ut_comp_t      comp;
 
     standin_start();
     am_open(t, &sink);
-    am_meet(t, &sink);
+    for (int has_ring = 0; has_ring < 2; ++has_ring) {
+        if (t->rank == 0) {
+            source        = buffer_registered(t, 1, iov[0].length, flags);
+            iov[0].buffer = source.addr;
+            iov[0].memh   = source.memh;
+            gpu->free(source.addr, DEVICE_PLAIN);
+            ut_log_watch();
+            CHECK_ERR(am_post(t, &source, 0, iov[0].length, &comp));
+            CHECK(ut_log_has("is not the memory any more"));
+            CHECK_ERR(uct_ep_am_zcopy(t->ep[1], AM_ID, NULL, 0, iov, 1, 0, NULL));
+            CHECK_ERR(uct_ep_am_zcopy(t->ep[1], AM_ID, NULL, 0, iov, 2, 0, NULL));
+            CHECK_OK(uct_md_mem_dereg(t->md, source.memh));
+        }
+        if (!has_ring) {
+            am_meet(t, &sink);
+        }
+    }
+    ut_close(t);
+}
+
+/* Puts, gets and keys of a handle that nobody shares: whoever asks for them is told. */
+static void handle_freed(ut_t *t)
+{
+    char      packed[UT_RKEY_MAX];
+    uct_iov_t iov = {.length = 4096, .count = 1};
+    buffer_t  source;
+
+    standin_start();
+    ut_open(t);
     if (t->rank == 0) {
         source     = buffer_registered(t, 1, iov.length, UCT_MD_MEM_ACCESS_ALL);
         iov.buffer = source.addr;
         iov.memh   = source.memh;
         gpu->free(source.addr, DEVICE_PLAIN);
         ut_log_watch();
-        CHECK_ERR(am_post(t, &source, 0, iov.length, &comp));
-        CHECK(ut_log_has("is not the memory any more"));
-        CHECK_ERR(uct_ep_am_zcopy(t->ep[1], AM_ID, NULL, 0, &iov, 1, 0, NULL));
         CHECK_ERR(uct_ep_put_zcopy(t->ep[1], &iov, 1, 0, 0, NULL));
+        CHECK(ut_log_has("is not the memory any more"));
         CHECK_ERR(uct_ep_get_zcopy(t->ep[1], &iov, 1, 0, 0, NULL));
         CHECK_ERR(uct_md_mkey_pack(t->md, source.memh, packed));
         CHECK_OK(uct_md_mem_dereg(t->md, source.memh));
@@ -512,15 +543,24 @@ TEST(test_am_sizes, 2, am_sizes)
 TEST(test_am_early, 2, am_early)
 TEST(test_am_stream, 2, am_stream)
 TEST(test_am_failed, 2, am_failed)
-TEST(test_am_freed, 2, am_freed)
+TEST(test_handle_freed, 2, handle_freed)
+
+/* Of handles that are shared with others, and of those that aren't. */
+static const unsigned sharings[] = {UCT_MD_MEM_ACCESS_RMA, UCT_MD_MEM_ACCESS_ALL};
 
 static void test_am_again(void **state)
 {
-    static const unsigned flags[] = {UCT_MD_MEM_ACCESS_RMA, UCT_MD_MEM_ACCESS_ALL};
-
     (void)state;
     for (unsigned i = 0; i < 2; ++i) {
-        ut_run(2, am_again, &flags[i]);
+        ut_run(2, am_again, &sharings[i]);
+    }
+}
+
+static void test_am_freed(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < 2; ++i) {
+        ut_run(2, am_freed, &sharings[i]);
     }
 }
 
@@ -541,7 +581,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_am_sizes),  cmocka_unit_test(test_am_early),
         cmocka_unit_test(test_am_stream), cmocka_unit_test(test_am_failed),
         cmocka_unit_test(test_am_freed),  cmocka_unit_test(test_am_held),
-        cmocka_unit_test(test_am_again),
+        cmocka_unit_test(test_am_again),  cmocka_unit_test(test_handle_freed),
     };
     int result = gpu_find();
 

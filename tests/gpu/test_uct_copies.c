@@ -181,6 +181,52 @@ static void rma_transfer(rma_t *rma, uint64_t key)
     ut_barrier(rma->t);
 }
 
+/* How memory is used after it was freed; flags tell whether its handle is shared. */
+typedef struct {
+    unsigned flags;
+    int      is_put, is_cut;
+    size_t   length;
+} freed_t;
+
+/* Rank 0's memory was freed: a put out of it, or a get into it, fails, and delivers nothing. */
+static void rma_freed(ut_t *t)
+{
+    const freed_t *freed = t->arg;
+    uct_iov_t      iov[2];
+    ut_comp_t      comp;
+    ucs_status_t   status;
+    int            is_told;
+    rma_t          rma;
+
+    rma_open(&rma, t, freed->flags);
+    buffer_poison(&rma.host, 0, AREA);
+    ut_barrier(t);
+    if (t->rank == 0) {
+        const ut_remote_t *remote = &rma.remote_host[1];
+
+        ut_iov_cut(t, rma.gpu.addr + AT, freed->length, rma.gpu.memh, iov, 1 + freed->is_cut);
+        gpu->free(rma.gpu.addr, DEVICE_PLAIN);
+        ut_log_watch();
+        ut_comp_init(&comp, 1);
+        status = (freed->is_put ? uct_ep_put_zcopy : uct_ep_get_zcopy)(
+            t->ep[1], iov, 1 + freed->is_cut, remote->addr + AT, remote->key.rkey, &comp.super);
+        CHECK_ERR(ut_comp_wait(t, status, &comp));
+        rma.gpu.is_gpu = 0;
+        rma.gpu.addr   = NULL;
+        /* Either the handle was looked at, always where it isn't shared; or it was started, and
+         * the endpoint has failed. */
+        is_told = ut_log_has("is not the memory any more");
+        CHECK(is_told || freed->flags == UCT_MD_MEM_ACCESS_RMA);
+        UT_WAIT(t, t->main.errors == !is_told);
+        t->main.errors = 0;
+    }
+    ut_barrier(t);
+    if (t->rank == 1) {
+        buffer_check(&rma.host, AT, 0, 0);
+    }
+    rma_close(&rma);
+}
+
 static void rma_all(ut_t *t)
 {
     uint64_t key = 1;
@@ -520,6 +566,21 @@ static void test_rma(void **state)
     }
 }
 
+static void test_rma_freed(void **state)
+{
+    static const size_t lengths[] = {8, 4096, 100000};
+    freed_t             freed;
+
+    (void)state;
+    for (unsigned i = 0; i < 24; ++i) {
+        freed = (freed_t){.flags  = i & 1 ? UCT_MD_MEM_ACCESS_RMA : UCT_MD_MEM_ACCESS_ALL,
+                          .is_put = i >> 1 & 1,
+                          .is_cut = i >> 2 & 1,
+                          .length = lengths[i / 8]};
+        ut_run(2, rma_freed, &freed);
+    }
+}
+
 static void test_copier_end(void **state)
 {
     static const end_t ends[] = {
@@ -543,7 +604,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_rma),          cmocka_unit_test(test_refused),
         cmocka_unit_test(test_copies),       cmocka_unit_test(test_copier_attributes),
         cmocka_unit_test(test_copier_reach), cmocka_unit_test(test_copier_held),
-        cmocka_unit_test(test_copier_end),
+        cmocka_unit_test(test_copier_end),   cmocka_unit_test(test_rma_freed),
     };
     int result = gpu_find();
 

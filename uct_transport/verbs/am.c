@@ -12,25 +12,18 @@
 
 /* ---- sources ------------------------------------------------------------------------------- */
 
-/* The registration is of the memory of now. */
-static ucs_status_t uct_angara_am_check_reg(uct_angara_peer_t *peer, const uct_iov_t *iov,
-                                            size_t length)
-{
-    if (ucs_likely(uct_angara_mem_is_good(iov->memh, iov->buffer, length, 0))) {
-        return UCS_OK;
-    }
-    return uct_angara_mem_renew(uct_angara_iface_md(uct_angara_peer_iface(peer)), iov->memh,
-                                iov->buffer, length, 0);
-}
-
-/* A buffer that was registered; GPU memory is copied here and now, as a message that has left may
- * be read. */
+/* A buffer that was registered, if it is the memory of now: where a GPU's was freed there may be
+ * nothing. GPU memory is copied here and now, as a message that has left may be read. */
 static UCS_F_NOINLINE ucs_status_t uct_angara_am_copy_reg(uct_angara_peer_t *peer, void *dst,
                                                           const uct_iov_t *iov, size_t length)
 {
     uct_angara_mem_t *mem    = iov->memh;
-    ucs_status_t      status = uct_angara_am_check_reg(peer, iov, length);
+    ucs_status_t      status = UCS_OK;
 
+    if (ucs_unlikely(!uct_angara_mem_is_current(mem, iov->buffer, length, 0))) {
+        status = uct_angara_mem_renew(uct_angara_iface_md(uct_angara_peer_iface(peer)), mem,
+                                      iov->buffer, length, 0);
+    }
     if (status != UCS_OK) {
         return status;
     }
@@ -265,7 +258,8 @@ static UCS_F_ALWAYS_INLINE int uct_angara_am_is_copied(const uct_iov_t *iov, siz
 
 /*
  * Have the GPU copy the message, while others are copied, too. Until all have gone, in order, what
- * is sent by other calls finds no room. @return UCS_INPROGRESS, or UCS_ERR_UNSUPPORTED: not now.
+ * is sent by other calls finds no room. What isn't a GPU's memory any more isn't copied.
+ * @return UCS_INPROGRESS, or UCS_ERR_UNSUPPORTED: not now.
  */
 static UCS_F_NOINLINE ucs_status_t uct_angara_am_copy_out(uct_ep_h tl_ep, uint8_t id,
                                                           const void       *header,
@@ -281,8 +275,7 @@ static UCS_F_NOINLINE ucs_status_t uct_angara_am_copy_out(uct_ep_h tl_ep, uint8_
     angara_status_t         status;
 
     if (!ch->is_open || (ch->blocked & ~UCT_ANGARA_BLOCK_RING) ||
-        (header_length + length > UCT_ANGARA_COPIED_MAX) ||
-        (uct_angara_am_check_reg(peer, iov, length) != UCS_OK)) {
+        (header_length + length > UCT_ANGARA_COPIED_MAX)) {
         return UCS_ERR_UNSUPPORTED;
     }
     msg = uct_angara_early_new(&ch->early, &ch->port->copied, id, UCT_ANGARA_EARLY_ZCOPY,

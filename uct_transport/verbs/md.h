@@ -125,9 +125,20 @@ static UCS_F_ALWAYS_INLINE int uct_angara_mr_is_read_only(angara_mr_h mr)
     return !(angara_mr_access(mr) & ANGARA_ACCESS_LOCAL_WRITE);
 }
 
+/** Is that part of the region the memory of now, with the rights that are needed? */
+static UCS_F_ALWAYS_INLINE int uct_angara_mem_is_current(const uct_angara_mem_t *mem,
+                                                         const void *address, size_t length,
+                                                         int is_written)
+{
+    angara_mr_h mr = uct_angara_mem_mr(mem);
+
+    return !angara_mr_part_is_stale(mr, address, length) &&
+           !(is_written && uct_angara_mr_is_read_only(mr));
+}
+
 /**
- * Is that part of the region the memory of now, with the rights that are needed? What is shared was
- * looked at for the request that it is used for, and a GPU's memory is looked at by the library.
+ * The same for an operation of the library's, which looks at a GPU's memory itself: what is shared
+ * was looked at for the request that it is used for.
  */
 static UCS_F_ALWAYS_INLINE int uct_angara_mem_is_good(const uct_angara_mem_t *mem,
                                                       const void *address, size_t length,
@@ -135,14 +146,15 @@ static UCS_F_ALWAYS_INLINE int uct_angara_mem_is_good(const uct_angara_mem_t *me
 {
     angara_mr_h mr = uct_angara_mem_mr(mem);
 
-    return ((mem->is_shared && (angara_mr_mem_kind(mr) != ANGARA_MEM_HOST)) ||
-            !angara_mr_part_is_stale(mr, address, length)) &&
-           !(is_written && uct_angara_mr_is_read_only(mr));
+    if (mem->is_shared && (angara_mr_mem_kind(mr) != ANGARA_MEM_HOST)) {
+        return !(is_written && uct_angara_mr_is_read_only(mr));
+    }
+    return uct_angara_mem_is_current(mem, address, length, is_written);
 }
 
 /**
- * Register all of it again if the part isn't good: the region is of memory that was there after the
- * call had begun. @return an error if it can't be, or not with the rights that are needed.
+ * Register all of it again if the part isn't current: the region is of memory that was there after
+ * the call had begun. @return an error if it can't be, or not with the rights that are needed.
  */
 ucs_status_t uct_angara_mem_renew(uct_angara_md_t *md, uct_angara_mem_t *mem, const void *address,
                                   size_t length, int is_written);

@@ -228,7 +228,7 @@ ucs_status_t uct_angara_mem_renew(uct_angara_md_t *md, uct_angara_mem_t *mem, co
 
     pthread_mutex_lock(&md->reuse_lock);
     /* still: another thread may have been here */
-    if (!uct_angara_mem_is_good(mem, address, length, is_written)) {
+    if (!uct_angara_mem_is_current(mem, address, length, is_written)) {
         status = uct_angara_mem_replace(md, mem, is_written);
     }
     pthread_mutex_unlock(&md->reuse_lock);
