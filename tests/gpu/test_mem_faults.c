@@ -285,6 +285,39 @@ static void test_copy_fails(void **state)
     copy_fails("cuStreamQuery");
 }
 
+/* In a thread of its own, whose stack of contexts fills up: soon none can be made current. */
+static void *copies_stuck(void *addr)
+{
+    CUdeviceptr   ptr = (CUdeviceptr)(uintptr_t)addr;
+    angara_copy_t copies[MANY];
+    char          host[64];
+
+    copies_start(ptr, copies);
+    standin.fail_call("cuCtxPopCurrent_v2", 0, CUDA_ERROR_UNKNOWN);
+    for (unsigned i = 0; i < MANY; ++i) {
+        assert_int_equal(wait_for(&copies[i]), ANGARA_ERR_SYSTEM);
+    }
+    assert_int_not_equal(angara_copy(host, addr, 64), ANGARA_OK);
+    standin.fail_call("cuCtxPopCurrent_v2", 0, 0);
+    return NULL;
+}
+
+/* Copies that the driver can't be asked about any more are given up. Others can be made. */
+static void test_stuck(void **state)
+{
+    char     *addr = device_cuda.alloc(0, SIZE, DEVICE_PLAIN);
+    pthread_t thread;
+    char      host[64];
+
+    (void)state;
+    standin.hold(1);
+    assert_int_equal(pthread_create(&thread, NULL, copies_stuck, addr), 0);
+    pthread_join(thread, NULL);
+    standin.hold(0);
+    assert_int_equal(angara_copy(host, addr, 64), ANGARA_OK);
+    device_cuda.free(addr, DEVICE_PLAIN);
+}
+
 /* Without events between them, copies are known to have ended when all have. */
 static void test_no_events(void **state)
 {
@@ -465,6 +498,7 @@ int main(void)
         cmocka_unit_test_setup(test_context_ends, setup),
         cmocka_unit_test_setup(test_each_call, setup),
         cmocka_unit_test_setup(test_copy_fails, setup),
+        cmocka_unit_test_setup(test_stuck, setup),
         cmocka_unit_test_setup(test_no_events, setup),
         cmocka_unit_test_setup(test_events, setup),
         cmocka_unit_test_setup(test_held_behind, setup),

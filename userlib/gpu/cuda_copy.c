@@ -22,6 +22,7 @@
 #define MARK_BYTES ((uint64_t)4 << 20) /* and so short together */
 #define SHORT      64                  /* tests of a copy, each of which asks the driver; */
 #define SELDOM_NS  4000                /* then one so long after another does */
+#define REFUSED    100000              /* times that the driver can't be asked, at most */
 #define SPINS      10000               /* questions after which the processor is given away */
 #define BOUNCES    16                  /* copies at once that come to the host that way */
 #define BOUNCE                                                                        \
@@ -58,6 +59,7 @@ typedef struct {
     uint64_t        asked_ns;       /* when the driver was asked; atomic */
     uint64_t        marked;         /* the last one that has an event behind it */
     uint64_t        unmarked_bytes; /* of those after it */
+    unsigned        refused;        /* times in a row that the driver couldn't be asked */
     mark_t          marks[MARKS];   /* a ring: */
     unsigned        first, count;   /* those under way */
 } lane_t;
@@ -492,7 +494,11 @@ static CUresult lane_ask_of(lane_t *lane, const ang_gpu_copy_t *copy)
     return result;
 }
 
-/* Go to the driver. After an error of the GPU, or the context's end, it says so to all who ask. */
+/*
+ * Go to the driver. After an error of the GPU, or the context's end, it says so to all who ask.
+ * That it has no memory to be asked may pass: until it has said so often, which it does for ever
+ * where it lets go of no context that was current.
+ */
 static angara_status_t lane_look(lane_t *lane, const ang_gpu_copy_t *copy)
 {
     record_t    *record = lane->record;
@@ -507,8 +513,10 @@ static angara_status_t lane_look(lane_t *lane, const ang_gpu_copy_t *copy)
     if (result == CUDA_SUCCESS) {
         result = scope.id == record->id ? lane_ask_of(lane, copy) : CUDA_ERROR_CONTEXT_IS_DESTROYED;
         cuda_leave(&scope);
-    } else if (result == CUDA_ERROR_OUT_OF_MEMORY) {
-        result = CUDA_ERROR_NOT_READY; /* it can't be asked just now; an error of the GPU stays */
+        lane->refused = 0;
+    } else if (result == CUDA_ERROR_OUT_OF_MEMORY && lane->refused < REFUSED) {
+        result = CUDA_ERROR_NOT_READY;
+        lane->refused++;
     }
     pthread_mutex_unlock(&lane->lock);
     if (has_landed(copy)) {
