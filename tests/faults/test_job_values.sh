@@ -68,9 +68,21 @@ for name in "${names[@]}"; do
 done
 mpi 30 2 -x UCX_ANGARA_RING_SLOTS=nonsense "${job[@]}"
 ok 'UCX_ANGARA_RING_SLOTS=nonsense in a job' all_of fallen_back -- line_count '\bRING_SLOTS\b' 2 4
-mpi 30 2 -x UCX_ANGARA_STATS=/nonexistent/file "${job[@]}"
-ok 'UCX_ANGARA_STATS=/nonexistent/file' all_of rc_is 0 -- \
-    each_rank_says 'UCX_ANGARA_STATS.*/nonexistent/file'
+mpi 60 8 -x UCX_ANGARA_STATS=/nonexistent/stats.%p "${job[@]}"
+ok 'UCX_ANGARA_STATS in a folder that is not there, in 8 ranks: one message of the node' all_of rc_is 0 -- \
+    only_messages 'UCX_ANGARA_STATS: cannot write /nonexistent/stats\.%p: No such' 1 1
+# shellcheck disable=SC2016 # the rank's shell expands it
+mpi 60 8 bash -c '
+    folder=/nonexistent
+    ((OMPI_COMM_WORLD_RANK != 5)) || folder=/dev/null
+    UCX_ANGARA_STATS=$folder/stats exec "$@"' rank "${job[@]}"
+ok 'another UCX_ANGARA_STATS in one of the 8 ranks: that is said, too' all_of rc_is 0 -- \
+    messages '/nonexistent/stats: No such' 1 1 -- messages '/dev/null/stats: Not a directory' 1 1 -- \
+    only_messages 'UCX_ANGARA_STATS' 2 2
+# Whether a file can be made is only seen when it is.
+mpi 30 2 -x UCX_ANGARA_STATS=/proc/stats.%p "${job[@]}"
+ok 'a file of UCX_ANGARA_STATS that cannot be made at the end' all_of rc_is 0 -- \
+    only_messages 'UCX_ANGARA_STATS: cannot write /proc/stats' 1 2
 
 # Right for the parser, wrong for the transport.
 # (A window put has a largest size only in chaos.)
@@ -146,12 +158,24 @@ if can_unshare -U -r; then
     ok 'another user namespace: the job ends with an error' all_of rc_error -- \
         line_count 'user namespace' 1 4 -- nothing_left
     # Whoever allows another transport gets that.
-    run 40 mpirun -np 2 -x UCX_TLS=angara,tcp,self unshare -U -r "${job[@]}"
-    ok 'each rank in a user namespace of its own: by tcp' all_of rc_is 0 -- \
-        line_count 'user namespace' 1 4 -- nothing_left
+    run 60 mpirun -np 8 -x UCX_TLS=angara,tcp,self unshare -U -r "${job[@]}"
+    ok 'each of 8 ranks in a user namespace of its own: by tcp, with one line of the node' all_of rc_is 0 -- \
+        line_count 'user namespace' 1 1 -- nothing_left
 else
     skip 'another user namespace: the job ends with an error' 'unshare is not permitted'
 fi
+# shellcheck disable=SC2016 # the rank's shell expands it
+run 60 mpirun -np 8 -x UCX_TLS=angara,tcp,self bash -c '
+    ANGARA_SOFT_NODE=$((OMPI_COMM_WORLD_RANK % 2)) exec "$@"' rank "${job[@]}"
+ok '8 ranks on two nodes: each node says why the other is out of reach' all_of rc_is 0 -- \
+    messages 'unreachable: .*\(1, this is 0\)' 1 1 -- messages 'unreachable: .*\(0, this is 1\)' 1 1 -- \
+    only_messages 'unreachable: ' 2 2
+# shellcheck disable=SC2016 # the rank's shell expands it
+run 60 mpirun -np 8 -x UCX_TLS=angara,tcp,self -x OTHER="$faults/other-wire" bash -c '
+    ((OMPI_COMM_WORLD_RANK != 1)) || export LD_LIBRARY_PATH=$OTHER:$LD_LIBRARY_PATH
+    exec "$@"' rank "${job[@]}"
+ok 'another wire version in one of 8 ranks: each version is said once' all_of rc_is 0 -- \
+    messages 'address is of version 99' 1 1 -- only_messages 'address is of version [0-9]+, this' 2 2
 # The receiver sizes its rings, the sender its messages: the one must fit into the other.
 rings() # SETTING... -- SETTING...: of the first rank and of the second
 {

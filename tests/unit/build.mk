@@ -63,7 +63,7 @@ $(UNIT_CHANNEL_TESTS:%=$(B)/obj/tests/unit/%.o): \
 $(UNIT_CHANNEL_TESTS:%=$(B)/obj/tests/unit/%.o): | build/ucx/VERSION
 $(UNIT_CHANNEL_TESTS:%=$(B)/tests/unit/%): \
 	$(patsubst %.c,$(B)/obj/%.o,$(wildcard uct_transport/channel/*.c)) \
-	$(B)/obj/uct_transport/base/compat.o $(B)/obj/uct_transport/base/stats.o \
+	$(B)/obj/uct_transport/base/alike.o $(B)/obj/uct_transport/base/compat.o $(B)/obj/uct_transport/base/stats.o \
 	$(B)/obj/uct_transport/base/status.o
 $(UNIT_CHANNEL_TESTS:%=$(B)/tests/unit/%): UNIT_LIBS := -luct -lucs
 

@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Writes the counters of the process to the file named by UCX_ANGARA_STATS. Runs only when an
- * interface closes; may touch nothing but the totals below and that file.
+ * interface opens or closes; may touch nothing but the totals below and that file.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
+#include "base/alike.h"
 #include "base/compat.h"
 #include "base/stats.h"
 
 #include <errno.h>
 #include <inttypes.h>
+#include <libgen.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,9 +20,10 @@
 
 static struct {
     pthread_mutex_t    lock;
-    pid_t              pid; /* a child of fork starts from zero */
+    pid_t              pid;        /* a child of fork starts from zero */
+    int                is_refused; /* the file, and that has been said */
     uct_angara_stats_t sum;
-} uct_angara_totals = {PTHREAD_MUTEX_INITIALIZER, 0, {0}};
+} uct_angara_totals = {PTHREAD_MUTEX_INITIALIZER, 0, 0, {0}};
 
 const char *const uct_angara_stats_names[] = {
 #define UCT_ANGARA_COUNTER_NAME(_name, _help) #_name,
@@ -53,25 +56,60 @@ static void uct_angara_stats_print(FILE *stream, const uct_angara_stats_t *stats
 #undef UCT_ANGARA_COUNTER_PRINT
 }
 
-static void uct_angara_stats_write(const char *path, const uct_angara_stats_t *stats)
+/* With the name as it was asked for, which all ranks have alike. Under the lock. */
+static void uct_angara_stats_refuse(const char *file)
 {
-    FILE *stream = fopen(path, "we");
+    if (!uct_angara_totals.is_refused) {
+        uct_angara_totals.is_refused = 1;
+        uct_angara_log_alike(UCS_LOG_LEVEL_WARN, "UCX_ANGARA_STATS: cannot write %s: %s", file,
+                             strerror(errno));
+    }
+}
 
+/* No file is made: a process that is killed would leave an empty one. */
+static int uct_angara_stats_may_write(char *path)
+{
+    return (access(path, W_OK) == 0) ||
+           ((errno == ENOENT) && (access(dirname(path), W_OK | X_OK) == 0));
+}
+
+void uct_angara_stats_check(const char *file)
+{
+    char path[PATH_MAX];
+
+    if (file[0] == '\0') {
+        return;
+    }
+
+    ucs_fill_filename_template(file, path, sizeof(path));
+    pthread_mutex_lock(&uct_angara_totals.lock);
+    if (!uct_angara_stats_may_write(path)) {
+        uct_angara_stats_refuse(file);
+    }
+    pthread_mutex_unlock(&uct_angara_totals.lock);
+}
+
+static void uct_angara_stats_write(const char *file, const uct_angara_stats_t *stats)
+{
+    char  path[PATH_MAX];
+    FILE *stream;
+
+    ucs_fill_filename_template(file, path, sizeof(path));
+    stream = fopen(path, "we");
     if (stream == NULL) {
-        ucs_warn("UCX_ANGARA_STATS: cannot write %s: %s", path, strerror(errno));
+        uct_angara_stats_refuse(file);
         return;
     }
 
     uct_angara_stats_print(stream, stats);
     if (fclose(stream) != 0) {
-        ucs_warn("UCX_ANGARA_STATS: writing %s failed: %s", path, strerror(errno));
+        uct_angara_log_alike(UCS_LOG_LEVEL_WARN, "UCX_ANGARA_STATS: writing %s failed: %s", file,
+                             strerror(errno));
     }
 }
 
 void uct_angara_stats_report(const char *file, const uct_angara_stats_t *stats)
 {
-    char path[PATH_MAX];
-
     pthread_mutex_lock(&uct_angara_totals.lock);
     if (uct_angara_totals.pid != getpid()) {
         memset(&uct_angara_totals.sum, 0, sizeof(uct_angara_totals.sum));
@@ -80,8 +118,7 @@ void uct_angara_stats_report(const char *file, const uct_angara_stats_t *stats)
 
     uct_angara_stats_add(&uct_angara_totals.sum, stats);
     if (file[0] != '\0') {
-        ucs_fill_filename_template(file, path, sizeof(path));
-        uct_angara_stats_write(path, &uct_angara_totals.sum);
+        uct_angara_stats_write(file, &uct_angara_totals.sum);
     }
     pthread_mutex_unlock(&uct_angara_totals.lock);
 }

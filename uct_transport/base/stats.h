@@ -53,6 +53,14 @@ extern const char *const uct_angara_stats_names[UCT_ANGARA_NUM_COUNTERS];
 void uct_angara_stats_add(uct_angara_stats_t *sum, const uct_angara_stats_t *stats);
 
 /**
+ * Say that the file can't be written when an interface opens: at the end of the job it is too late,
+ * and other ranks may have gone that have said so.
+ *
+ * @param file   Template of the file name, as below.
+ */
+void uct_angara_stats_check(const char *file);
+
+/**
  * Add the counters of a closing interface to those of the process and write the file.
  *
  * @param file   Template of the file name (%p is the pid, %h the host); empty writes nothing.

@@ -2,28 +2,13 @@
 /* Ports: the PE, its window, and what its channels share. */
 #include "channel/port.h"
 
-#include <stdarg.h>
-#include <stdio.h>
+#include "base/alike.h"
 
 static ucs_mpool_ops_t uct_angara_op_mpool_ops = {.chunk_alloc   = ucs_mpool_chunk_malloc,
                                                   .chunk_release = ucs_mpool_chunk_free,
                                                   .obj_init      = NULL,
                                                   .obj_cleanup   = NULL,
                                                   .obj_str       = NULL};
-
-/* All ranks have such settings: one of a node says what is wrong with them. */
-static void __attribute__((format(printf, 1, 2))) uct_angara_port_refuse(const char *format, ...)
-{
-    char    text[256];
-    va_list args;
-
-    va_start(args, format);
-    vsnprintf(text, sizeof(text), format, args);
-    va_end(args);
-    if (!angara_is_said(text)) {
-        ucs_error("%s", text);
-    }
-}
 
 static ucs_status_t uct_angara_port_check(const uct_angara_port_config_t *config)
 {
@@ -32,29 +17,32 @@ static ucs_status_t uct_angara_port_check(const uct_angara_port_config_t *config
 
     if (!ucs_is_pow2(config->slot_size) || (config->slot_size < slot_min) ||
         (config->slot_size > slot_max)) {
-        uct_angara_port_refuse(
-            "UCX_ANGARA_SLOT_SIZE=%zu: it must be a power of two from %zu to %zu",
-            config->slot_size, slot_min, slot_max);
+        uct_angara_log_alike(UCS_LOG_LEVEL_ERROR,
+                             "UCX_ANGARA_SLOT_SIZE=%zu: it must be a power of two from %zu to %zu",
+                             config->slot_size, slot_min, slot_max);
         return UCS_ERR_INVALID_PARAM;
     }
 
     if ((config->ring_slots != UCS_ULUNITS_AUTO) && ((config->ring_slots < UCT_ANGARA_SLOTS_MIN) ||
                                                      (config->ring_slots > UCT_ANGARA_SLOTS_MAX))) {
-        uct_angara_port_refuse("UCX_ANGARA_RING_SLOTS=%lu: it must be auto, or from %u to %u",
-                               config->ring_slots, UCT_ANGARA_SLOTS_MIN, UCT_ANGARA_SLOTS_MAX);
+        uct_angara_log_alike(UCS_LOG_LEVEL_ERROR,
+                             "UCX_ANGARA_RING_SLOTS=%lu: it must be auto, or from %u to %u",
+                             config->ring_slots, UCT_ANGARA_SLOTS_MIN, UCT_ANGARA_SLOTS_MAX);
         return UCS_ERR_INVALID_PARAM;
     }
 
     if (config->seg_size < config->slot_size) {
-        uct_angara_port_refuse(
+        uct_angara_log_alike(
+            UCS_LOG_LEVEL_ERROR,
             "UCX_ANGARA_SEG_SIZE=%zu: it must be at least UCX_ANGARA_SLOT_SIZE (%zu)",
             config->seg_size, config->slot_size);
         return UCS_ERR_INVALID_PARAM;
     }
 
     if ((config->max_peers < 1) || (config->max_peers > UINT16_MAX)) {
-        uct_angara_port_refuse("UCX_ANGARA_MAX_PEERS=%u: it must be from 1 to %u",
-                               config->max_peers, UINT16_MAX);
+        uct_angara_log_alike(UCS_LOG_LEVEL_ERROR,
+                             "UCX_ANGARA_MAX_PEERS=%u: it must be from 1 to %u", config->max_peers,
+                             UINT16_MAX);
         return UCS_ERR_INVALID_PARAM;
     }
 
@@ -86,9 +74,10 @@ static ucs_status_t uct_angara_port_set_shape(uct_angara_port_t *port, const ang
     /* a put carries a segment, and with the last one the zeroed word behind the run */
     if (port->run_bytes + sizeof(uint64_t) > put_max) {
         if (put_max < config->slot_size + sizeof(uint64_t)) {
-            uct_angara_port_refuse("UCX_ANGARA_SLOT_SIZE=%zu: with puts of at most %zu bytes "
-                                   "(UCX_ANGARA_PUT_MAX) it must be smaller",
-                                   config->slot_size, put_max);
+            uct_angara_log_alike(UCS_LOG_LEVEL_ERROR,
+                                 "UCX_ANGARA_SLOT_SIZE=%zu: with puts of at most %zu bytes "
+                                 "(UCX_ANGARA_PUT_MAX) it must be smaller",
+                                 config->slot_size, put_max);
             return UCS_ERR_INVALID_PARAM;
         }
         shape->seg_shift = ucs_ilog2((put_max - sizeof(uint64_t)) >> shape->slot_shift);

@@ -7,6 +7,7 @@
 #include "verbs/ep.h"
 
 #include "base/abort.h"
+#include "base/alike.h"
 
 #include <stdlib.h>
 
@@ -151,9 +152,12 @@ int uct_angara_iface_is_reachable(const uct_iface_h tl_iface, const uct_device_a
     }
 
     if ((device.wire != ANGARA_WIRE_VERSION) || (device.protocol != UCT_ANGARA_PROTOCOL)) {
-        ucs_error("angara: a peer speaks version %u.%u (libangara wire, transport protocol) and "
-                  "this process %u.%u: use the same installation in all processes",
-                  device.wire, device.protocol, ANGARA_WIRE_VERSION, UCT_ANGARA_PROTOCOL);
+        uct_angara_log_alike(UCS_LOG_LEVEL_ERROR,
+                             "angara: a peer speaks version %u.%u (libangara wire, transport "
+                             "protocol) and this process %u.%u: use the same installation in all "
+                             "processes",
+                             device.wire, device.protocol, ANGARA_WIRE_VERSION,
+                             UCT_ANGARA_PROTOCOL);
         return 0;
     }
 
@@ -359,6 +363,7 @@ static UCS_CLASS_INIT_FUNC(uct_angara_iface_t, uct_md_h tl_md, uct_worker_h work
         return UCS_ERR_NO_MEMORY;
     }
 
+    uct_angara_stats_check(config->stats);
     port            = config->port;
     port.early_size = uct_angara_iface_early_size(config);
     status = uct_angara_net_open(&self->net, md->dom, &md->attr, &port, &uct_angara_iface_net_ops,

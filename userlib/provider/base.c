@@ -41,10 +41,11 @@ angara_status_t ang_address_check(const angara_address_t *address, unsigned prov
         return ANGARA_ERR_UNREACHABLE;
     }
     if (address->version != ANGARA_WIRE_VERSION) {
-        ang_log(__atomic_exchange_n(&said, 1, __ATOMIC_RELAXED) ? ANG_LOG_DEBUG : ANG_LOG_ERROR,
-                "a peer's address is of version %u, this process (libangara %s) has version %u: "
-                "use one version of the library in all ranks",
-                address->version, angara_version(), ANGARA_WIRE_VERSION);
+        ang_log_alike(
+            __atomic_exchange_n(&said, 1, __ATOMIC_RELAXED) ? ANG_LOG_DEBUG : ANG_LOG_ERROR,
+            "a peer's address is of version %u, this process (libangara %s) has version %u: "
+            "use one version of the library in all ranks",
+            address->version, angara_version(), ANGARA_WIRE_VERSION);
         return ANGARA_ERR_VERSION;
     }
     return ANGARA_OK;

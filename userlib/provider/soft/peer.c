@@ -41,7 +41,7 @@ static angara_status_t reach(const angara_address_t *address, ang_log_level_t le
         return status;
     }
     if (address->loc[3] != self.host || address->node != (uint32_t)ang_config.node) {
-        ang_log(
+        ang_log_alike(
             level,
             "unreachable: the peer is on another node (%u, this is %llu%s), and the soft fabric "
             "connects processes of one node",
@@ -50,16 +50,18 @@ static angara_status_t reach(const angara_address_t *address, ang_log_level_t le
         return ANGARA_ERR_UNREACHABLE;
     }
     if (address->loc[2] != self.pid_ns) {
-        ang_log(level,
-                "unreachable: the peer is in another PID namespace. Start all ranks of a node in "
-                "one container, or share the host's (--pid=host)");
+        ang_log_alike(
+            level,
+            "unreachable: the peer is in another PID namespace. Start all ranks of a node in "
+            "one container, or share the host's (--pid=host)");
         return ANGARA_ERR_UNREACHABLE;
     }
     /* Either might look into the other, but never both: the kernel asks for a capability there. */
     if (address->loc[4] != self.user_ns && address->loc[4] != 0 && self.user_ns != 0) {
-        ang_log(level,
-                "unreachable: the peer is in another user namespace, as in a rootless container of "
-                "its own. Start all ranks of a node in one container, or without one");
+        ang_log_alike(
+            level,
+            "unreachable: the peer is in another user namespace, as in a rootless container of "
+            "its own. Start all ranks of a node in one container, or without one");
         return ANGARA_ERR_UNREACHABLE;
     }
     return ANGARA_OK;
