@@ -248,13 +248,18 @@ perf_killed() {
     ((status == 1))
 }
 
-# perf_listener PORT: one in the background; its pid is $listener.
+# perf_listener PORT [OPTION]...: one in the background; its pid is $listener.
 perf_listener() {
     : >"$work/listener" # of the one before
-    "$bin/angara_perf" --listen=":$1" >"$work/listener" 2>&1 &
+    "$bin/angara_perf" --listen=":$1" "${@:2}" >"$work/listener" 2>&1 &
     listener=$!
-    for _ in {1..100}; do
-        grep -q waiting "$work/listener" && return
+    listener_said waiting 1
+}
+
+# listener_said TEXT N: soon, so often.
+listener_said() {
+    for _ in {1..400}; do
+        (($(grep -c -- "$1" "$work/listener") < $2)) || return 0
         sleep 0.05
     done
     cat "$work/listener"
@@ -311,6 +316,34 @@ perf_remote_killed() {
     kill -9 "$listener" 2>/dev/null && return 1
     wait "$listener" || status=$?
     ((status == 1))
+}
+
+# One that says nothing, one that asks and then says nothing, and one that stops in the middle: none holds the
+# listener for ever.
+perf_stalled() {
+    local port client
+    port=$(free_port)
+    perf_listener "$port" --patience=3
+    exec 3<>"/dev/tcp/localhost/$port"
+    listener_said 'refused: no request' 1
+    exec 4<>"/dev/tcp/localhost/$port"
+    printf '%s\n' '{"program":"angara_perf","version":"'"$("$bin/angara_perf" -V | cut -d' ' -f2)"'","size_min":8,
+        "size_max":8,"iterations":100,"warm_up":1,"shared":true,"check":false,"gpu":"","managed":false,
+        "buf_on_gpu":false,"mem_on_gpu":false,"tests":["put_lat"]}' | tr -d '\n' >&4
+    echo >&4
+    [[ $(head -1 <&4) == '{"answer":"ok"}' ]]
+    listener_said "the other side hasn't gone on" 1
+    listener_said waiting 2
+    "$bin/angara_perf" --host="localhost:$port" -n 1000000000 -s 8 put_lat >"$work/out" 2>&1 &
+    client=$!
+    is_seen "$listener"
+    is_seen "$client"
+    kill -STOP "$client"
+    listener_said "the other side hasn't gone on" 2
+    listener_said waiting 3
+    kill -9 "$client"
+    perf_lines --host="localhost:$port" -s 8 put_lat
+    wait "$listener"
 }
 
 # is_seen PID: soon, by angara_top.
@@ -426,6 +459,8 @@ check 'angara_perf ends when its partner is killed' perf_killed
 check 'angara_perf runs all tests with one that listens, validated' perf_remote
 check 'an angara_perf that listens refuses strangers, and waits on' perf_strangers
 check 'an angara_perf that listens ends when its partner is killed' perf_remote_killed
+check 'an angara_perf that listens gives up one that stalls, and waits on' perf_stalled
+check 'angara_perf refuses a wrong patience' exits 2 'no number of seconds' "$bin/angara_perf" --patience=0
 check 'angara_perf says how to start the other side' exits 1 'angara_perf --listen there first' \
     "$bin/angara_perf" --host="localhost:$(free_port)"
 check 'angara_perf refuses hosts that are not there' exits 1 'host nosuch.invalid' "$bin/angara_perf" -H nosuch.invalid

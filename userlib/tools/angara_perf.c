@@ -6,6 +6,8 @@
 #define _GNU_SOURCE
 #include "perf.h"
 
+#include "src/clock.h"
+
 #include <ctype.h>
 #include <errno.h>
 #include <jansson.h>
@@ -36,19 +38,61 @@ void perf_fail(const char *format, ...)
 
 /* ---- two processes ------------------------------------------------------------------------- */
 
-#define BEGIN_SEC 30 /* for the other host to open its device and its memory */
+static int is_remote(const perf_t *p)
+{
+    return p->opt->host != NULL || p->opt->listen_at != NULL;
+}
+
+/*
+ * From here on the other host may take so long for each step: a barrier, behind operations of that
+ * size, or what a wait loop waits for, PERF_DEPTH of them at most.
+ */
+static void set_patience(perf_t *p, size_t size, unsigned operations)
+{
+    uint64_t       patience  = p->opt->patience * 1000000000ull;
+    uint64_t       operation = 1000000 + size * 1000ull; /* ns: 1 ms, and 1 MB/s */
+    struct timeval timeout;
+
+    if (!is_remote(p)) {
+        return; /* a process of ours: who stops it may go on with it */
+    }
+    p->talk_limit   = patience + operations * operation;
+    p->look_limit   = patience + PERF_DEPTH * operation;
+    timeout.tv_sec  = (time_t)(p->talk_limit / 1000000000);
+    timeout.tv_usec = (suseconds_t)(p->talk_limit % 1000000000 / 1000);
+    setsockopt(p->sock, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
+}
+
+/* Who listens begins anew, for the next one: an exec leaves nothing of this measurement. */
+static void give_up(const perf_t *p, uint64_t limit) __attribute__((noreturn));
+
+static void give_up(const perf_t *p, uint64_t limit)
+{
+    fprintf(stderr, "%s: the other side hasn't gone on for %llu s: it is given up\n", perf_name,
+            (unsigned long long)(limit / 1000000000));
+    if (p->opt->listen_at != NULL) {
+        execv("/proc/self/exe", p->opt->argv);
+        perf_fail("can't begin anew: %s", strerror(errno));
+    }
+    exit(EXIT_FAILURE);
+}
 
 static void talk(perf_t *p, const void *mine, void *theirs, size_t length)
 {
+    ssize_t came = 0;
+
     errno = 0;
-    if ((send(p->sock, mine, length, MSG_NOSIGNAL) != (ssize_t)length) ||
-        (recv(p->sock, theirs, length, MSG_WAITALL) != (ssize_t)length)) {
-        if ((errno == EAGAIN) || (errno == EWOULDBLOCK)) {
-            perf_fail("the other side hasn't answered for %d s", BEGIN_SEC);
-        }
-        /* Its own message says why; ours would only hide it. */
-        exit(EXIT_FAILURE);
+    if (send(p->sock, mine, length, MSG_NOSIGNAL) == (ssize_t)length) {
+        came = recv(p->sock, theirs, length, MSG_WAITALL);
     }
+    if (came == (ssize_t)length) {
+        return;
+    }
+    if (came > 0 || errno == EAGAIN || errno == EWOULDBLOCK) {
+        give_up(p, p->talk_limit);
+    }
+    /* Its own message says why; ours would only hide it. */
+    exit(EXIT_FAILURE);
 }
 
 void perf_barrier(perf_t *p)
@@ -58,8 +102,9 @@ void perf_barrier(perf_t *p)
     talk(p, &mine, &theirs, 1);
 }
 
-void perf_look(perf_t *p)
+void perf_look(perf_t *p, int is_first)
 {
+    uint64_t        now = ang_clock_ns(CLOCK_MONOTONIC);
     angara_status_t status;
     char            byte;
 
@@ -69,6 +114,11 @@ void perf_look(perf_t *p)
     status = angara_peer_status(p->peer);
     if (status != ANGARA_OK) {
         perf_fail("%s: %s", angara_peer_name(p->peer), angara_strerror(status));
+    }
+    if (is_first) {
+        p->look_start = now;
+    } else if (is_remote(p) && now - p->look_start > p->look_limit) {
+        give_up(p, p->look_limit);
     }
 }
 
@@ -236,20 +286,13 @@ static void agree(perf_t *p)
     p->attr.offload_max = (theirs[1] < mine[1]) ? theirs[1] : mine[1];
 }
 
-/* How long the other side may be silent; 0: for ever. */
-static void set_patience(const perf_t *p, time_t seconds)
-{
-    struct timeval timeout = {.tv_sec = seconds};
-
-    setsockopt(p->sock, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
-}
-
 static void perf_init(perf_t *p, size_t largest, size_t largest_put)
 {
     angara_pe_params_t params = {.size = sizeof(params)};
     introduction_t     mine, theirs;
     size_t             window = PERF_DATA + 3 * (largest_put + 128) + PERF_RING;
 
+    set_patience(p, 0, 0);
     pin(p->opt->cpus[p->rank]);
     check(angara_open(p->opt->device, &p->dom), "opening the device");
     check(angara_query(p->dom, &p->attr), "query");
@@ -268,11 +311,11 @@ static void perf_init(perf_t *p, size_t largest, size_t largest_put)
     check(angara_marker_slot_get(p->pe, &p->slot), "taking a marker slot");
     p->value = *p->slot;
     perf_barrier(p);
-    set_patience(p, 0);
 }
 
 static void perf_cleanup(perf_t *p)
 {
+    set_patience(p, 0, 0);
     perf_barrier(p);
     angara_marker_slot_put(p->pe, p->slot);
     angara_peer_disconnect(p->peer);
@@ -324,12 +367,14 @@ static void measure(perf_t *p, const perf_test_t *test, size_t size, perf_result
     unsigned      i;
 
     n = (n + PERF_BATCHES - 1) / PERF_BATCHES;
+    set_patience(p, size, (warm > n) ? warm : n);
     if (warm > 0) {
         test->batch(p, size, warm);
     }
     for (i = 0; i < PERF_BATCHES; ++i) {
         values[i] = convert(test->unit, test->batch(p, size, n), size, n);
     }
+    perf_barrier(p); /* the patience with the next size is another */
     qsort(values, PERF_BATCHES, sizeof(values[0]), compare_doubles);
     result->min        = values[0];
     result->median     = (values[PERF_BATCHES / 2 - 1] + values[PERF_BATCHES / 2]) / 2;
@@ -493,7 +538,6 @@ static int run_one(perf_options_t *opt, unsigned char *selected)
     perf_t p = {.opt = opt, .rank = opt->listen_at != NULL};
 
     p.sock = p.rank != 0 ? perf_listen(opt, selected) : perf_connect(opt, selected);
-    set_patience(&p, BEGIN_SEC);
     perf_run(&p, selected);
     close(p.sock);
     return EXIT_SUCCESS;
@@ -501,9 +545,14 @@ static int run_one(perf_options_t *opt, unsigned char *selected)
 
 int main(int argc, char **argv)
 {
-    perf_options_t opt = {
-        .iterations = 100000, .warm_up = 10000, .shared = 1, .cpus = {-1, -1}, .choose_cpus = 1};
-    unsigned char selected[PERF_TESTS_MAX];
+    perf_options_t opt = {.iterations  = 100000,
+                          .warm_up     = 10000,
+                          .shared      = 1,
+                          .cpus        = {-1, -1},
+                          .choose_cpus = 1,
+                          .patience    = PERF_PATIENCE,
+                          .argv        = argv};
+    unsigned char  selected[PERF_TESTS_MAX];
 
     perf_parse_options(argc, argv, &opt, selected);
     if ((opt.listen_at != NULL) || (opt.host != NULL)) {

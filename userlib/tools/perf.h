@@ -11,13 +11,16 @@
 
 #include "../../tests/gpu/device.h"
 
-#define PERF_BATCHES   10u        /* a result is the median of so many batches */
-#define PERF_DATA      128u       /* window: flags, credits in front; then data */
-#define PERF_RING      (4u << 20) /* bytes of window that a stream of puts goes through */
-#define PERF_RING_MAX  256u       /* slots of it */
-#define PERF_DEPTH     32u        /* offload operations under one marker */
-#define PERF_SIZE_MAX  (256ul << 20)
-#define PERF_COUNT_MAX 1000000000u
+#define PERF_BATCHES      10u        /* a result is the median of so many batches */
+#define PERF_DATA         128u       /* window: flags, credits in front; then data */
+#define PERF_RING         (4u << 20) /* bytes of window that a stream of puts goes through */
+#define PERF_RING_MAX     256u       /* slots of it */
+#define PERF_DEPTH        32u        /* offload operations under one marker */
+#define PERF_SIZE_MAX     (256ul << 20)
+#define PERF_COUNT_MAX    1000000000u
+
+#define PERF_PATIENCE     30u /* seconds */
+#define PERF_PATIENCE_MAX 1000000u
 
 typedef struct {
     const char *device;
@@ -31,6 +34,8 @@ typedef struct {
     int         choose_cpus; /* by ourselves */
     const char *host;        /* rank 1 is there; NULL: it is a child of this process */
     const char *listen_at; /* this is rank 1, of who connects there: [ADDRESS]:PORT; NULL: isn't */
+    unsigned patience; /* seconds that the other host may take for a step, its operations aside */
+    char   **argv;     /* to begin anew with */
 
     const device_runtime_t *gpu; /* NULL: host memory only */
     device_origin_t         origin;
@@ -40,7 +45,10 @@ typedef struct {
 typedef struct {
     const perf_options_t *opt;
     unsigned              rank;
-    int                   sock; /* to the other process */
+    int                   sock;       /* to the other process */
+    uint64_t              talk_limit; /* ns that it may take until it comes to a barrier */
+    uint64_t              look_limit; /* ns that a wait loop may last */
+    uint64_t              look_start; /* of the wait loop that this process is in */
     angara_domain_h       dom;
     angara_attr_t         attr;
     angara_pe_h           pe;
@@ -103,7 +111,7 @@ int perf_listen(perf_options_t *opt, unsigned char *selected);
 /* End this process with a message; the other notices. */
 void perf_fail(const char *format, ...) __attribute__((noreturn, format(printf, 1, 2)));
 void perf_barrier(perf_t *p);
-/* End with a message if the peer is gone; called now and then from wait loops. */
-void perf_look(perf_t *p);
+/* End with a message if the peer is gone, or has stalled; called now and then from wait loops. */
+void perf_look(perf_t *p, int is_first);
 
 #endif

@@ -34,11 +34,12 @@ static void usage(FILE *out)
         "      --listen[=[ADDRESS]:PORT]\n"
         "                          do what an angara_perf --host asks for, from anywhere\n"
         "  -H, --host=NAME[:PORT]  measure with the one that listens there\n"
+        "      --patience=SECONDS  give up the other host if it stalls for so long (%u)\n"
         "  -j, --json              results as JSON\n"
         "  -l, --list              list the tests\n"
         "  -V, --version           version of the library\n"
         "  -h, --help              this text\n\nTests:\n",
-        perf_name);
+        perf_name, PERF_PATIENCE);
     for (i = 0; i < perf_num_tests; ++i) {
         fprintf(out, "  %-16s %s [%s]\n", perf_tests[i].name, perf_tests[i].help,
                 perf_unit_name(perf_tests[i].unit));
@@ -85,7 +86,7 @@ static void parse_sizes(const char *text, perf_options_t *opt)
     }
 }
 
-static unsigned parse_count(const char *text, unsigned min, const char *what)
+static unsigned parse_count(const char *text, unsigned min, unsigned max, const char *what)
 {
     char         *end;
     unsigned long value;
@@ -93,8 +94,8 @@ static unsigned parse_count(const char *text, unsigned min, const char *what)
     errno = 0;
     value = strtoul(text, &end, 10);
     if (!isdigit((unsigned char)text[0]) || (*end != '\0') || (errno != 0) || (value < min) ||
-        (value > PERF_COUNT_MAX)) {
-        usage_error(perf_name, "'%s' is no number of %s from %u to 1000000000", text, what, min);
+        (value > max)) {
+        usage_error(perf_name, "'%s' is no number of %s from %u to %u", text, what, min, max);
     }
     return (unsigned)value;
 }
@@ -160,7 +161,7 @@ static void select_tests(int argc, char **argv, int all, const perf_options_t *o
     }
 }
 
-enum { OPT_CPU = 256, OPT_LISTEN };
+enum { OPT_CPU = 256, OPT_LISTEN, OPT_PATIENCE };
 
 static const struct option long_options[] = {
     {"all", no_argument, NULL, 'a'},
@@ -174,6 +175,7 @@ static const struct option long_options[] = {
     {"device", required_argument, NULL, 'd'},
     {"host", required_argument, NULL, 'H'},
     {"listen", optional_argument, NULL, OPT_LISTEN},
+    {"patience", required_argument, NULL, OPT_PATIENCE},
     {"json", no_argument, NULL, 'j'},
     {"list", no_argument, NULL, 'l'},
     {"version", no_argument, NULL, 'V'},
@@ -234,10 +236,10 @@ void perf_parse_options(int argc, char **argv, perf_options_t *opt, unsigned cha
             parse_sizes(optarg, opt);
             break;
         case 'n':
-            opt->iterations = parse_count(optarg, 1, "iterations");
+            opt->iterations = parse_count(optarg, 1, PERF_COUNT_MAX, "iterations");
             break;
         case 'w':
-            opt->warm_up = parse_count(optarg, 0, "warm-up operations");
+            opt->warm_up = parse_count(optarg, 0, PERF_COUNT_MAX, "warm-up operations");
             break;
         case 'm':
             parse_memory(optarg, opt);
@@ -260,6 +262,9 @@ void perf_parse_options(int argc, char **argv, perf_options_t *opt, unsigned cha
         case OPT_LISTEN:
             opt->listen_at = (optarg != NULL) ? optarg : "";
             break;
+        case OPT_PATIENCE:
+            opt->patience = parse_count(optarg, 1, PERF_PATIENCE_MAX, "seconds");
+            break;
         case 'j':
             opt->json = 1;
             break;
@@ -268,10 +273,9 @@ void perf_parse_options(int argc, char **argv, perf_options_t *opt, unsigned cha
         }
     }
     if ((opt->listen_at != NULL) && ((opt->host != NULL) || asks || (optind < argc))) {
-        usage_error(
-            perf_name,
-            "what to measure is said on the other side, by --host: beside --listen only --device "
-            "and --cpu are of use");
+        usage_error(perf_name,
+                    "what to measure is said on the other side, by --host: beside --listen only "
+                    "--device, --cpu and --patience are of use");
     }
     select_tests(argc - optind, argv + optind, all, opt, selected);
 }

@@ -24,7 +24,6 @@
 
 #define PORT_DEFAULT "7470"
 #define REQUEST_MAX  4096
-#define ANSWER_SEC   10 /* for what the other side has to say at once */
 #define SILENT_SEC   5  /* after which the other host is asked whether it is there, each second */
 #define SILENT_COUNT 10 /* so often */
 
@@ -58,11 +57,11 @@ static int wait_until(int sock, uint64_t deadline)
 
 /*
  * Byte by byte: what comes behind the line is for others.
- * @return NULL if there is no line of JSON within ANSWER_SEC
+ * @return NULL if there is no line of JSON within that many seconds
  */
-static json_t *receive_line(int sock)
+static json_t *receive_line(int sock, unsigned seconds)
 {
-    uint64_t deadline = ang_clock_ns(CLOCK_MONOTONIC) + ANSWER_SEC * 1000000000ull;
+    uint64_t deadline = ang_clock_ns(CLOCK_MONOTONIC) + seconds * 1000000000ull;
     char     line[REQUEST_MAX];
     size_t   length = 0;
 
@@ -248,7 +247,8 @@ int perf_connect(const perf_options_t *opt, const unsigned char *selected)
                   strerror(errno), perf_name);
     }
     tune(sock);
-    answer = send_line(sock, request(opt, selected)) == 0 ? receive_line(sock) : NULL;
+    answer = send_line(sock, request(opt, selected)) == 0 ? receive_line(sock, opt->patience) :
+                                                            NULL;
     if (answer == NULL || json_unpack(answer, "{s:s}", "answer", &why) != 0) {
         perf_fail("%s doesn't answer as %s does: is another one busy with it, or is it another "
                   "program?",
@@ -328,7 +328,7 @@ int perf_listen(perf_options_t *opt, unsigned char *selected)
     for (;;) {
         sock = next_client(listener);
         tune(sock);
-        json = receive_line(sock);
+        json = receive_line(sock, opt->patience);
         why  = json != NULL ? take_request(json, opt, selected) : "no request of angara_perf";
         json_decref(json);
         if (send_line(sock, json_pack("{s:s}", "answer", why != NULL ? why : "ok")) == 0 &&

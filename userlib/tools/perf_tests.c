@@ -34,33 +34,41 @@ static void post_check(angara_status_t status, const char *what)
     }
 }
 
+/* A wait loop counts its turns from 0, and looks at the peer once in a while. */
+static inline void look(perf_t *p, uint64_t turns)
+{
+    if (ANGARA_UNLIKELY((turns & LOOK_MASK) == 0)) {
+        perf_look(p, turns == LOOK_MASK + 1);
+    }
+}
+
 /* Repeat a posting call while the ring is full. */
 #define POST(_p, _call)                                                          \
     do {                                                                         \
         angara_status_t _status;                                                 \
+        uint64_t        _turns = 0;                                              \
         while (ANGARA_UNLIKELY((_status = (_call)) == ANGARA_ERR_NO_RESOURCE)) { \
             angara_pe_progress((_p)->pe);                                        \
+            look(_p, ++_turns);                                                  \
         }                                                                        \
         post_check(_status, #_call);                                             \
     } while (0)
 
 /* One turn of a wait loop. The pause leaves the line alone for a moment. */
-static inline void turn(perf_t *p, unsigned *turns)
+static inline void turn(perf_t *p, uint64_t *turns)
 {
     if (ANGARA_UNLIKELY((++*turns & 63) == 0)) {
         angara_pe_progress(p->pe);
         if ((*turns & 4095) == 0) {
             sched_yield(); /* both may have to share a CPU */
         }
-        if ((*turns & LOOK_MASK) == 0) {
-            perf_look(p);
-        }
+        look(p, *turns);
     }
 }
 
 static inline void wait_word(perf_t *p, const char *at, uint64_t value)
 {
-    unsigned turns = 0;
+    uint64_t turns = 0;
 
     while (__atomic_load_n((const uint64_t *)(const void *)at, __ATOMIC_ACQUIRE) != value) {
         turn(p, &turns);
@@ -69,14 +77,12 @@ static inline void wait_word(perf_t *p, const char *at, uint64_t value)
 
 static void marker_wait(perf_t *p)
 {
-    unsigned turns = 0;
+    uint64_t turns = 0;
 
     POST(p, angara_marker(p->peer, p->slot, ++p->value));
     while (!angara_marker_arrived(p->slot, p->value)) {
         angara_pe_progress(p->pe);
-        if ((++turns & LOOK_MASK) == 0) {
-            perf_look(p);
-        }
+        look(p, ++turns);
     }
 }
 
@@ -181,7 +187,7 @@ static double put_stream(perf_t *p, size_t size, unsigned iterations)
     uint64_t slots  = PERF_RING / stride;
     uint64_t base = FLAG_TAG | p->sequence, credits = 0, step;
     double   start;
-    unsigned i, turns = 0;
+    unsigned i;
 
     slots = (slots < 2) ? 2 : (slots > PERF_RING_MAX) ? PERF_RING_MAX : slots;
     step  = (slots >= 4) ? slots / 4 : 1;
@@ -189,7 +195,7 @@ static double put_stream(perf_t *p, size_t size, unsigned iterations)
     perf_barrier(p);
     start = now();
     for (i = 0; i < iterations; ++i) {
-        uint64_t data = PERF_DATA + (i % slots) * stride;
+        uint64_t data = PERF_DATA + (i % slots) * stride, turns = 0;
 
         if (p->rank == 0) {
             while (ANGARA_UNLIKELY(i >= credits + slots)) {
@@ -425,7 +431,7 @@ static void wait_notify(perf_t *p, size_t size, uint64_t seed)
 {
     angara_event_t  event;
     angara_status_t status;
-    unsigned        turns = 0;
+    uint64_t        turns = 0;
 
     while ((status = angara_pe_event_poll(p->pe, &event)) == ANGARA_ERR_NO_RESOURCE) {
         turn(p, &turns);
