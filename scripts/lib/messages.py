@@ -46,11 +46,12 @@ def texts_of(tokens):
     return texts
 
 
-def pieces_of(path):
+def pieces_of(path, calls=None):
+    calls = calls or CALLS
     with open(path, encoding="utf-8") as stream:
         tokens = [token for token in TOKEN.findall(stream.read()) if token[:2] not in ("/*", "//")]
     for i, name in enumerate(tokens[:-4]):
-        if name in CALLS and tokens[i + 1] == "(" and re.match(CALLS[name], " ".join(tokens[i + 2:i + 5])):
+        if name in calls and tokens[i + 1] == "(" and re.match(calls[name], " ".join(tokens[i + 2:i + 5])):
             for text in texts_of(tokens[i + 2:]):
                 yield from (plain(piece) for piece in CONVERSION.split(text))
 
@@ -66,4 +67,5 @@ def main(guide, sources):
             print("%s: %s lacks: %s" % (path, guide, piece))
 
 
-main(sys.argv[1], sys.argv[2:])
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2:])

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
 # Stand-ins for the GPUs' runtimes, with the real names, for LD_LIBRARY_PATH or dlopen(); those in
-# old/ lack what older runtimes lack. That for ROCm needs the headers of libhsa-runtime-dev.
+# old/ lack what older runtimes lack, that in bare/ all but its start. That for ROCm needs the headers
+# of libhsa-runtime-dev.
 
 STANDIN_DIR   := $(B)/tests/gpu/standin
 STANDIN_OBJS   = $(patsubst %,$(B)/obj/tests/gpu/standin/%.o,$(1) core memory queue)
-STANDIN_CUDA  := $(STANDIN_DIR)/libcuda.so.1 $(STANDIN_DIR)/old/libcuda.so.1
+STANDIN_CUDA  := $(STANDIN_DIR)/libcuda.so.1 $(STANDIN_DIR)/old/libcuda.so.1 $(STANDIN_DIR)/bare/libcuda.so.1
 STANDIN_HSA   := $(STANDIN_DIR)/libhsa-runtime64.so.1 $(STANDIN_DIR)/old/libhsa-runtime64.so.1
 STANDIN_LIBS  := $(STANDIN_CUDA)
 STANDIN_TESTS := $(B)/tests/gpu/test_standin $(B)/tests/gpu/test_standin_copy
@@ -21,7 +22,9 @@ $(B)/obj/tests/gpu/%.o: CFLAGS_EXTRA += -Iuserlib
 $(STANDIN_CUDA): $(call STANDIN_OBJS,cuda_context cuda_memory cuda_virtual cuda_stream)
 $(STANDIN_HSA): $(call STANDIN_OBJS,hsa_agent hsa_memory hsa_copy)
 $(STANDIN_DIR)/old/%: STANDIN_FLAGS := -Wl,--version-script,tests/gpu/standin/old.map
+$(STANDIN_DIR)/bare/%: STANDIN_FLAGS := -Wl,--version-script,tests/gpu/standin/bare.map
 $(filter $(STANDIN_DIR)/old/%,$(STANDIN_LIBS)): tests/gpu/standin/old.map
+$(filter $(STANDIN_DIR)/bare/%,$(STANDIN_LIBS)): tests/gpu/standin/bare.map
 
 # They are never unloaded: their threads would be left without code.
 $(STANDIN_CUDA) $(STANDIN_HSA):

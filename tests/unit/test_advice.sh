@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
 # What angara_info advises is done as it is printed, and cures what it is about: limits, what a container
-# forbids, what isn't installed. (That of a NIC: tests/vm/test_nic_provider.sh; of an installation:
-# scripts/install_check, scripts/check_deb.) Functions are called through `check`.
+# forbids, what isn't installed. The last test compares what has been followed with all that the source can
+# advise: what nobody follows must be named here with the reason. Functions are called through `check`.
 # shellcheck disable=SC2317
 set -euo pipefail
 
@@ -19,15 +19,35 @@ standin=$(realpath -m "$build/tests/gpu/standin")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# state CHECK COMMAND...: what angara_info, run by the command, says of this check; its advice is $advice.
+# followed ADVICE...: it is done, and helps, else the test fails. Of "A, or B" each is an advice of its own, and of
+# "A; B".
+followed() { printf '%s\n' "$@" >>"$work/followed"; }
+
+# beyond NAME REASON ADVICE...: can't be done here; an advice may be a pattern.
+beyond()
+{
+    followed "${@:3}"
+    skip "$1" "$2"
+}
+
+# elsewhere FILE TEXT ADVICE...: that test does it, where it has the text.
+elsewhere()
+{
+    check "$1 does what is advised: ${*:3}" grep -qF -- "$2" "$1"
+    followed "${@:3}"
+}
+
+# state CHECK COMMAND...: what angara_info, run by the command, says of this check in its $line; its advice is $advice.
 state()
 {
     local name=$1
     shift
     "$@" "$bin/angara_info" >"$work/info" 2>"$work/err" || true
-    advice=$(awk -v name=" $name: " 'found { if (sub("^ *-> ", "")) print; found = 0 }
+    line=$(grep -F -m 1 -- " $name: " "$work/info" || true)
+    advice=$(awk -v name=" $name: " 'found && sub("^ *-> ", "") { print; exit }
+        found && /^  (ok|note|missing|error) / { exit }
         index($0, name) { found = 1 }' "$work/info")
-    awk -v name=" $name: " 'index($0, name) { print $1; exit }' "$work/info"
+    awk '{ print $1 }' <<<"$line"
 }
 
 # expect WANTED CHECK COMMAND...
@@ -43,23 +63,84 @@ limit_cured()
     # `check` runs it in a shell of its own, whose limits end with it
     ulimit -S "$2" "$3"
     expect note "$1" env
-    advice=${advice#only with a NIC: }
     echo "advice: $advice"
-    eval "${advice%%,*}"
+    eval "$(sed 's/^only with a NIC: //; s/,.*//' <<<"$advice")"
+    followed "$line" "${advice%%, or *}"
     expect ok "$1" env
 }
 
-# forbidden_cured CHECK CALL...: a seccomp profile that forbids the calls; the advice names each.
+# limits_conf_cured NAME OPTION VALUE ITEM ENOUGH: the same by the file, which a new session reads.
+limits_conf_cured()
+{
+    ulimit -S "$2" "$3"
+    expect note "$1" env
+    echo "advice: $advice"
+    [[ $advice == *", or $4 in limits.conf" ]]
+    echo "root - $4 $5" >"$work/limits.conf"
+    # shellcheck disable=SC2016 # the inner shell expands it
+    expect ok "$1" unshare -m bash -c 'mount --bind "$1" /etc/security/limits.conf && shift &&
+        exec runuser -u root -- "$@"' bash "$work/limits.conf"
+    followed "$4 in limits.conf"
+}
+
+# limits.conf works here: sessions of root begin with it.
+has_limits_conf()
+{
+    (($(id -u) == 0)) && unshare -m true 2>/dev/null && grep -qs pam_limits /etc/pam.d/runuser &&
+        [[ -e /etc/security/limits.conf ]]
+}
+
+# forbidden_cured CHECK CALL...: a seccomp profile that forbids the calls; the advice names each. A later kernel is
+# this one.
 forbidden_cured()
 {
-    local call wanted=note
+    local call wanted=note version
     [[ $1 != 'sealed memfds' ]] || wanted=error
     expect "$wanted" "$1" "$restrict" "${@:2}" --
     echo "advice: $advice"
+    [[ $advice =~ allow\ [a-z_\ ]+\ in\ [a-z\'\ ]+\ seccomp\ profile ]]
     for call in "${@:2}"; do
-        [[ $advice == *"allow "*"$call"*"seccomp profile"* ]]
+        [[ ${BASH_REMATCH[0]} == *"$call"* ]]
     done
+    followed "${BASH_REMATCH[0]}"
+    if [[ $advice =~ ^use\ Linux\ ([0-9.]+)\ or\ later ]]; then
+        followed "${BASH_REMATCH[0]}"
+        version=${BASH_REMATCH[1]}
+        printf '%s\n' "$version" "$(uname -r)" | sort -VC
+    fi
     expect ok "$1" env
+}
+
+# A memfd that may not become large: the advice leads to another one.
+memfd_limit_cured()
+{
+    # A pipe, as the output would be cut, too.
+    # shellcheck disable=SC2016 # the inner shell expands it
+    limited=(bash -c 'trap "" XFSZ && ulimit -S -f 1 && eval "$1" && shift && "$@" | cat' bash)
+    expect error 'sealed memfds' "${limited[@]}" true
+    echo "advice: $advice"
+    [[ $advice == *'; look at ulimit -n and ulimit -f' ]]
+    expect note 'file size (ulimit -f)' "${limited[@]}" true
+    expect ok 'sealed memfds' "${limited[@]}" "$advice"
+    followed 'look at ulimit -n and ulimit -f'
+}
+
+# A container's root has no more than the capabilities in its bounding set; a program that it may not read may not be
+# looked into by others.
+capability_cured()
+{
+    local bin=$work/foreign name='process_vm_readv between processes'
+    local -x LD_LIBRARY_PATH=$build/lib
+    mkdir "$bin"
+    cp "$build/bin/angara_info" "$bin"
+    chown 65534:65534 "$bin/angara_info"
+    chmod 0711 "$bin/angara_info"
+    # the first exec loses the capabilities, the second one asks for what it may read
+    expect note "$name" setpriv --inh-caps=-all --bounding-set=-all env
+    echo "advice: $advice"
+    [[ $advice =~ --cap-add=([A-Z_]+) ]]
+    expect ok "$name" setpriv --inh-caps=-all --bounding-set="-all,+${BASH_REMATCH[1],,}" env
+    followed "in a container add --cap-add=SYS_PTRACE" "in a container --cap-add=SYS_PTRACE"
 }
 
 # Two ways without process_vm: a kernel, or a profile, for which the calls don't exist.
@@ -68,6 +149,8 @@ process_vm_lacks()
     expect note 'process_vm_readv between processes' "$restrict" --errno ENOSYS process_vm_readv process_vm_writev --
     echo "advice: $advice"
     [[ $advice == *'allow process_vm_readv and process_vm_writev'* ]]
+    followed "$advice"
+    expect ok 'process_vm_readv between processes' env
 }
 
 # Little memory is left, until some is freed.
@@ -79,6 +162,7 @@ memory_cured()
         "$work/meminfo"
     echo "advice: $advice"
     [[ $advice == 'free memory: '* ]]
+    followed "$advice"
     expect ok 'memory available' env
 }
 
@@ -90,8 +174,12 @@ proc_cured()
     local hidden=("${@:2}" bash -c "$1 && exec \"\$@\"" bash)
     expect error /proc "${hidden[@]}"
     echo "advice: $advice"
-    [[ $advice == 'mount -t proc '* ]]
-    expect ok /proc "${hidden[@]}" bash -c "${advice%%,*}; exec \"\$@\"" bash
+    [[ $advice == 'mount -t proc '*', or start with unshare --mount-proc' ]]
+    local command=${advice%%,*} start=${advice##* start with }
+    followed "$advice"
+    expect ok /proc "${hidden[@]}" bash -c "$command; exec \"\$@\"" bash
+    # shellcheck disable=SC2086 # a list of words
+    expect ok /proc "${hidden[@]}" $start
 }
 
 # Where the linker finds a library.
@@ -113,6 +201,7 @@ ucx_cured()
     echo "advice: $advice"
     [[ $advice == *'set LD_LIBRARY_PATH' ]]
     expect ok 'UCX transport' "${hidden[@]}" env LD_LIBRARY_PATH="$work/ucx"
+    followed 'set LD_LIBRARY_PATH'
 }
 
 # Open MPI isn't where the linker looks.
@@ -173,13 +262,86 @@ gpu_cured() # NAME WORD
     expect ok "GPU memory, $1" env ANGARA_GPU="$2" LD_LIBRARY_PATH="$standin"
 }
 
+# A driver of before, then a newer one.
+old_driver_cured() # NAME WORD
+{
+    expect note "GPU memory, $1" env ANGARA_GPU="$2" LD_LIBRARY_PATH="$standin/old"
+    echo "advice: $advice"
+    [[ $advice == 'a newer driver'* ]]
+    expect ok "GPU memory, $1" env ANGARA_GPU="$2" LD_LIBRARY_PATH="$standin"
+    followed 'a newer driver'
+}
+
+# One that only starts: the log says what it lacks.
+bare_driver_cured() # NAME WORD
+{
+    local -x ANGARA_GPU=$2 LD_LIBRARY_PATH=$standin/bare
+    local setting
+    expect missing "GPU memory, $1" env
+    echo "advice: $advice"
+    [[ $advice == 'a newer driver; '*' says what it lacks' ]]
+    setting=${advice#*; }
+    followed "$advice"
+    expect missing "GPU memory, $1" env "${setting%% *}"
+    grep ' has no .*it needs' "$work/err"
+    expect ok "GPU memory, $1" env LD_LIBRARY_PATH="$standin"
+}
+
+# The service's control program is a stand-in, too: it leaves the file by which the service is known.
+mps_cured()
+{
+    local -x ANGARA_GPU=cuda LD_LIBRARY_PATH=$standin CUDA_MPS_PIPE_DIRECTORY=$work/mps PATH=$work/path:$PATH
+    mkdir "$work/mps" "$work/path"
+    # shellcheck disable=SC2016 # the script expands it
+    printf '#!/bin/sh\n[ "$*" = -d ] && : >"$CUDA_MPS_PIPE_DIRECTORY/control"\n' >"$work/path/nvidia-cuda-mps-control"
+    chmod +x "$work/path/nvidia-cuda-mps-control"
+    expect ok 'GPU memory, CUDA' env
+    echo "advice: $advice"
+    [[ $line == *'take turns'* ]]
+    followed "$advice"
+    eval "${advice#only with several ranks on one GPU: }"
+    expect ok 'GPU memory, CUDA' env
+    [[ $line != *'take turns'* && -z $advice ]]
+}
+
+# What the source can advise, but for words too short to say anything.
+all_followed()
+{
+    python3 - "$work/followed" userlib/tools/*.c <<'END'
+import fnmatch, re, sys
+sys.path.insert(0, "scripts/lib")
+import messages
+
+with open(sys.argv[1], encoding="utf-8") as stream:
+    followed = [messages.plain(line) for line in stream]
+advice = {part for path in sys.argv[2:]
+          for text in messages.pieces_of(path, {"info_set_fix": "", "check_limit": ""})
+          for part in re.split(", or |; ", text) if len(part) >= messages.MIN_LENGTH}
+lacking = sorted(part for part in advice
+                 if not any(part in line or fnmatch.fnmatchcase(part, line) for line in followed))
+print("%d advised, neither followed nor named with a reason: %s" % (len(advice), lacking))
+sys.exit(len(advice) < 30 or lacking != [])
+END
+}
+
 check 'open files' limit_cured 'open files (ulimit -n)' -n 256
 check 'file size' limit_cured 'file size (ulimit -f)' -f 1000000
 check 'address space' limit_cured 'address space (ulimit -v)' -v 64000000
 if [[ $(ulimit -H -l) == unlimited ]] || { (($(id -u) == 0)) && (ulimit -l unlimited) 2>/dev/null; }; then
     check 'locked memory' limit_cured 'locked memory (ulimit -l)' -l 64
 else
-    skip 'locked memory' 'the hard limit is lower than what is advised'
+    beyond 'locked memory' 'the hard limit is lower than what is advised' 'ulimit -l unlimited' \
+        'locked memory (ulimit -l)' 'enough for the soft fabric' 'on a NIC rings, windows and registered memory count'
+fi
+if has_limits_conf; then
+    check 'open files, by limits.conf' limits_conf_cured 'open files (ulimit -n)' -n 256 nofile 4096
+else
+    beyond 'open files, by limits.conf' 'not root, or sessions here have no limits.conf' 'nofile in limits.conf'
+fi
+if has_limits_conf && (ulimit -l unlimited) 2>/dev/null; then
+    check 'locked memory, by limits.conf' limits_conf_cured 'locked memory (ulimit -l)' -l 64 memlock unlimited
+else
+    beyond 'locked memory, by limits.conf' 'no limits.conf here, or the hard limit is lower' 'memlock in limits.conf'
 fi
 if [[ -x $restrict ]]; then
     check 'process_vm is forbidden' forbidden_cured 'process_vm_readv between processes' \
@@ -189,7 +351,13 @@ if [[ -x $restrict ]]; then
     check 'pidfd_open is forbidden' forbidden_cured 'pidfd_open' pidfd_open
     check 'membarrier is forbidden' forbidden_cured 'membarrier' membarrier
 else
-    skip 'forbidden calls' "$restrict isn't built"
+    beyond 'forbidden calls' "$restrict isn't built" 'use a kernel *' 'use Linux *' 'allow *'
+fi
+check 'a memfd may not become large' memfd_limit_cured
+if (($(id -u) == 0)) && setpriv --bounding-set=-all true 2>/dev/null; then
+    check 'process_vm without a capability' capability_cured
+else
+    beyond 'process_vm without a capability' 'not root' 'in a container *--cap-add=SYS_PTRACE'
 fi
 if (($(id -u) == 0)) && unshare -m -p true 2>/dev/null; then
     check '/proc is missing' proc_cured 'mount -t tmpfs none /proc' unshare -m
@@ -197,7 +365,8 @@ if (($(id -u) == 0)) && unshare -m -p true 2>/dev/null; then
     check '/proc is of another PID namespace' proc_cured true unshare -m -p -f
     check 'little memory is left' memory_cured
 else
-    skip '/proc is not that of the process' 'not root'
+    beyond '/proc is not that of the process, memory is short' 'not root' 'mount -t proc *' 'start with unshare *' \
+        'free memory: *'
 fi
 if (($(id -u) == 0)) && unshare -m true 2>/dev/null && [[ -n $(library libucp.so.0) ]]; then
     check 'UCX is missing' ucx_cured
@@ -211,7 +380,7 @@ if (($(id -u) == 0)) && unshare -m true 2>/dev/null && [[ -n $(library libucp.so
         skip "the component is in Open MPI's own folder" "Open MPI 5 may have PMIx's folders instead, or none is here"
     fi
 else
-    skip 'UCX is missing' 'not root, or UCX is elsewhere'
+    beyond 'UCX is missing' 'not root, or UCX is elsewhere' 'set LD_LIBRARY_PATH'
 fi
 if command -v dpkg-query >/dev/null && dpkg-query -S /usr/bin/ompi_info >/dev/null 2>&1; then
     check 'the package of UCX is right' package_has "$(library libucp.so.0)" libucx0
@@ -223,9 +392,30 @@ else
     skip 'the packages are right' 'no Debian, or without Open MPI'
 fi
 if [[ -e /dev/nvidiactl || -e /dev/kfd || ! -d $standin ]]; then
-    skip 'the library of a GPU' 'there is a GPU, or there are no stand-ins'
+    beyond 'the library of a GPU' 'there is a GPU, or there are no stand-ins' 'a newer driver' 'ANGARA_LOG_LEVEL=*' \
+        'only with several ranks on one GPU: *'
 else
     check "the library of NVIDIA's GPUs" gpu_cured CUDA cuda
     check "the library of AMD's GPUs" gpu_cured ROCm rocm
+    check "an older driver of NVIDIA's" old_driver_cured CUDA cuda
+    check "an older runtime of AMD's" old_driver_cured ROCm rocm
+    check "a driver of NVIDIA's that lacks all" bare_driver_cured CUDA cuda
+    check "CUDA's multi-process service" mps_cured
 fi
+beyond "the GPU's own tools" 'there is no GPU that they could show' "see whether the GPU's own tools work*"
+beyond 'packages to install' 'tests install nothing; that it is these packages is tested above' 'install UCX *' \
+    'for MPI programs: install Open MPI *'
+elsewhere scripts/check_deb 'one command installs the packages' \
+    'install the component (Debian: apt install openmpi-angara)'
+elsewhere scripts/install_check 'build and install all of the project' \
+    'build and install all of the project: make install PREFIX=...'
+# shellcheck disable=SC2016 # those words
+elsewhere tests/unit/test_tools.sh 'eval "$advice"' 'scripts/angara_env)"'
+elsewhere tests/vm/test_nic_provider.sh 'add the user to the group angara and log in again' \
+    'add the user to the group angara and log in again'
+elsewhere tests/vm/test_nic_provider.sh 'load the modules angara_nic and angara_memreg' \
+    'only with a NIC: load the modules angara_nic and angara_memreg'
+elsewhere tests/vm/test_nic_provider.sh 'ulimit -l' 'only with a NIC: ulimit -l unlimited'
+elsewhere tests/vm/test_nic_provider.sh 'sysctl kernel.yama.ptrace_scope=0' 'sysctl kernel.yama.ptrace_scope=0'
+check 'all advice of the source is followed, or named with the reason' all_followed
 tap_end

@@ -60,16 +60,28 @@ ok 'without the modules there is advice to load them' \
 run vm_kmod load
 run "$B/bin/angara_info"
 ok 'with them it can be used' says '^  ok *NIC: '
+# shellcheck disable=SC2016 # the inner shell expands it
+low=(bash -c 'ulimit -S -l 64 && eval "$1" && exec "$2"' bash)
+run "${low[@]}" true "$B/bin/angara_info"
+wanted=$(advice 'locked memory (ulimit -l)')
+ok 'little memory may be locked: there is advice' is_like "$wanted" 'only with a NIC: ulimit -l unlimited, or *'
+wanted=${wanted#only with a NIC: }
+run "${low[@]}" "${wanted%%,*}" "$B/bin/angara_info"
+ok 'it helps' says '^  ok *locked memory '
 scope=/proc/sys/kernel/yama/ptrace_scope
 if [[ -e $scope ]]; then
     echo 2 >"$scope"
     run as_nobody "$B/bin/angara_info"
     wanted=$(advice 'process_vm_readv between processes')
     ok 'Yama forbids process_vm: there is advice' is_like "$wanted" 'sysctl kernel.yama.ptrace_scope=0, or *'
+    run setpriv --reuid 65534 --regid 65534 --clear-groups --inh-caps=+sys_ptrace --ambient-caps=+sys_ptrace \
+        "$B/bin/angara_info"
+    ok 'the capability helps, which --cap-add=SYS_PTRACE gives' \
+        says '^  ok *process_vm_readv between processes: '
     wanted=${wanted#sysctl kernel.yama.ptrace_scope=}
     echo "${wanted%%,*}" >"$scope"
     run as_nobody "$B/bin/angara_info"
-    ok 'which helps' says '^  ok *process_vm_readv between processes: '
+    ok 'and so does that' says '^  ok *process_vm_readv between processes: '
 fi
 
 run timeout "$(slow 60)" "$B/bin/angara_perf" --device nic --iterations 20 --warm-up 5 \
