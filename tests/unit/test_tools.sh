@@ -116,6 +116,11 @@ info_env_origins() {
         v['ANGARA_STRICT']['origin'] == 'environment'" ANGARA_EVENTS=512 ANGARA_STRICT=1 &&
         info_env "v['ANGARA_EVNTS']['origin'] == 'unknown, ignored' and v['ANGARA_EVNTS']['value'] == '3' and \
             'ANGARA_TEST_X' not in v" ANGARA_EVNTS=3 ANGARA_TEST_X=1 &&
+        info_env "all(v[n]['origin'] == 'unknown, ignored' for n in ('ANGARA_STRICTER', 'ANGARA_UCT_PLUG'))" \
+            ANGARA_STRICTER=1 ANGARA_UCT_PLUG=1 ANGARA_STRICT=0 ANGARA_UCT_PLUGIN=/none &&
+        # the library takes the same for unknown
+        [[ $(grep -oE '[A-Z_]+ is not a variable' "$work/err" | sort) == \
+            $'ANGARA_STRICTER is not a variable\nANGARA_UCT_PLUG is not a variable' ]] &&
         info_env "v['ANGARA_CHAOS']['origin'] == 'refused' and v['ANGARA_CHAOS']['value'] == '0'" ANGARA_CHAOS=maybe
 }
 

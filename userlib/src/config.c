@@ -2,6 +2,7 @@
 /* See config.h. Reads the environment, writes ang_config and the log level. */
 #include "config.h"
 
+#include "foreign.h"
 #include "log.h"
 
 #include <ctype.h>
@@ -104,11 +105,6 @@ static const ang_var_t ang_vars[] = {
 };
 
 #define NUM_VARS (sizeof(ang_vars) / sizeof(ang_vars[0]))
-
-/* Prefixes of ANGARA_ names that others read; no warning about them. */
-static const char *const ang_foreign[] = {"ANGARA_TEST_", "ANGARA_MUTANT", "ANGARA_BENCH_",
-                                          "ANGARA_UCT_",  "ANGARA_HOOK_",  "ANGARA_INFO_",
-                                          "ANGARA_STRICT"};
 
 extern char **environ;
 
@@ -217,13 +213,10 @@ static void warn_unknown(void)
 {
     for (char **env = environ; env != NULL && *env != NULL; ++env) {
         size_t length = strcspn(*env, "=");
-        int    known  = strncmp(*env, "ANGARA_", 7) != 0;
+        int    known  = ang_is_foreign(*env);
 
         for (unsigned i = 0; !known && i < NUM_VARS; ++i) {
             known = strlen(ang_vars[i].name) == length && !strncmp(*env, ang_vars[i].name, length);
-        }
-        for (unsigned i = 0; !known && i < sizeof(ang_foreign) / sizeof(ang_foreign[0]); ++i) {
-            known = !strncmp(*env, ang_foreign[i], strlen(ang_foreign[i]));
         }
         if (!known) {
             ang_log_alike(

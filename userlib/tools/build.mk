@@ -14,8 +14,7 @@ ANGARA_TOP_OBJS  := $(patsubst %.c,$(B)/obj/%.o,userlib/tools/angara_top.c userl
 
 ALL_TARGETS += $(B)/bin/angara_info $(B)/bin/angara_perf $(B)/bin/angara_top
 
-$(ANGARA_TOP_OBJS) $(B)/obj/userlib/tools/angara_perf.o $(B)/obj/userlib/tools/perf_remote.o: \
-	CFLAGS_EXTRA += -Iuserlib
+$(ANGARA_INFO_OBJS) $(ANGARA_PERF_OBJS) $(ANGARA_TOP_OBJS): CFLAGS_EXTRA += -Iuserlib
 
 $(B)/bin/angara_info: $(ANGARA_INFO_OBJS)
 $(B)/bin/angara_perf: $(ANGARA_PERF_OBJS)

@@ -7,6 +7,8 @@
 #define _GNU_SOURCE
 #include "info.h"
 
+#include "src/foreign.h"
+
 #include <dlfcn.h>
 #include <limits.h>
 #include <stdio.h>
@@ -63,31 +65,24 @@ static void add_library(info_env_t *env)
 /* It reads them itself. */
 static void add_component(info_env_t *env)
 {
-    static const char *const names[] = {"ANGARA_STRICT", "ANGARA_UCT_PLUGIN"};
+    for (unsigned i = 0; i < ANG_NUM_COMPONENT_VARS; ++i) {
+        const char *value = getenv(ang_component_vars[i]);
 
-    for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); ++i) {
-        const char *value = getenv(names[i]);
-
-        add(env, names[i], value != NULL ? value : "", value != NULL ? "environment" : "default",
-            "");
+        add(env, ang_component_vars[i], value != NULL ? value : "",
+            value != NULL ? "environment" : "default", "");
     }
 }
 
-/* ANGARA_ names that nobody reads. Tests and benchmarks have many. */
+/* ANGARA_ names that nobody reads. */
 static void add_misspelt(info_env_t *env)
 {
-    static const char *const others[] = {"ANGARA_TEST_", "ANGARA_BENCH_", "ANGARA_MUTANT"};
-    char                     name[INFO_ENV_NAME];
+    char name[INFO_ENV_NAME];
 
     for (char **variable = environ; *variable != NULL; ++variable) {
         size_t length = strcspn(*variable, "=");
-        int    known  = strncmp(*variable, "ANGARA_", 7) != 0;
 
-        for (unsigned i = 0; !known && i < sizeof(others) / sizeof(others[0]); ++i) {
-            known = strncmp(*variable, others[i], strlen(others[i])) == 0;
-        }
         snprintf(name, sizeof(name), "%.*s", (int)length, *variable);
-        if (!known && find(env, name) == NULL) {
+        if (!ang_is_foreign(*variable) && find(env, name) == NULL) {
             add(env, name, *variable + length + ((*variable)[length] == '='), "unknown, ignored",
                 "");
         }
