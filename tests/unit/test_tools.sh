@@ -79,6 +79,29 @@ info_component_found() {
     )
 }
 
+# Its advice names folders, with whatever is in their names: of an installation, and of a build elsewhere.
+info_component_quoted() {
+    local place="$work/it's a \$HOME" advice wanted FOUND
+    mkdir -p "$place/bin" "$place/lib/openmpi" "$work/source/scripts"
+    cp "$bin/angara_info" "$place/bin"
+    cp "$bin/../lib/libangara.so.0" "$place/lib"
+    touch "$place/lib/openmpi/mca_hook_angara.so"
+    # shellcheck disable=SC2016 # the script expands it
+    printf '#!/bin/bash\nprintf "FOUND=%%q" "${B:-installed}"\n' >"$work/source/scripts/angara_env"
+    chmod +x "$work/source/scripts/angara_env"
+    cd "$work/source"
+    unset B
+    for wanted in "$place" installed; do
+        advice=$(HOME="$work" OMPI_MCA_mca_base_component_path=/none LD_LIBRARY_PATH="$place/lib" \
+            "$place/bin/angara_info" | sed -n '/Open MPI component:/{n; s/^ *-> //p}')
+        echo "advice: $advice"
+        FOUND=
+        eval "$advice"
+        [[ $FOUND == "$wanted" ]]
+        cp scripts/angara_env "$place/bin"
+    done
+}
+
 # In the place of a tree with this build.
 env_preload() {
     env -u B -u FLAVOR -u UCX_PLUGIN_PATH "$work/tree/scripts/angara_env" --preload >"$work/env" 2>/dev/null
@@ -433,6 +456,7 @@ check 'angara_info without the device' exits 1 'no such device' "$bin/angara_inf
 check 'angara_info with a wrong setting' exits 1 'ANGARA_CHAOS' env ANGARA_CHAOS=maybe "$bin/angara_info"
 if command -v ompi_info >/dev/null && [[ -e $bin/../lib/openmpi/mca_hook_angara.so ]]; then
     check 'angara_info finds the Open MPI component, or says how Open MPI does' info_component_found
+    check 'its advice works in folders of any name' info_component_quoted
 else
     skip 'angara_info finds the Open MPI component, or says how Open MPI does' 'Open MPI is not here'
 fi

@@ -17,7 +17,7 @@ typedef struct {
     const char  *name;
     info_state_t state;
     char         value[1024]; /* what was found */
-    char         fix[512];    /* what to do about it, empty if nothing */
+    char         fix[1024];   /* what to do about it, empty if nothing */
 } info_check_t;
 
 #define INFO_CHECKS_MAX 24

@@ -149,11 +149,31 @@ static int list_has(const ompi_t *ompi, const char *list, char *path, size_t siz
     return 0;
 }
 
+/* As a shell reads it back as one word. @return word[size], cut off if it is too long */
+static const char *quote(const char *text, char *word, size_t size)
+{
+    static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+                                "/._-+:,@%";
+    size_t            used    = 0;
+
+    if (text[strspn(text, plain)] == '\0') {
+        snprintf(word, size, "%s", text);
+        return word;
+    }
+    used += (size_t)snprintf(word, size, "'");
+    for (; *text != '\0' && used + 6 < size; ++text) {
+        used += (size_t)snprintf(word + used, size - used, *text == '\'' ? "'\\''" : "%c", *text);
+    }
+    snprintf(word + used, size - used, "'");
+    return word;
+}
+
 /* The command that tells Open MPI, for the installation or the build tree of this program. */
 static void fix_by_env(info_check_t *check)
 {
     static const char *const places[] = {"angara_env", "../../scripts/angara_env"};
     char                     folder[PATH_MAX], path[PATH_MAX + 32], *script = NULL;
+    char                     word[sizeof(check->fix) - 64];
     ssize_t                  length = readlink("/proc/self/exe", folder, sizeof(folder) - 1);
 
     folder[length > 0 ? length : 0] = '\0';
@@ -163,10 +183,11 @@ static void fix_by_env(info_check_t *check)
         script = access(path, X_OK) == 0 ? realpath(path, NULL) : NULL;
     }
     if (script != NULL) {
-        info_set_fix(check, "eval \"$(%.400s)\"", script);
+        info_set_fix(check, "eval \"$(%s)\"", quote(script, word, sizeof(word)));
     } else { /* a build folder elsewhere doesn't know its source tree */
         cut_last(folder);
-        info_set_fix(check, "eval \"$(B=%.400s scripts/angara_env)\"", folder);
+        info_set_fix(check, "eval \"$(B=%s scripts/angara_env)\"",
+                     quote(folder, word, sizeof(word)));
     }
     free(script);
 }
