@@ -127,7 +127,8 @@ static ucs_status_t uct_angara_port_alloc(uct_angara_port_t *port)
     port->scratch  = uct_angara_alloc_lines(port->run_bytes + sizeof(uint64_t), "angara_scratch");
     if ((poll->consumed == NULL) || (poll->rings == NULL) || (port->scratch == NULL) ||
         (uct_angara_window_init(&port->window) != UCS_OK)) {
-        ucs_error("angara: no memory for the tables of %u peers", port->window.max_peers);
+        ucs_error("angara: no memory for the tables of %u peers (UCX_ANGARA_MAX_PEERS)",
+                  port->window.max_peers);
         return UCS_ERR_NO_MEMORY;
     }
 
@@ -154,15 +155,19 @@ static ucs_status_t uct_angara_port_create_pe(uct_angara_port_t *port, angara_do
     status = angara_pe_create(dom, &params, &port->pe);
     if (status != ANGARA_OK) {
         /* the library has said why, and named the limit */
-        ucs_diag("angara: cannot create a PE with a window of %zu bytes: %s", params.window_size,
-                 angara_strerror(status));
+        ucs_diag("angara: cannot create a PE with a window of %zu bytes: %s%s", params.window_size,
+                 angara_strerror(status),
+                 ((status == ANGARA_ERR_LIMIT) || (status == ANGARA_ERR_NO_MEMORY)) ?
+                     " (UCX_ANGARA_MAX_PEERS and UCX_ANGARA_RING_SLOTS make it smaller)" :
+                     "");
         return uct_angara_status(status);
     }
 
     status = angara_pe_window_commit(port->pe, window->ready_off,
                                      uct_angara_window_words(window) * sizeof(uint16_t));
     if (status != ANGARA_OK) {
-        ucs_error("angara: no memory for the ready array: %s", angara_strerror(status));
+        ucs_error("angara: no memory for the ready array: %s (UCX_ANGARA_MAX_PEERS)",
+                  angara_strerror(status));
         angara_pe_destroy(port->pe);
         return uct_angara_status(status);
     }
