@@ -277,7 +277,7 @@ test_fallback()
     # As one for an Open MPI of another major version, whose library has another number: it can't be loaded.
     mkdir "$work/other"
     sed 's/libopen-pal\.so\../libopen-pal.so.9/' "$B/lib/openmpi/mca_hook_angara.so" >"$work/other/mca_hook_angara.so"
-    launch "$asked" OMPI_MCA_mca_base_component_path="$work/other:SYS_DEFAULT:USER_DEFAULT" -- "$probe"
+    launch "$asked" OMPI_MCA_opal_mca_base_component_path="$work/other:SYS_DEFAULT:USER_DEFAULT" -- "$probe"
     ok "a component for another Open MPI: Open MPI's default is used" is_ob1
     ok "a component for another Open MPI: Open MPI names it" \
         grep -q 'mca_hook_angara: libopen-pal\.so\.9.: cannot open' "$work/err"

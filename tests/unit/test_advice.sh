@@ -224,7 +224,7 @@ component_found()
     folder=$(ompi_info --parsable --path pkglibdir | sed 's/^path:pkglibdir://')
     mkdir "$work/components"
     # shellcheck disable=SC2016 # the inner shell expands it
-    hidden=(env -u OMPI_MCA_mca_base_component_path HOME="$work" unshare -m bash -c 'mount --bind "$1" "$2" &&
+    hidden=(env -u OMPI_MCA_opal_mca_base_component_path HOME="$work" unshare -m bash -c 'mount --bind "$1" "$2" &&
         shift 2 && exec "$@"' bash "$work/components" "$folder")
     [[ $(state 'Open MPI component' "${hidden[@]}") == note ]]
     cp "$build/lib/openmpi/mca_hook_angara.so" "$work/components"

@@ -58,7 +58,7 @@ info_component_found() {
     info_component | grep "^  ok .*/openmpi/$name\$"
     mkdir -p "$work/home/.openmpi/components"
     touch "$work/home/.openmpi/components/$name"
-    unset OMPI_MCA_mca_base_component_path
+    unset OMPI_MCA_opal_mca_base_component_path
     info_component HOME="$work/home" OMPI_MCA_mca_base_component_path=/none:USER_DEFAULT |
         grep "^  ok .*$work/home/.openmpi/components/$name\$"
     info_component HOME="$work" OMPI_MCA_mca_base_component_path=/none | grep '^  note'
@@ -75,7 +75,7 @@ info_component_found() {
         [[ $advice == *' scripts/'* ]] || cd "$work"
         eval "$advice"
         "$info" | grep "^  ok .*Open MPI component"
-        [[ $OMPI_MCA_mca_base_component_path == */openmpi:/none ]]
+        [[ $(printenv OMPI_MCA_opal_mca_base_component_path) == */openmpi:/none ]]
     )
 }
 

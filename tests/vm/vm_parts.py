@@ -54,8 +54,7 @@ def build_folder():
 def guest_environment(build, count):
     """What programs of the build need to find its libraries, as scripts/angara_env has it, and Open
     MPI to find the other VMs."""
-    names = ("LD_LIBRARY_PATH", "PATH", "OMPI_MCA_mca_base_component_path",
-             "PMIX_MCA_mca_base_component_path")
+    names = ("LD_LIBRARY_PATH", "PATH", "OMPI_MCA_opal_mca_base_component_path")
     environment = {name: value for name, value in os.environ.items()
                    if name in ("PATH", "FLAVOR", "ANGARA_TEST_SLOW")}
     environment.update(B=build, PATH="/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin")

@@ -17,18 +17,23 @@
 #include <unistd.h>
 
 #define COMPONENT    "mca_hook_angara.so"
-#define LIST_VAR     "OMPI_MCA_mca_base_component_path"
-#define LIST_NAME    "mca_base_component_path" /* in a parameter file */
+#define LIST_NAME    "mca_base_component_path"
+#define LIST_LONG    "opal_" LIST_NAME /* Open MPI prefers this name of it */
 #define LIST_DEFAULT "SYS_DEFAULT:USER_DEFAULT"
 #define VERSION_MAX  8192 /* MPI_MAX_LIBRARY_VERSION_STRING is less */
 
 /* The Open MPI that the run-time linker finds. */
 typedef struct {
-    char     folder[PATH_MAX];    /* its components' */
-    char     pmix_file[PATH_MAX]; /* of parameters; empty: PMIx isn't found */
-    char     pmix_list[PATH_MAX]; /* the component folders that it names, or empty */
+    char     folder[PATH_MAX];      /* its components' */
+    char     pmix_folder[PATH_MAX]; /* of PMIx's parameter files; empty: PMIx isn't found */
     unsigned major;
 } ompi_t;
+
+/* The list of component folders that its processes have. */
+typedef struct {
+    char folders[PATH_MAX];
+    char file[PATH_MAX]; /* of PMIx, that has it; or empty */
+} list_t;
 
 static void cut_last(char *path)
 {
@@ -71,21 +76,61 @@ static void folder_find(const char *library, char *folder)
     }
 }
 
-/* What a parameter file has for the list of component folders. */
-static void list_read(const char *file, char *list)
+/* What the parameter file list->file has for a name of the list. @return 0: nothing */
+static int list_read(list_t *list, const char *name)
 {
-    FILE *stream = fopen(file, "r");
-    char  line[PATH_MAX + 64], name[64], value[PATH_MAX];
+    FILE *stream = fopen(list->file, "r");
+    char  line[PATH_MAX + 64], found[64], value[PATH_MAX];
 
-    list[0] = '\0';
+    list->folders[0] = '\0';
     while (stream != NULL && fgets(line, sizeof(line), stream) != NULL) {
-        if (sscanf(line, " %63[a-z_] = %4095s", name, value) == 2 && strcmp(name, LIST_NAME) == 0) {
-            snprintf(list, PATH_MAX, "%s", value);
+        if (sscanf(line, " %63[a-z_] = %4095s", found, value) == 2 && strcmp(found, name) == 0) {
+            snprintf(list->folders, sizeof(list->folders), "%s", value);
         }
     }
     if (stream != NULL) {
         fclose(stream);
     }
+    return list->folders[0] != '\0';
+}
+
+/* What PMIx's parameter files have for it, in the order in which they go. @return 0: nothing */
+static int pmix_read(const ompi_t *ompi, const char *name, list_t *list)
+{
+    static const char *const files[] = {"pmix-mca-params.conf", "pmix-mca-params-override.conf"};
+    const char              *home    = getenv("HOME");
+
+    snprintf(list->file, sizeof(list->file), "%s/.pmix/mca-params.conf", home != NULL ? home : "");
+    if (list_read(list, name)) {
+        return 1;
+    }
+    for (unsigned i = 0; i < sizeof(files) / sizeof(files[0]); ++i) {
+        snprintf(list->file, sizeof(list->file), "%.*s/%s", PATH_MAX - 32, ompi->pmix_folder,
+                 files[i]);
+        if (list_read(list, name)) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* Open MPI 5 takes what PMIx's parameter files have, unless the environment has that name. */
+static void list_find(const ompi_t *ompi, list_t *list)
+{
+    static const char *const names[] = {LIST_LONG, LIST_NAME};
+    char                     variable[64];
+    const char              *value = NULL;
+
+    for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]) && value == NULL; ++i) {
+        snprintf(variable, sizeof(variable), "OMPI_MCA_%s", names[i]);
+        value = getenv(variable);
+        if (value == NULL && ompi->major >= 5 && ompi->pmix_folder[0] != '\0' &&
+            pmix_read(ompi, names[i], list)) {
+            return;
+        }
+    }
+    list->file[0] = '\0';
+    snprintf(list->folders, sizeof(list->folders), "%s", value != NULL ? value : LIST_DEFAULT);
 }
 
 /* @return 0: there is none */
@@ -109,9 +154,7 @@ static int ompi_find(ompi_t *ompi)
     if (library_open("libpmix.so.2", path) != NULL) {
         cut_last(path);
         cut_last(path);
-        snprintf(ompi->pmix_file, sizeof(ompi->pmix_file), "%.*s/share/pmix-mca-params.conf",
-                 PATH_MAX - 32, path);
-        list_read(ompi->pmix_file, ompi->pmix_list);
+        snprintf(ompi->pmix_folder, sizeof(ompi->pmix_folder), "%.*s/share", PATH_MAX - 32, path);
     }
     return 1;
 }
@@ -194,10 +237,9 @@ static void fix_by_env(info_check_t *check)
 
 void info_ompi_check(info_check_t *check, const char *folder)
 {
-    const char *list = getenv(LIST_VAR);
-    int         is_hidden;
-    char        ours[PATH_MAX], path[PATH_MAX + 32];
-    ompi_t      ompi;
+    char   ours[PATH_MAX], path[PATH_MAX + 32];
+    ompi_t ompi;
+    list_t list;
 
     check->name = "Open MPI component";
     if (!ompi_find(&ompi)) {
@@ -205,20 +247,16 @@ void info_ompi_check(info_check_t *check, const char *folder)
         info_set_fix(check, "for MPI programs: install Open MPI (Debian: apt install openmpi-bin)");
         return;
     }
-    /* Open MPI 5 takes the folders of PMIx's parameter file for its own. */
-    is_hidden = (list == NULL) && (ompi.major >= 5) && (ompi.pmix_list[0] != '\0');
-    if (list == NULL) {
-        list = is_hidden ? ompi.pmix_list : LIST_DEFAULT;
-    }
+    list_find(&ompi, &list);
     snprintf(ours, sizeof(ours), "%.*s/openmpi", PATH_MAX - 16, folder);
-    if (list_has(&ompi, list, path, sizeof(path))) {
+    if (list_has(&ompi, list.folders, path, sizeof(path))) {
         info_set_value(check, INFO_OK, "%.900s", path);
     } else if (list_has(&ompi, LIST_DEFAULT, path, sizeof(path)) ||
                info_file_in(ours, COMPONENT, path, sizeof(path))) {
         info_set_value(check, INFO_NOTE, "%.400s is there, but %s%.400s", path,
-                       is_hidden ? "MPI processes don't see it, because of " :
-                                   "Open MPI isn't told",
-                       is_hidden ? ompi.pmix_file : "");
+                       list.file[0] != '\0' ? "MPI processes don't see it, because of " :
+                                              "Open MPI isn't told",
+                       list.file);
         fix_by_env(check);
     } else {
         info_set_value(check, INFO_MISSING, COMPONENT " isn't in %.300s, nor in %.300s", ours,
