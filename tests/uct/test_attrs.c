@@ -4,7 +4,7 @@
  * make use of it: the number of peers, estimates, alignment of messages, operations on no bytes,
  * atomics on unaligned words.
  */
-#include "ut.h"
+#include "ut_inside.h"
 
 #include <uct/api/v2/uct_v2.h>
 
@@ -43,10 +43,10 @@ static double at_cost(const ut_t *t, uct_ep_operation_t op, size_t length)
                       UCT_PERF_ATTR_FIELD_SEND_POST_OVERHEAD | UCT_PERF_ATTR_FIELD_BANDWIDTH;
     perf.operation = op;
     CHECK_OK(uct_iface_estimate_perf(t->main.iface, &perf));
-    CHECK(perf.bandwidth.dedicated > 0);
-    CHECK(perf.bandwidth.dedicated < 1e12);
+    CHECK(perf.bandwidth.dedicated + perf.bandwidth.shared > 0);
+    CHECK(perf.bandwidth.dedicated + perf.bandwidth.shared < 1e12);
     return perf.send_pre_overhead + perf.send_post_overhead +
-           (double)length / perf.bandwidth.dedicated;
+           (double)length / (perf.bandwidth.dedicated + perf.bandwidth.shared);
 }
 
 /*
@@ -74,6 +74,67 @@ static void estimates(ut_t *t)
     CHECK(perf.recv_overhead > 0);
     CHECK(perf.max_inflight_eps > 0);
     ut_close(t);
+}
+
+static uct_perf_attr_t at_get(const ut_t *t)
+{
+    uct_perf_attr_t perf;
+
+    memset(&perf, 0, sizeof(perf));
+    perf.field_mask = UCT_PERF_ATTR_FIELD_OPERATION | UCT_PERF_ATTR_FIELD_SEND_PRE_OVERHEAD |
+                      UCT_PERF_ATTR_FIELD_BANDWIDTH | UCT_PERF_ATTR_FIELD_LATENCY;
+    perf.operation = UCT_EP_OP_GET_ZCOPY;
+    CHECK_OK(uct_iface_estimate_perf(t->main.iface, &perf));
+    return perf;
+}
+
+/*
+ * Each process of the soft fabric copies by itself, at the cost of a system call; those of a node
+ * share their NIC. A bandwidth that is set is taken as it is.
+ */
+static void providers(ut_t *t)
+{
+    const double     set = (t->arg != NULL) ? 2e9 : 0;
+    uct_iface_attr_t soft, nic;
+    int              is_nic;
+    uct_perf_attr_t  soft_get, nic_get;
+
+    if (set > 0) {
+        setenv("UCX_ANGARA_BW", t->arg, 1);
+    }
+    ut_open(t);
+    is_nic = strncmp(t->dev_name, "soft", 4) != 0;
+    CHECK_EQ(t->main.attr.bandwidth.shared > 0, is_nic);
+    ut_pretend(t->main.iface, 0);
+    CHECK_OK(uct_iface_query(t->main.iface, &soft));
+    soft_get = at_get(t);
+    ut_pretend(t->main.iface, 1);
+    CHECK_OK(uct_iface_query(t->main.iface, &nic));
+    nic_get = at_get(t);
+
+    CHECK(soft.bandwidth.dedicated > 0);
+    CHECK(soft.bandwidth.shared == 0);
+    CHECK(soft_get.bandwidth.dedicated == soft.bandwidth.dedicated);
+    CHECK(soft_get.bandwidth.shared == 0);
+    CHECK(nic.bandwidth.dedicated == 0);
+    CHECK(nic.bandwidth.shared > 0);
+    CHECK(nic_get.bandwidth.dedicated == 0);
+    CHECK(nic_get.bandwidth.shared == nic.bandwidth.shared);
+    CHECK(nic.latency.c > soft.latency.c);
+    CHECK(nic_get.latency.c > soft_get.latency.c);
+    CHECK(nic_get.send_pre_overhead < soft_get.send_pre_overhead);
+    CHECK((set == 0) || (soft.bandwidth.dedicated > 0.9 * set));
+    CHECK((set == 0) || (soft.bandwidth.dedicated < 1.1 * set));
+    CHECK((set == 0) == (nic.bandwidth.shared != soft.bandwidth.dedicated));
+    ut_pretend(t->main.iface, is_nic);
+    ut_close(t);
+}
+
+static void test_providers(void **state)
+{
+    (void)state;
+    ut_run(1, providers, NULL);
+    ut_run(1, providers, "2000MBs");
 }
 
 /* ---- alignment of messages ------------------------------------------------------------------- */
@@ -461,15 +522,11 @@ static void test_aligned(void **state)
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_invalidate),
-        cmocka_unit_test(test_max_num_eps),
-        cmocka_unit_test(test_estimates),
-        cmocka_unit_test(test_aligned),
-        cmocka_unit_test(test_alignments_refused),
-        cmocka_unit_test(test_no_bytes),
-        cmocka_unit_test(test_no_bytes_self),
-        cmocka_unit_test(test_unaligned_atomics),
-        cmocka_unit_test(test_unaligned_atomics_self),
+        cmocka_unit_test(test_invalidate),        cmocka_unit_test(test_max_num_eps),
+        cmocka_unit_test(test_estimates),         cmocka_unit_test(test_providers),
+        cmocka_unit_test(test_aligned),           cmocka_unit_test(test_alignments_refused),
+        cmocka_unit_test(test_no_bytes),          cmocka_unit_test(test_no_bytes_self),
+        cmocka_unit_test(test_unaligned_atomics), cmocka_unit_test(test_unaligned_atomics_self),
     };
 
     return ut_main(argc, argv, "attrs", tests, sizeof(tests) / sizeof(tests[0]));

@@ -70,3 +70,10 @@ void ut_pe_address(uct_iface_h tl_iface, angara_address_t *address)
 {
     angara_pe_address(ucs_derived_of(tl_iface, uct_angara_iface_t)->net.port.pe, address);
 }
+
+void ut_pretend(uct_iface_h tl_iface, int is_nic)
+{
+    uct_angara_md_t *md = (uct_angara_md_t *)((uct_angara_iface_t *)tl_iface)->super.md;
+
+    md->attr.caps = (md->attr.caps & ~ANGARA_CAP_REG_CHEAP) | (is_nic ? 0 : ANGARA_CAP_REG_CHEAP);
+}

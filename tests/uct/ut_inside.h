@@ -34,6 +34,10 @@ void ut_inside(uct_iface_h iface, ut_inside_t *inside);
 void ut_slots_take(uct_ep_h ep);
 void ut_slots_give_one(uct_ep_h ep);
 
+/* Let the transport think that the interface is of the soft fabric, where the CPU copies, or of a
+ * NIC. */
+void ut_pretend(uct_iface_h iface, int is_nic);
+
 /* Address of its PE, for a peer that uses the library without the transport. */
 void ut_pe_address(uct_iface_h iface, angara_address_t *address);
 

@@ -8,9 +8,14 @@
 #include "base/memtype.h"
 
 #define UCT_ANGARA_OVERHEAD 30e-9 /* seconds per operation */
-#define UCT_ANGARA_COPY_OVERHEAD                                    \
-    1.2e-6 /* of a system call that copies another process's memory \
-            */
+
+/** How fast a provider is: seconds, bytes per second. */
+typedef struct {
+    double latency;
+    double bandwidth;
+    int    is_shared;     /**< the bandwidth is that of all processes of the node */
+    double copy_overhead; /**< of a transfer that the CPU makes */
+} uct_angara_speed_t;
 
 /*
  * Measured on H100, driver 580: seconds of a copy by a GPU; bytes per second between two by NVLink,
@@ -21,6 +26,23 @@
 #define UCT_ANGARA_GPU_LATENCY_UNSAID 2e-6 /* more than UCP estimates for a rendezvous */
 #define UCT_ANGARA_GPU_BANDWIDTH      300e9
 #define UCT_ANGARA_GPU_HOST_BANDWIDTH 10e9
+
+/*
+ * Where registering is cheap, it is the CPU that copies another process's memory, by a system call,
+ * and each process has one: measured on the soft fabric. A NIC has one link for all. None was
+ * measured: this is FDR InfiniBand, which those who have an Angara NIC found alike.
+ */
+static uct_angara_speed_t uct_angara_iface_speed(const uct_angara_iface_t *iface)
+{
+    static const uct_angara_speed_t cpu = {150e-9, 11e9, 0, 1.2e-6}, nic = {1e-6, 6.8e9, 1, 0};
+    const uct_angara_md_t          *md    = ucs_derived_of(iface->super.md, uct_angara_md_t);
+    uct_angara_speed_t              speed = (md->attr.caps & ANGARA_CAP_REG_CHEAP) ? cpu : nic;
+
+    if (iface->config.bandwidth > 0) { /* auto is less */
+        speed.bandwidth = iface->config.bandwidth;
+    }
+    return speed;
+}
 
 static void uct_angara_iface_query_am(uct_angara_iface_t *iface, uct_iface_attr_t *attr)
 {
@@ -66,6 +88,7 @@ static void uct_angara_iface_query_rma(uct_angara_iface_t *iface, uct_iface_attr
 ucs_status_t uct_angara_iface_query(uct_iface_h tl_iface, uct_iface_attr_t *attr)
 {
     uct_angara_iface_t *iface = ucs_derived_of(tl_iface, uct_angara_iface_t);
+    uct_angara_speed_t  speed = uct_angara_iface_speed(iface);
 
     uct_base_iface_query(&iface->super, attr);
     uct_angara_iface_query_am(iface, attr);
@@ -86,9 +109,9 @@ ucs_status_t uct_angara_iface_query(uct_iface_h tl_iface, uct_iface_attr_t *attr
     attr->cap.event_flags = UCT_IFACE_FLAG_EVENT_SEND_COMP | UCT_IFACE_FLAG_EVENT_RECV |
                             UCT_IFACE_FLAG_EVENT_FD;
 
-    attr->latency             = ucs_linear_func_make(150e-9, 0);
-    attr->bandwidth.dedicated = iface->config.bandwidth;
-    attr->bandwidth.shared    = 0;
+    attr->latency             = ucs_linear_func_make(speed.latency, 0);
+    attr->bandwidth.dedicated = speed.is_shared ? 0 : speed.bandwidth;
+    attr->bandwidth.shared    = speed.is_shared ? speed.bandwidth : 0;
     attr->overhead            = UCT_ANGARA_OVERHEAD;
     attr->priority            = 0;
     attr->max_num_eps         = ucs_min(attr->max_num_eps, iface->net.port.window.max_peers);
@@ -110,12 +133,12 @@ static double uct_angara_in_turn(double bandwidth, double other)
 ucs_status_t uct_angara_iface_estimate_perf(uct_iface_h tl_iface, uct_perf_attr_t *attr)
 {
     uct_angara_iface_t    *iface = ucs_derived_of(tl_iface, uct_angara_iface_t);
-    uct_angara_md_t       *md    = ucs_derived_of(iface->super.md, uct_angara_md_t);
     uct_angara_perf_ends_t ends  = uct_angara_perf_ends(attr);
+    uct_angara_speed_t     speed = uct_angara_iface_speed(iface);
     int          is_rma = (ends.op == UCT_EP_OP_PUT_ZCOPY) || (ends.op == UCT_EP_OP_GET_ZCOPY);
     int          is_gpu = uct_angara_memtype_is_gpu(ends.local);
     int          is_remote_gpu;
-    double       bandwidth, latency = 0, overhead = 0;
+    double       bandwidth = speed.bandwidth, latency = 0, overhead = 0;
     ucs_status_t status;
 
     status = uct_base_iface_estimate_perf(tl_iface, attr);
@@ -125,7 +148,6 @@ ucs_status_t uct_angara_iface_estimate_perf(uct_iface_h tl_iface, uct_perf_attr_
 
     is_remote_gpu = (ends.remote < UCS_MEMORY_TYPE_LAST) ? uct_angara_memtype_is_gpu(ends.remote) :
                                                            is_gpu;
-    bandwidth     = iface->config.bandwidth;
     if (is_rma && is_gpu && is_remote_gpu) {
         bandwidth = UCT_ANGARA_GPU_BANDWIDTH;
         latency   = UCT_ANGARA_GPU_LATENCY;
@@ -133,8 +155,7 @@ ucs_status_t uct_angara_iface_estimate_perf(uct_iface_h tl_iface, uct_perf_attr_
         bandwidth = UCT_ANGARA_GPU_HOST_BANDWIDTH;
         latency   = UCT_ANGARA_GPU_LATENCY;
     } else if (is_rma) {
-        /* Where registering is cheap, it is the CPU that copies. */
-        overhead = (md->attr.caps & ANGARA_CAP_REG_CHEAP) ? UCT_ANGARA_COPY_OVERHEAD : 0;
+        overhead = speed.copy_overhead;
     } else if ((ends.op == UCT_EP_OP_AM_ZCOPY) && is_gpu) {
         bandwidth = uct_angara_in_turn(bandwidth, UCT_ANGARA_GPU_HOST_BANDWIDTH);
         latency   = UCT_ANGARA_GPU_LATENCY;
@@ -152,7 +173,8 @@ ucs_status_t uct_angara_iface_estimate_perf(uct_iface_h tl_iface, uct_perf_attr_
         }
     }
 
-    uct_angara_perf_bandwidth(attr, bandwidth, 0);
+    uct_angara_perf_bandwidth(attr, speed.is_shared ? 0 : bandwidth,
+                              speed.is_shared ? bandwidth : 0);
     if (attr->field_mask & UCT_PERF_ATTR_FIELD_SEND_PRE_OVERHEAD) {
         attr->send_pre_overhead += overhead;
     }

@@ -91,8 +91,10 @@ ucs_config_field_t uct_angara_iface_config_table[] = {
         "error (print), ignore.",
         uct_angara_iface_config_t, dead_peer, UCS_CONFIG_TYPE_ENUM(uct_angara_dead_peer_names)),
 
-    UCT_ANGARA_CONFIG_FIELD("BW", "11000MBs",
-                            "Bandwidth that is reported to UCX, from which it derives thresholds.",
+    UCT_ANGARA_CONFIG_FIELD("BW", "auto",
+                            "Bandwidth that is reported to UCX, from which it derives thresholds. "
+                            "auto: 11 GB/s for each process\n"
+                            "on the soft fabric, 6.8 GB/s for all processes of a node on a NIC.",
                             uct_angara_iface_config_t, bandwidth, UCS_CONFIG_TYPE_BW),
 
     UCT_ANGARA_CONFIG_FIELD(
