@@ -327,24 +327,6 @@ static void test_self(void)
     }
 }
 
-/* UCP goes by thresholds, under which messages are eager; else by estimates, which let it send
- * messages to oneself by rendezvous from the first byte. */
-static int has_thresholds(void)
-{
-    const char *chosen = getenv("UCX_PROTO_ENABLE");
-    unsigned    major, minor, release;
-    void (*version)(unsigned *, unsigned *, unsigned *);
-    void *ucp = dlopen("libucp.so.0", RTLD_NOW | RTLD_NOLOAD);
-
-    *(void **)(void *)&version = ucp != NULL ? dlsym(ucp, "ucp_get_version") : NULL;
-    if (version == NULL) {
-        return 0;
-    }
-    version(&major, &minor, &release);
-    dlclose(ucp);
-    return chosen != NULL ? *chosen == 'n' : minor < 16;
-}
-
 /* Several GPUs of a rank: from one to another, to itself or another rank. */
 static void exchange_between(unsigned from, unsigned to, int peer, size_t size)
 {
@@ -360,11 +342,10 @@ static void exchange_between(unsigned from, unsigned to, int peer, size_t size)
     for (int turn = 0; turn < 2; ++turn) { /* the first message of some memory is eager */
         buffer_fill(&out, mt_key(mt.rank, peer, turn, size));
         buffer_clear(&in);
-        if (peer == mt.rank && size < SHORT && getenv("UCX_RNDV_THRESH") == NULL &&
-            has_thresholds()) {
-            /* what is eager is sent without a receiver */
-            MPI_Send(out.data, (int)size, MPI_BYTE, peer, TAG, MPI_COMM_WORLD);
+        if (peer == mt.rank && size < SHORT) { /* there before it is awaited, where it is eager */
+            MPI_Isend(out.data, (int)size, MPI_BYTE, peer, TAG, MPI_COMM_WORLD, &request);
             MPI_Recv(in.data, (int)size, MPI_BYTE, peer, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            MPI_Wait(&request, MPI_STATUS_IGNORE);
         } else {
             MPI_Irecv(in.data, (int)size, MPI_BYTE, peer, TAG, MPI_COMM_WORLD, &request);
             MPI_Send(out.data, (int)size, MPI_BYTE, peer, TAG, MPI_COMM_WORLD);
