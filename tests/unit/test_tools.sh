@@ -92,7 +92,7 @@ info_component_quoted() {
     cd "$work/source"
     unset B
     for wanted in "$place" installed; do
-        advice=$(HOME="$work" OMPI_MCA_mca_base_component_path=/none LD_LIBRARY_PATH="$place/lib" \
+        advice=$(HOME="$work" OMPI_MCA_opal_mca_base_component_path=/none LD_LIBRARY_PATH="$place/lib" \
             "$place/bin/angara_info" | sed -n '/Open MPI component:/{n; s/^ *-> //p}')
         echo "advice: $advice"
         FOUND=

@@ -294,7 +294,7 @@ int soft_membarrier_register(void)
 
 void soft_membarrier(void)
 {
-    struct timespec drained = {0, 1000000};
+    static const struct timespec drained = {0, 1000000};
 
     if (syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0) != 0) {
         nanosleep(&drained, NULL); /* forbidden since: stores are out of any CPU long before */
