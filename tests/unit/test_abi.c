@@ -42,7 +42,7 @@ static void test_public(void **state)
     assert_int_equal(ANGARA_ATOMIC_LAST, 6);
     assert_int_equal(sizeof(angara_pe_params_t), 24);
     assert_int_equal(offsetof(angara_pe_params_t, size), 0);
-    assert_int_equal(ANGARA_FAST_VERSION, 2);
+    assert_int_equal(ANGARA_FAST_VERSION, 3);
     assert_int_equal(sizeof(struct angara_peer_fast), 32);
     assert_int_equal(offsetof(struct angara_peer_fast, window), 0);
     assert_int_equal(offsetof(struct angara_peer_fast, window_size), 8);
@@ -68,7 +68,7 @@ static void test_descriptor(void **state)
 static void test_soft_layout(void **state)
 {
     (void)state;
-    assert_int_equal(SOFT_LAYOUT, 11);
+    assert_int_equal(SOFT_LAYOUT, 12);
     assert_int_equal(sizeof(soft_mr_entry_t), 64);
     assert_int_equal(offsetof(soft_mr_entry_t, kind), 40);
     assert_int_equal(offsetof(soft_mr_entry_t, id), 48);

@@ -290,45 +290,6 @@ static ucs_status_t uct_angara_md_detect_memory_type(uct_md_h tl_md, const void 
 
 /* ---- the domain ---------------------------------------------------------------------------- */
 
-/*
- * Before memory is unmapped, and again after munmap(): between the two it may have been found still
- * there. Called within malloc() and free(), too.
- */
-static void uct_angara_md_unmapped(ucm_event_type_t type, ucm_event_t *event, void *arg)
-{
-    uct_angara_md_t *md = arg;
-
-    if (type == UCM_EVENT_VM_UNMAPPED) {
-        angara_domain_unmapped(md->dom, event->vm_unmapped.address, event->vm_unmapped.size);
-    } else {
-        angara_domain_unmapped(md->dom, event->munmap.address, event->munmap.size);
-    }
-}
-
-static int uct_angara_md_hook(uct_angara_md_t *md)
-{
-    if (ucm_set_event_handler(UCM_EVENT_VM_UNMAPPED, 1, uct_angara_md_unmapped, md) != UCS_OK) {
-        return 0;
-    }
-
-    if (ucm_set_event_handler(UCM_EVENT_MUNMAP, 1, uct_angara_md_unmapped, md) != UCS_OK) {
-        ucm_unset_event_handler(UCM_EVENT_VM_UNMAPPED, uct_angara_md_unmapped, md);
-        return 0;
-    }
-
-    angara_domain_hooks(md->dom, 1);
-    return 1;
-}
-
-static void uct_angara_md_unhook(uct_angara_md_t *md)
-{
-    if (md->is_hooked) {
-        angara_domain_hooks(md->dom, 0);
-        ucm_unset_event_handler(UCM_EVENT_VM_UNMAPPED | UCM_EVENT_MUNMAP, uct_angara_md_unmapped,
-                                md);
-    }
-}
-
 static void uct_angara_md_close(uct_md_h tl_md)
 {
     uct_angara_md_t *md = ucs_derived_of(tl_md, uct_angara_md_t);
@@ -338,7 +299,6 @@ static void uct_angara_md_close(uct_md_h tl_md)
         ucs_rcache_destroy(md->rcache);
     }
     uct_angara_reuse_cleanup(md);
-    uct_angara_md_unhook(md);
 
     status = angara_close(md->dom); /* it stays, with what is owed, where it is busy */
     if (status != ANGARA_OK) {
@@ -458,9 +418,7 @@ ucs_status_t uct_angara_md_open(uct_component_t *component, const char *md_name,
         goto err_close;
     }
 
-    /* Where peers access private memory by asking this process for it. */
-    md->is_hooked = (md->attr.caps & ANGARA_CAP_REG_CHEAP) && uct_angara_md_hook(md);
-    *md_p         = &md->super;
+    *md_p = &md->super;
     return UCS_OK;
 
 err_close:

@@ -53,7 +53,6 @@ typedef struct uct_angara_md {
     angara_attr_t     attr;
     ucs_rcache_t     *rcache;    /**< NULL: registrations are made as they are asked for */
     int               gpu_zcopy; /**< GPU memory may be registered */
-    int               is_hooked; /**< the library is told of what is unmapped */
     int               has_reuse; /**< or found in this table, see reuse.c */
     pthread_mutex_t   reuse_lock;
     uct_angara_mem_t *reuse[UCT_ANGARA_REUSE_SLOTS];

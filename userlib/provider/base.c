@@ -66,6 +66,7 @@ void ang_peer_init(angara_peer_h peer, angara_pe_h pe, const angara_address_t *a
 }
 
 const uint32_t ang_awake;
+const uint64_t ang_unasked;
 
 static void peer_in_child(ang_fork_t *node)
 {

@@ -42,9 +42,6 @@ typedef struct ang_provider_ops {
 
     angara_status_t (*open)(const char *device, angara_domain_h *dom_p);
     angara_status_t (*close)(angara_domain_h dom);
-    /* Of angara_domain_hooks() and angara_domain_unmapped(). NULL: it needn't know. */
-    void (*hooks)(angara_domain_h dom, int on);
-    void (*unmapped)(angara_domain_h dom, const void *addr, size_t length);
 
     angara_status_t (*mr_register)(angara_domain_h dom, void *addr, size_t length, unsigned access,
                                    angara_mr_h *mr_p);
@@ -200,6 +197,7 @@ angara_pe_id_t ang_address_id(const angara_address_t *address);
 /* A word for `fast.armed`: nobody sleeps, or waking isn't the sender's business; and for
  * `fast.asked`: nobody asks. */
 extern const uint32_t ang_awake;
+extern const uint64_t ang_unasked; /* the same of `fast.watched` */
 /* Fill in pe->address but for the locator. */
 void ang_address_init(angara_pe_h pe, unsigned provider, uint32_t index, uint32_t generation);
 /* Is it the own PE's address? */

@@ -116,20 +116,6 @@ angara_status_t angara_close(angara_domain_h dom)
     return dom->ops->close(dom);
 }
 
-void angara_domain_hooks(angara_domain_h dom, int on)
-{
-    if (check_domain(dom) == ANGARA_OK && dom->ops->hooks != NULL) {
-        dom->ops->hooks(dom, on);
-    }
-}
-
-void angara_domain_unmapped(angara_domain_h dom, const void *addr, size_t length)
-{
-    if (check_domain(dom) == ANGARA_OK && dom->ops->unmapped != NULL) {
-        dom->ops->unmapped(dom, addr, length);
-    }
-}
-
 /* A PE or a region of the domain has been made, if `status` says so. */
 static angara_status_t take_ref(angara_domain_h dom, angara_status_t status)
 {

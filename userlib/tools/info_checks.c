@@ -198,7 +198,7 @@ static void check_membarrier(info_check_t *check)
         return;
     }
     info_set_value(check, INFO_NOTE,
-                   "not available: each message and one-sided operation costs a full fence");
+                   "not available: senders pay a full fence for each wake-up check");
     info_set_fix(check,
                  "use Linux 4.16 or later, or allow membarrier in the container's seccomp profile");
 }

@@ -37,7 +37,7 @@ extern "C" {
 #define ANGARA_VERSION_PATCH 0
 
 /** Version of what <angara/angara_fast.h> compiles into a program. */
-#define ANGARA_FAST_VERSION 2
+#define ANGARA_FAST_VERSION 3
 
 /** Result of a call. Zero is success, positive is "not yet", negative is an error. */
 typedef enum {
@@ -264,21 +264,6 @@ static inline angara_status_t angara_open(const char *device, angara_domain_h *d
  * ANGARA_ERR_BUSY, and the domain stays: call again later, or leave it to exit.
  */
 ANGARA_API angara_status_t angara_close(angara_domain_h dom);
-
-/**
- * Has the caller hooks in the C library? Who says so (@a on) tells the domain of all memory of the
- * process that is unmapped, by angara_domain_unmapped(), until it says 0. The soft fabric then
- * needn't ask the kernel, before each short operation that a peer wants on private memory, whether
- * the page is still there. Calls are counted: as many must say 0. Any thread may call.
- */
-ANGARA_API void angara_domain_hooks(angara_domain_h dom, int on);
-
-/**
- * Memory of the process is going to be unmapped, or has been: best told before and after it. An
- * access of peers to registered memory of that range fails from here on, as without hooks. Takes no
- * lock and allocates nothing: may be called by any thread, within malloc() too.
- */
-ANGARA_API void angara_domain_unmapped(angara_domain_h dom, const void *addr, size_t length);
 
 /** Attributes of the domain. @a size: of the caller's struct. */
 ANGARA_API angara_status_t angara_query_sized(angara_domain_h dom, angara_attr_t *attr,

@@ -48,8 +48,12 @@ struct angara_peer_fast {
 
 /** The same of a local PE. */
 struct angara_pe_fast {
-    const volatile uint32_t *asked; /**< non-zero: peers wait for this process's progress */
+    const volatile uint32_t *asked;   /**< non-zero: peers wait for this process's progress */
+    const volatile uint64_t *watched; /**< so does one that writes here: ANGARA_FAST_ASKS */
 };
+
+#define ANGARA_FAST_PHASE 7u /**< bits of that word, */
+#define ANGARA_FAST_ASKS  1u /**< and their value */
 
 /**
  * Fence between a word of the own window or a marker slot, which has been read, and what came in
@@ -82,11 +86,13 @@ static inline const struct angara_pe_fast *angara_pe_fast(angara_pe_h pe)
 /**
  * Does a peer ask this process to perform something? A poll loop that doesn't call
  * angara_pe_progress() in each turn calls it then: whoever is answered within microseconds wakes
- * nobody. Costs one load.
+ * nobody. Costs two loads.
  */
 static inline int angara_pe_is_asked(angara_pe_h pe)
 {
-    return *angara_pe_fast(pe)->asked != 0;
+    const struct angara_pe_fast *fast = angara_pe_fast(pe);
+
+    return *fast->asked != 0 || (*fast->watched & ANGARA_FAST_PHASE) == ANGARA_FAST_ASKS;
 }
 
 /**

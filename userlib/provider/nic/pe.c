@@ -196,14 +196,15 @@ angara_status_t nic_pe_create(angara_domain_h dom, size_t window_size, unsigned 
         ang_debug("the NIC's event rings have %u records, not %u",
                   nic_domain(dom)->info.event_entries, events);
     }
-    pe->base.ops         = dom->ops;
-    pe->base.dom         = dom;
-    pe->dom              = nic_domain(dom);
-    pe->fd               = -1;
-    pe->event_fd         = -1;
-    pe->base.window_size = window_size;
-    pe->base.fast.asked  = &ang_awake;
-    pe->wake_offset      = page_up(window_size);
+    pe->base.ops          = dom->ops;
+    pe->base.dom          = dom;
+    pe->dom               = nic_domain(dom);
+    pe->fd                = -1;
+    pe->event_fd          = -1;
+    pe->base.window_size  = window_size;
+    pe->base.fast.asked   = &ang_awake;
+    pe->base.fast.watched = &ang_unasked;
+    pe->wake_offset       = page_up(window_size);
     set_sizes(pe);
     ang_fork_add(&pe->fork, pe_in_child);
     status = nic_own_init(pe);

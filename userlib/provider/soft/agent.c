@@ -177,26 +177,36 @@ void soft_agent_abandon(soft_peer_t *peer)
 
 /* ---- waiting --------------------------------------------------------------------------------- */
 
+static int is_answer(const soft_slot_t *slot, uint64_t turn)
+{
+    uint64_t state = slot_state(slot);
+
+    return soft_state_phase(state) == SOFT_DONE && state / SOFT_TURN == turn;
+}
+
 int soft_agent_answered(const soft_peer_t *peer)
 {
-    uint64_t state = slot_state(slot_of(peer));
-
-    return soft_state_phase(state) == SOFT_DONE && state / SOFT_TURN == peer->agent_turn;
+    return is_answer(slot_of(peer), peer->agent_turn);
 }
 
 int soft_agent_hurry(soft_peer_t *peer)
 {
-    const uint32_t *work = &soft_pe(peer->base.pe)->service->work;
+    const soft_slot_t *slot = NULL;
+    uint64_t           turn = 0;
 
-    if (peer->agent < 0 || !peer->agent_is_short || peer->agent_woken) {
-        return 0;
+    ang_engine_lock(peer->pair.engine); /* a guest may end the request meanwhile */
+    if (peer->agent >= 0 && peer->agent_is_short && !peer->agent_woken) {
+        slot = slot_of(peer);
+        turn = peer->agent_turn;
     }
-    for (unsigned i = 0; i < HURRY_LOOKS && !soft_agent_answered(peer); ++i) {
-        if (__atomic_load_n(work, __ATOMIC_RELAXED)) {
-            break; /* two that wait for each other: serve first */
+    ang_engine_unlock(peer->pair.engine);
+    for (unsigned i = 0; slot != NULL && i < HURRY_LOOKS && !angara_pe_is_asked(peer->base.pe);
+         ++i) { /* of two that wait for each other, one serves first */
+        if (is_answer(slot, turn)) {
+            return 1;
         }
     }
-    return soft_agent_answered(peer);
+    return 0;
 }
 
 int soft_agent_take_back(soft_peer_t *peer)
@@ -257,9 +267,32 @@ int soft_agent_is_late(soft_peer_t *peer)
     return 1;
 }
 
+/* Say that there is a request. Somebody's call for the helper stays. */
+static void list(soft_peer_t *peer)
+{
+    soft_service_t *service = service_of(peer);
+    uint32_t        work    = __atomic_load_n(&service->work, __ATOMIC_RELAXED);
+
+    peer->agent_is_watched = 0;
+    __atomic_fetch_or(&service->posted[peer->agent / 64], 1ull << peer->agent % 64,
+                      __ATOMIC_ACQ_REL);
+    while (!__atomic_compare_exchange_n(
+        &service->work, &work, work == SOFT_WORK_CALLED ? SOFT_WORK_CALLED : SOFT_WORK_POSTED, 0,
+        __ATOMIC_SEQ_CST, __ATOMIC_RELAXED)) {
+    }
+}
+
+static int slot_is_watched(const soft_slot_t *slot)
+{
+    return __atomic_load_n(&slot->by_owner, __ATOMIC_RELAXED) == SOFT_BY_WATCHER;
+}
+
 /* The helper is to come, whoever polls. */
 static void call_helper(soft_peer_t *peer)
 {
+    if (peer->agent_is_watched) {
+        list(peer);
+    }
     peer->agent_woken      = 1;
     peer->agent_has_called = 1;
     soft_agent_wake(peer);
@@ -389,10 +422,8 @@ angara_status_t soft_agent_open(soft_peer_t *peer)
 
 void soft_agent_post(soft_peer_t *peer, const soft_request_t *request, int has_other)
 {
-    soft_service_t *service = service_of(peer);
-    soft_pe_t      *pe      = soft_pe(peer->base.pe);
-    soft_slot_t    *slot    = slot_of(peer);
-    uint32_t        work;
+    soft_pe_t   *pe   = soft_pe(peer->base.pe);
+    soft_slot_t *slot = slot_of(peer);
 
     memcpy(&slot->request, request,
            request->by != SOFT_BY_SLOT ? sizeof(*request) : SOFT_REQUEST_HEAD);
@@ -409,14 +440,11 @@ void soft_agent_post(soft_peer_t *peer, const soft_request_t *request, int has_o
     peer->agent_woken     = 0;
     peer->agent_has_other = has_other;
     __atomic_store_n(&slot->state, peer->agent_turn * SOFT_TURN + SOFT_POSTED, __ATOMIC_RELEASE);
-    __atomic_fetch_or(&service->posted[peer->agent / 64], 1ull << peer->agent % 64,
-                      __ATOMIC_ACQ_REL);
+    __atomic_thread_fence(__ATOMIC_SEQ_CST); /* then the looks at who watches, and who sleeps */
     pe->counters.services++;
-    /* The request, then the look at who sleeps. Somebody's call for the helper stays. */
-    work = __atomic_load_n(&service->work, __ATOMIC_RELAXED);
-    while (!__atomic_compare_exchange_n(
-        &service->work, &work, work == SOFT_WORK_CALLED ? SOFT_WORK_CALLED : SOFT_WORK_POSTED, 0,
-        __ATOMIC_SEQ_CST, __ATOMIC_RELAXED)) {
+    peer->agent_is_watched = request->by == SOFT_BY_SLOT && slot_is_watched(slot);
+    if (!peer->agent_is_watched) {
+        list(peer);
     }
     if (!has_other && (peer->agent_distrust != 0 || request->by == SOFT_BY_DIRECT ||
                        soft_agent_sleeps(peer) || !peer->agent_has_called)) {
@@ -434,7 +462,7 @@ angara_status_t soft_agent_receive(soft_peer_t *peer, int has_other)
         return agent_wait(peer);
     }
     peer->agent_since_ns = 0;
-    if (slot->by_owner) {
+    if (slot->by_owner != SOFT_BY_HELPER) {
         peer->agent_doubt    = 0;
         peer->agent_distrust = 0;
     }

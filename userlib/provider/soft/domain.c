@@ -3,13 +3,10 @@
  * Protection domains and memory regions of the soft fabric.
  *
  * Deregistration: the entry's key is cleared, then every pair's hazard is waited for. A pair sets
- * its hazard before it reads the entry, with a full fence between the two, so either it sees the
- * key gone, or deregistration sees the hazard (Michael, "Hazard pointers", 2004). Accesses are many
- * and deregistrations few: so deregistration makes all CPUs execute that fence, by membarrier,
- * between its own two steps (as liburcu's membarrier flavor does), and a pair needs none of its
- * own, where both processes have membarrier (soft_hold()). A dead process's hazard doesn't count.
- * The own helper thread is waited for by its lock. Before all that, what the own PEs have queued
- * with the region as its local end is performed, or cancelled.
+ * its hazard with a full fence before it reads the entry, so either it sees the key gone, or
+ * deregistration sees the hazard (Michael, "Hazard pointers", 2004). A dead process's hazard
+ * doesn't count. The own helper thread is waited for by its lock. Before all that, what the own PEs
+ * have queued with the region as its local end is performed, or cancelled.
  *
  * A process that was stopped within an access is waited for up to ANGARA_PEER_WAIT. Then the region
  * is *owed*: its key is gone, its entry is not used again, its owner is told ANGARA_ERR_BUSY and
@@ -37,7 +34,6 @@
  */
 #define _GNU_SOURCE
 #include "gpu_mem.h"
-#include "vm.h"
 
 #include "src/config.h"
 #include "src/log.h"
@@ -134,7 +130,6 @@ angara_status_t soft_domain_open(const char *device, angara_domain_h *dom_p)
     dom->shared->mr_max = dom->mr_max;
     dom->shared->size   = size;
     dom->shared->id     = next_random(dom);
-    dom->shared->flags  = soft_membarrier_register() ? 0 : SOFT_DOMAIN_NEEDS_FENCE;
     dom->shared->magic  = SOFT_MAGIC_DOMAIN;
     ang_fork_add(&dom->fork, domain_in_child);
     ang_info("%s is open: node %u, %s loopback, process_vm %s, GPU memory %s%s",
@@ -152,20 +147,6 @@ err_free:
     free(dom->stuck);
     free(dom);
     return status;
-}
-
-void soft_domain_hooks(angara_domain_h base, int on)
-{
-    soft_domain_t *dom = soft_domain(base);
-
-    if (__atomic_add_fetch(&dom->hooks, on ? 1 : -1, __ATOMIC_SEQ_CST) == 0) {
-        soft_guard_forget(dom, 0, UINT64_MAX);
-    }
-}
-
-void soft_domain_unmapped(angara_domain_h base, const void *addr, size_t length)
-{
-    soft_guard_forget(soft_domain(base), (uintptr_t)addr, length);
 }
 
 angara_status_t soft_domain_close(angara_domain_h base)
@@ -417,9 +398,6 @@ static angara_status_t wait_hazards(soft_domain_t *dom, uint64_t key, soft_wait_
     used = __atomic_load_n(&shared->hazards_used, __ATOMIC_SEQ_CST);
     if (used > SOFT_HAZARDS) {
         used = SOFT_HAZARDS;
-    }
-    if (used > 0 && (shared->flags & SOFT_DOMAIN_NEEDS_FENCE) == 0) {
-        soft_membarrier();
     }
     for (uint32_t i = 0; i < used; ++i) {
         uint64_t held = __atomic_load_n(&shared->hazards[i].key, __ATOMIC_ACQUIRE);

@@ -269,6 +269,7 @@ static int is_asked(const soft_pe_t *pe)
     uint32_t work = __atomic_load_n(&pe->service->work, __ATOMIC_SEQ_CST);
 
     return work == SOFT_WORK_POSTED || work == SOFT_WORK_CALLED ||
+           (*pe->base.fast.watched & ANGARA_FAST_PHASE) == ANGARA_FAST_ASKS ||
            (work != SOFT_WORK_NONE && !soft_helper_runs());
 }
 

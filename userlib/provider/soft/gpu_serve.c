@@ -53,7 +53,7 @@ angara_status_t soft_gpu_serve(const soft_request_t *request, uint64_t owner, ui
     }
     soft_helper_watch();
     /* The hazard, a full fence, then the look at the entry: see domain.c. */
-    soft_hold(domain, domain->hazard, request->near_key);
+    __atomic_exchange_n(&domain->hazard->key, request->near_key, __ATOMIC_SEQ_CST);
     status = copy(domain, request, addr, length);
     __atomic_store_n(&domain->hazard->key, 0, __ATOMIC_RELEASE);
     return status == ANGARA_OK ? ANGARA_OK : ANGARA_ERR_UNSUPPORTED;

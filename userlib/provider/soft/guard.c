@@ -56,64 +56,13 @@ angara_status_t soft_guard_writable(uint64_t addr, size_t width)
 }
 
 /*
- * Can the CPU read the 8 bytes? The kernel reads a signal mask from there before it finds that it
- * is asked for nonsense. That is a tenth of process_vm_readv()'s time.
+ * The kernel reads a signal mask from there before it finds that it is asked for nonsense: a tenth
+ * of process_vm_readv()'s time.
  */
-static int is_readable(uint64_t addr)
+int soft_guard_readable(uint64_t addr)
 {
     return syscall(SYS_rt_sigprocmask, -1, (void *)(uintptr_t)addr, NULL, sizeof(uint64_t)) == 0 ||
            errno != EFAULT;
-}
-
-#define SEEN_READABLE 1ull /* bits of an entry below the page's address */
-#define SEEN_WRITABLE 2ull
-
-static uint64_t *seen_entry(soft_domain_t *dom, uint64_t page)
-{
-    return &dom->seen[page / SOFT_PAGE % SOFT_SEEN];
-}
-
-angara_status_t soft_guard_page(soft_domain_t *dom, uint64_t page, int is_write)
-{
-    uint64_t        told = __atomic_load_n(&dom->unmaps, __ATOMIC_ACQUIRE);
-    uint64_t       *seen = seen_entry(dom, page);
-    uint64_t        bits = SEEN_READABLE | (is_write ? SEEN_WRITABLE : 0);
-    uint64_t        held = __atomic_load_n(seen, __ATOMIC_RELAXED);
-    angara_status_t status;
-
-    if (held / SOFT_PAGE * SOFT_PAGE == page && (held & bits) == bits) {
-        return ANGARA_OK;
-    }
-    status = is_write          ? soft_guard_writable(page, sizeof(uint64_t)) :
-             is_readable(page) ? ANGARA_OK :
-                                 ANGARA_ERR_BOUNDS;
-    if (status == ANGARA_OK && __atomic_load_n(&dom->hooks, __ATOMIC_RELAXED)) {
-        __atomic_store_n(seen, page | bits, __ATOMIC_SEQ_CST);
-        if (__atomic_load_n(&dom->unmaps, __ATOMIC_SEQ_CST) != told) {
-            __atomic_store_n(seen, 0, __ATOMIC_RELAXED); /* perhaps of this page */
-        }
-    }
-    return status;
-}
-
-void soft_guard_forget(soft_domain_t *dom, uint64_t addr, uint64_t length)
-{
-    uint64_t first = addr / SOFT_PAGE;
-    uint64_t pages = (addr + length - 1) / SOFT_PAGE - first + 1;
-    uint64_t left  = pages < SOFT_SEEN ? pages : SOFT_SEEN;
-
-    if (length == 0) {
-        return;
-    }
-    __atomic_fetch_add(&dom->unmaps, 1, __ATOMIC_SEQ_CST);
-    for (uint64_t i = 0; i < left; ++i) {
-        uint64_t *seen = &dom->seen[(first + i) % SOFT_SEEN];
-        uint64_t  page = __atomic_load_n(seen, __ATOMIC_SEQ_CST) / SOFT_PAGE;
-
-        if (page - first < pages) {
-            __atomic_store_n(seen, 0, __ATOMIC_SEQ_CST);
-        }
-    }
 }
 
 /* Of linux/fs.h since 6.11: what mapping is at an address. */

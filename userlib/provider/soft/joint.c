@@ -167,7 +167,7 @@ static angara_status_t copy_piece(soft_peer_t *peer, ang_op_t op, const ang_ref_
         return ANGARA_ERR_PEER_DEAD;
     }
     /* The hazard, a full fence, then the look at the entry: see domain.c. */
-    soft_hold(remote->domain, remote->hazard, far->key);
+    __atomic_exchange_n(&remote->hazard->key, far->key, __ATOMIC_SEQ_CST);
     status = soft_mr_check(remote->dom, remote->mr_max, far->key, far->offset + at, length, access,
                            &addr, &entry);
     if (status == ANGARA_OK) {
@@ -323,7 +323,7 @@ static angara_status_t serve(soft_pe_t *pe, uint64_t owner, const soft_request_t
         return ANGARA_ERR_UNSUPPORTED;
     }
     /* The hazard, a full fence, then the look at the entry: see domain.c. */
-    soft_hold(domain, domain->hazard, request->near_key);
+    __atomic_exchange_n(&domain->hazard->key, request->near_key, __ATOMIC_SEQ_CST);
     status = serve_piece(domain, request, addr, at, length);
     __atomic_store_n(&domain->hazard->key, 0, __ATOMIC_RELEASE);
     return status;

@@ -48,7 +48,7 @@ static int batch_ends(ang_pair_t *pair, const ang_desc_t *desc, struct iovec *he
     return 1;
 }
 
-/* The regions that the run may reach, the hazard, then the entries: domain.c. */
+/* The regions that the run may reach, the hazard with a full fence, then the entries: domain.c. */
 static void batch_hold(soft_remote_t *remote, const ang_desc_t *descs, unsigned count)
 {
     soft_hazard_t *hazard = remote->hazard;
@@ -56,7 +56,8 @@ static void batch_hold(soft_remote_t *remote, const ang_desc_t *descs, unsigned 
     for (unsigned i = 0; i < count; ++i) {
         __atomic_store_n(&hazard->regions[i], SOFT_KEY_INDEX(descs[i].rkey), __ATOMIC_RELEASE);
     }
-    soft_hold(remote->domain, hazard, soft_batch_value(++remote->domain->batches, count));
+    __atomic_exchange_n(&hazard->key, soft_batch_value(++remote->domain->batches, count),
+                        __ATOMIC_SEQ_CST);
 }
 
 /*
@@ -506,10 +507,10 @@ static inline char *mapped_begin(soft_peer_t *peer, unsigned access, uint64_t rk
         return NULL;
     }
     if (!remote->same_process && !soft_way_may_map(remote, rkey)) {
-        return NULL; /* a look only, which saves the hazard */
+        return NULL; /* a look only, which saves the fence */
     }
-    /* The hazard, then the look at the entry: see domain.c. */
-    soft_hold(remote->domain, remote->hazard, rkey);
+    /* The hazard, a full fence, then the look at the entry: see domain.c. */
+    __atomic_exchange_n(&remote->hazard->key, rkey, __ATOMIC_SEQ_CST);
     if (soft_mr_check(remote->dom, remote->mr_max, rkey, roffset, length, access, &addr, &entry) ==
             ANGARA_OK &&
         entry->kind == ANGARA_MEM_HOST &&
@@ -554,6 +555,7 @@ int soft_mapped_get(angara_peer_h base, void *dst, uint64_t rkey, uint64_t roffs
         return 0;
     }
     ang_cpu_copy(dst, there, length);
+    __atomic_thread_fence(__ATOMIC_ACQUIRE); /* nothing is queued: what follows reads later */
     mapped_end(peer);
     stats->gets++;
     stats->bytes += length;

@@ -154,7 +154,8 @@ static void pe_in_child(ang_fork_t *node)
 {
     soft_pe_t *pe = ANG_FORK_OBJECT(soft_pe_t, node);
 
-    pe->base.fast.asked = &ang_awake;
+    pe->base.fast.asked   = &ang_awake;
+    pe->base.fast.watched = &ang_unasked;
     close_descriptors(pe);
     soft_segment_forget(&pe->segment);
 }
@@ -218,7 +219,9 @@ angara_status_t soft_pe_create(angara_domain_h dom, size_t window_size, unsigned
     pe->notify  = (soft_record_reader_t){(void *)((char *)pe->seg + pe->layout.events), events, 0,
                                          0};
     pe->service = (void *)((char *)pe->seg + pe->layout.service);
-    pe->base.fast.asked = &pe->service->work;
+    pe->base.fast.asked   = &pe->service->work;
+    pe->base.fast.watched = &ang_unasked;
+    pe->watched           = SOFT_SERVICE_SLOTS;
     ang_engine_pair_add(&pe->engine, &pe->self_pair);
     fill_segment(pe, window_size);
     soft_helper_add_pe(pe);
@@ -311,7 +314,7 @@ unsigned soft_pe_progress(angara_pe_h base)
         __atomic_store_n(&pe->seg->gpus, gpus, __ATOMIC_RELAXED);
     }
     soft_helper_wake_if_kicked();
-    if (__builtin_expect(__atomic_load_n(&pe->service->work, __ATOMIC_RELAXED), 0)) {
+    if (__builtin_expect(angara_pe_is_asked(base), 0)) {
         count += soft_helper_poll(pe, count == 0);
         soft_helper_wake_if_kicked();
         if (count == 0) {
@@ -364,8 +367,6 @@ const ang_provider_ops_t ang_soft_provider = {
     .match            = soft_match,
     .open             = soft_domain_open,
     .close            = soft_domain_close,
-    .hooks            = soft_domain_hooks,
-    .unmapped         = soft_domain_unmapped,
     .mr_register      = soft_mr_register,
     .mr_deregister    = soft_mr_deregister,
     .mr_collect       = soft_mr_collect,

@@ -342,13 +342,11 @@ int soft_peer_settled(angara_peer_h base)
 int soft_peer_hurry(angara_peer_h base)
 {
     soft_peer_t *peer = soft_peer(base);
-    soft_pe_t   *pe   = soft_pe(base->pe);
 
-    for (unsigned i = 0; i < HURRY_TURNS && peer->agent >= 0; ++i) {
-        if (!soft_agent_hurry(peer) && !angara_pe_is_asked(&pe->base)) {
-            break;
-        }
-        soft_pe_progress(&pe->base);
+    for (unsigned i = 0; i < HURRY_TURNS && peer->pair.engine->chaos == NULL &&
+                         (soft_agent_hurry(peer) || angara_pe_is_asked(base->pe));
+         ++i) {
+        soft_pe_progress(base->pe);
     }
     return soft_peer_settled(base);
 }

@@ -287,18 +287,14 @@ angara_status_t soft_random(void *bytes, size_t size)
     return ANGARA_OK;
 }
 
-int soft_membarrier_register(void)
+static int register_membarrier(void)
 {
     return syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0;
 }
 
 void soft_membarrier(void)
 {
-    static const struct timespec drained = {0, 1000000};
-
-    if (syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0) != 0) {
-        nanosleep(&drained, NULL); /* forbidden since: stores are out of any CPU long before */
-    }
+    syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0);
 }
 
 /* Does /proc show this process by its own number? Else its numbers are those of others. */
@@ -338,6 +334,6 @@ angara_status_t soft_process_self(soft_process_t *self)
     self->pid_ns     = info.st_ino;
     self->user_ns    = stat("/proc/thread-self/ns/user", &info) == 0 ? info.st_ino : 0;
     self->host       = ang_hash(ANG_HASH_START, boot_id, strlen(boot_id));
-    self->membarrier = soft_membarrier_register();
+    self->membarrier = register_membarrier();
     return ANGARA_OK;
 }

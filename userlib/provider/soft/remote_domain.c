@@ -91,9 +91,7 @@ static angara_status_t check_domain(soft_remote_domain_t *domain)
         mr_max > (domain->map.size - sizeof(*seg)) / sizeof(seg->entries[0])) {
         return ANGARA_ERR_UNREACHABLE;
     }
-    domain->mr_max      = mr_max;
-    domain->needs_fence = (seg->flags & SOFT_DOMAIN_NEEDS_FENCE) != 0 ||
-                          !soft_membarrier_register();
+    domain->mr_max = mr_max;
     return ANGARA_OK;
 }
 
@@ -198,7 +196,7 @@ soft_hazard_t *soft_remote_domain_hold(soft_remote_domain_t *domain, uint64_t ke
             break;
         }
         if (__atomic_load_n(&domain->flights[i]->key, __ATOMIC_RELAXED) == 0) {
-            soft_hold(domain, domain->flights[i], key);
+            __atomic_exchange_n(&domain->flights[i]->key, key, __ATOMIC_SEQ_CST);
             return domain->flights[i];
         }
     }

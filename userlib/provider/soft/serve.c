@@ -37,15 +37,16 @@ typedef struct {
     int      is_writable;
 } seen_t;
 
-static angara_status_t see(soft_domain_t *dom, seen_t *seen, uint64_t addr, uint64_t length,
-                           int is_write)
+static angara_status_t see(seen_t *seen, uint64_t addr, uint64_t length, int is_write)
 {
     uint64_t        page = addr / SOFT_PAGE * SOFT_PAGE;
     angara_status_t status;
 
     do {
         if (page != seen->page || (is_write && !seen->is_writable)) {
-            status = soft_guard_page(dom, page, is_write);
+            status = is_write                  ? soft_guard_writable(page, sizeof(uint64_t)) :
+                     soft_guard_readable(page) ? ANGARA_OK :
+                                                 ANGARA_ERR_BOUNDS;
             if (status != ANGARA_OK) {
                 return status;
             }
@@ -56,8 +57,8 @@ static angara_status_t see(soft_domain_t *dom, seen_t *seen, uint64_t addr, uint
     return ANGARA_OK;
 }
 
-static angara_status_t serve_atomic(soft_domain_t *dom, const soft_request_t *request,
-                                    uint64_t addr, seen_t *seen, uint64_t *old)
+static angara_status_t serve_atomic(const soft_request_t *request, uint64_t addr, seen_t *seen,
+                                    uint64_t *old)
 {
     ang_desc_t desc = {
         .atomic  = request->atomic,
@@ -70,13 +71,13 @@ static angara_status_t serve_atomic(soft_domain_t *dom, const soft_request_t *re
     if (addr % request->width != 0) {
         return ANGARA_ERR_BOUNDS;
     }
-    status = see(dom, seen, addr, request->width, 1);
+    status = see(seen, addr, request->width, 1);
     return status == ANGARA_OK ? ang_cpu_atomic((void *)(uintptr_t)addr, &desc, old) : status;
 }
 
 /* Between the program's memory and that of requests; few bytes without a call for each. */
-static angara_status_t serve_copy(soft_domain_t *dom, uint64_t addr, void *data, uint64_t length,
-                                  int is_put, seen_t *seen)
+static angara_status_t serve_copy(uint64_t addr, void *data, uint64_t length, int is_put,
+                                  seen_t *seen)
 {
     angara_status_t status;
 
@@ -84,7 +85,7 @@ static angara_status_t serve_copy(soft_domain_t *dom, uint64_t addr, void *data,
         return is_put ? soft_guard_copy(addr, (uintptr_t)data, length) :
                         soft_guard_copy((uintptr_t)data, addr, length);
     }
-    status = length != 0 ? see(dom, seen, addr, length, is_put) : ANGARA_OK;
+    status = length != 0 ? see(seen, addr, length, is_put) : ANGARA_OK;
     if (status == ANGARA_ERR_RIGHTS) {
         status = ANGARA_ERR_BOUNDS; /* as other ways say, which can't tell these apart */
     }
@@ -112,13 +113,13 @@ static angara_status_t serve_data(soft_pe_t *pe, const soft_request_t *request, 
         return status;
     }
     if (request->op == ANG_OP_ATOMIC) {
-        return serve_atomic(pe->dom, request, addr, seen, old);
+        return serve_atomic(request, addr, seen, old);
     }
     if (entry->kind != ANGARA_MEM_HOST) {
         return is_put ? gpu_copy(entry, addr, (uintptr_t)data, length) :
                         gpu_copy(entry, (uintptr_t)data, addr, length);
     }
-    return serve_copy(pe->dom, addr, data, length, is_put, seen);
+    return serve_copy(addr, data, length, is_put, seen);
 }
 
 static int request_is_sane(const soft_request_t *request)
@@ -317,6 +318,11 @@ static void put_back(soft_service_t *service, unsigned index, uint64_t state)
     __atomic_fetch_or(&service->posted[index / 64], 1ull << index % 64, __ATOMIC_SEQ_CST);
 }
 
+static int is_posted(const soft_slot_t *slot)
+{
+    return soft_state_phase(__atomic_load_n(&slot->state, __ATOMIC_SEQ_CST)) == SOFT_POSTED;
+}
+
 /* Whose turn it is. */
 typedef struct {
     int      by_owner;
@@ -338,15 +344,56 @@ static int may_join(soft_pe_t *pe, turn_t *turn)
     return turn->joins && helps;
 }
 
+/* Requests in other slots until one of them is watched. */
+#define WATCH_OTHERS 8
+
+/* The owner's progress watches no slot from here on. */
+static void unwatch(soft_pe_t *pe, turn_t *turn)
+{
+    soft_slot_t *slot = &pe->service->slots[pe->watched];
+
+    __atomic_store_n(&slot->by_owner, SOFT_BY_OWNER, __ATOMIC_SEQ_CST);
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    if (is_posted(slot)) {
+        __atomic_fetch_or(&pe->service->posted[pe->watched / 64], 1ull << pe->watched % 64,
+                          __ATOMIC_SEQ_CST);
+        turn->is_left = 1;
+    }
+    pe->watched           = SOFT_SERVICE_SLOTS;
+    pe->base.fast.watched = &ang_unasked;
+}
+
+/*
+ * The owner's progress serves a short request in that slot: shall it watch it? One whose requester
+ * comes again before others do. @return the answer's SOFT_BY_...
+ */
+static uint32_t watch(soft_pe_t *pe, unsigned index, turn_t *turn)
+{
+    if (pe->watched != index && pe->watched < SOFT_SERVICE_SLOTS) {
+        if (++pe->others < WATCH_OTHERS) {
+            return SOFT_BY_OWNER;
+        }
+        unwatch(pe, turn);
+    }
+    pe->watched           = index;
+    pe->others            = 0;
+    pe->base.fast.watched = &pe->service->slots[index].state;
+    return SOFT_BY_WATCHER;
+}
+
 static void serve_one(soft_pe_t *pe, unsigned index, turn_t *turn)
 {
     soft_slot_t   *slot  = &pe->service->slots[index];
     uint64_t       state = __atomic_load_n(&slot->state, __ATOMIC_ACQUIRE);
     soft_request_t request;
+    uint32_t       by;
 
     do {
         if (soft_state_phase(state) != SOFT_POSTED) {
             return; /* taken back */
+        }
+        if (slot->request.by != SOFT_BY_SLOT && turn->by_owner && index == pe->watched) {
+            unwatch(pe, turn); /* it isn't always to be served */
         }
         if (slot->request.by == SOFT_BY_JOINT && !may_join(pe, turn)) { /* only a look */
             __atomic_fetch_or(&pe->service->posted[index / 64], 1ull << index % 64,
@@ -360,8 +407,12 @@ static void serve_one(soft_pe_t *pe, unsigned index, turn_t *turn)
     turn->joins = turn->joins && request.by != SOFT_BY_JOINT;
     turn->served++;
     pe->asked += request.by != SOFT_BY_JOINT;
-    slot->by_owner = (uint32_t)turn->by_owner;
-    slot->status   = perform(pe, index, &turn->seen, &request);
+    by = turn->by_owner ? SOFT_BY_OWNER : SOFT_BY_HELPER;
+    if (turn->by_owner && request.by == SOFT_BY_SLOT) {
+        by = watch(pe, index, turn);
+    }
+    __atomic_store_n(&slot->by_owner, by, __ATOMIC_RELAXED);
+    slot->status = perform(pe, index, &turn->seen, &request);
     if (slot->status == ANGARA_INPROGRESS) {
         turn->is_left = 1;
         put_back(pe->service, index, state);
@@ -381,11 +432,17 @@ unsigned soft_serve(soft_pe_t *pe, int by_owner, int joins)
     turn_t          turn    = {.by_owner = by_owner, .joins = joins, .seen = {UINT64_MAX, 0}};
     uint64_t        posted;
 
+    if (by_owner && pe->watched < SOFT_SERVICE_SLOTS && is_posted(&service->slots[pe->watched])) {
+        serve_one(pe, pe->watched, &turn);
+    }
     if (!__atomic_load_n(&service->work, __ATOMIC_SEQ_CST)) {
-        return 0;
+        return turn.served;
     }
     pe->asked += __atomic_exchange_n(&service->work, serving, __ATOMIC_SEQ_CST) == SOFT_WORK_CALLED;
     for (unsigned i = 0; i < SOFT_SERVICE_SLOTS / 64; ++i) {
+        if (__atomic_load_n(&service->posted[i], __ATOMIC_SEQ_CST) == 0) {
+            continue;
+        }
         posted = __atomic_exchange_n(&service->posted[i], 0, __ATOMIC_SEQ_CST);
         for (; posted != 0; posted &= posted - 1) {
             serve_one(pe, i * 64 + (unsigned)__builtin_ctzll(posted), &turn);

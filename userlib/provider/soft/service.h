@@ -12,6 +12,12 @@
  *     is ever done for it; SERVING, it may only abandon it: then the server does what it has begun
  *     and sets the slot free. So a turn never meets another one's answer, and neither side waits
  *     for memory, descriptors or permissions of the other.
+ *   - A posted request has its bit in `posted`, and then `work` says so: who serves looks there.
+ * But the owner's progress watches one slot, and says so in it (SOFT_BY_WATCHER): that of a
+ * requester who asks again and again. A request in it is in no list. Its poster looks once more
+ * whether the slot is watched, behind a full fence; who watches it no longer says so first, then
+ * looks behind a full fence whether there is a request: one of the two lists it. Who isn't answered
+ *     in time lists it, too, before the helper thread is called.
  *   - A requester that goes to sleep says so in the state. So the server knows it before the answer
  *     is given, while the requester is sure to be there, and the number of its pipe to mean that.
  *   - Memory to stage data in is allocated by the server, with the slot's first request that needs
@@ -86,12 +92,19 @@ typedef struct {
  */
 #define SOFT_REQUEST_HEAD 40
 
+/* Who gave the answer. */
+enum {
+    SOFT_BY_HELPER,
+    SOFT_BY_OWNER,  /* the owner's progress, */
+    SOFT_BY_WATCHER /*   which looks at this slot by itself: the next request needs no bit */
+};
+
 /* The first line is all that a short request and its answer need. */
 typedef struct {
     uint64_t       owner;
     uint64_t       state;
     int32_t        status;   /* of the answer; */
-    uint32_t       by_owner; /*   the owner's progress gave it, not the helper thread */
+    uint32_t       by_owner; /*   SOFT_BY_...; written by the server only, atomic */
     soft_request_t request;
     uint64_t       wake_inode; /* of the pipe that wakes the requester, and */
     int32_t        wake_fd;    /* the requester's number of its write end */

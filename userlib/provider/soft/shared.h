@@ -19,7 +19,7 @@
 #define SOFT_MAGIC_DOMAIN  0x414e47444f303141ull
 #define SOFT_MAGIC_GPU     0x414e474750303141ull
 #define SOFT_PROVIDER_ID   1
-#define SOFT_LAYOUT        11 /* version of what is shared, see below */
+#define SOFT_LAYOUT        12 /* version of what is shared, see below */
 #define SOFT_MARKER_SLOTS  4096
 #define SOFT_HAZARDS       4096 /* PEs that may access a domain */
 #define SOFT_RING_LIMIT    1024 /* queued ring operations of a PE */
@@ -91,14 +91,10 @@ typedef struct {
     uint32_t        hazards_used; /* high-water mark, only grows */
     uint32_t        mr_committed; /* entries that have memory, only grows */
     uint64_t        id;           /* random: which of its process's domains it is */
-    uint32_t        flags;        /* SOFT_DOMAIN_* */
-    uint32_t        pad[5];
+    uint32_t        pad[6];
     soft_hazard_t   hazards[SOFT_HAZARDS];
     soft_mr_entry_t entries[];
 } soft_domain_seg_t;
-
-#define SOFT_DOMAIN_NEEDS_FENCE \
-    1u /* the owner can't use membarrier: peers fence between hazard and entry */
 
 /* ---- shared: PE segment ---------------------------------------------------------------------- */
 

@@ -99,11 +99,7 @@ int soft_owner_alive(uint64_t owner);
 int soft_owner_part_alive(uint64_t part, unsigned bits);
 /* Random bytes of the kernel's. */
 angara_status_t soft_random(void *bytes, size_t size);
-/*
- * Make all CPUs that run registered processes execute a full barrier: the slow side of a fence
- * whose fast side is none. Register before either; @return 0: it can't be had.
- */
-int  soft_membarrier_register(void);
+/* Make all CPUs that run registered processes execute a full barrier. */
 void soft_membarrier(void);
 
 /* ---- wait.c: bounded waiting for another process --------------------------------------------- */
@@ -228,7 +224,6 @@ struct soft_remote_domain {
     soft_domain_seg_t     *seg;
     uint32_t               mr_max; /* checked copy */
     soft_hazard_t         *hazard;
-    int                    needs_fence;   /* see soft_hold() */
     uint32_t               batches;       /* so far */
     uint64_t               next_check_ns; /* requester.c's */
     /* Of operations that fly; NULL: not claimed yet. Those with key 0 are free. */
@@ -245,22 +240,6 @@ void            soft_remote_domain_close(soft_remote_domain_t *domain);
 angara_status_t soft_remote_domain_get(struct soft_pe *pe, const soft_remote_t *remote,
                                        soft_remote_domain_t **domain_p);
 void            soft_remote_domain_put(soft_remote_domain_t *domain);
-/*
- * Set a hazard in the domain to `value`, a region's key or a batch's: what the entry says from here
- * on stays so until the hazard is 0. The fence between the two that this needs is the other side's,
- * where membarrier is to be had: see domain.c.
- */
-static inline void soft_hold(const soft_remote_domain_t *domain, soft_hazard_t *hazard,
-                             uint64_t value)
-{
-    if (__builtin_expect(domain->needs_fence, 0)) {
-        __atomic_exchange_n(&hazard->key, value, __ATOMIC_SEQ_CST);
-    } else {
-        __atomic_store_n(&hazard->key, value, __ATOMIC_RELEASE);
-        __atomic_signal_fence(__ATOMIC_SEQ_CST);
-    }
-}
-
 /*
  * A hazard more, which holds region `key` from here on, for an operation that outlives its call;
  * the caller must look again whether the region is there. Free again when its key is set to 0.
@@ -332,8 +311,6 @@ typedef struct soft_mr {
     struct soft_mr **owed_link;
 } soft_mr_t;
 
-#define SOFT_SEEN 1024 /* pages of the program that are known to be there */
-
 typedef struct soft_domain {
     struct angara_domain base;
     ang_fork_t           fork;
@@ -350,16 +327,10 @@ typedef struct soft_domain {
     soft_mr_t           *owed; /* under `lock` */
     /* Value of a hazard that has been waited for in vain: it isn't waited for again. */
     uint64_t *stuck;
-    /* guard.c's; atomic: */
-    int      hooks;  /* so many tell of what is unmapped */
-    uint64_t unmaps; /* so often it was told */
-    uint64_t seen[SOFT_SEEN];
 } soft_domain_t;
 
 angara_status_t soft_domain_open(const char *device, angara_domain_h *dom_p);
 angara_status_t soft_domain_close(angara_domain_h dom);
-void            soft_domain_hooks(angara_domain_h dom, int on);
-void            soft_domain_unmapped(angara_domain_h dom, const void *addr, size_t length);
 angara_status_t soft_mr_register(angara_domain_h dom, void *addr, size_t length, unsigned access,
                                  angara_mr_h *mr_p);
 angara_status_t soft_mr_deregister(angara_mr_h mr);
@@ -424,11 +395,13 @@ typedef struct soft_pe {
     soft_record_reader_t notify;  /* consumer of the event ring */
     soft_service_t      *service; /* served under soft_helper_lock */
     unsigned             asked;   /* calls for a helper, and requests that could use one */
-    angara_event_t      *events;  /* local events, a ring of `num_events` */
-    unsigned             num_events;
-    unsigned             events_head;
-    unsigned             events_tail;
-    int                  events_lost; /* sticky until read */
+    unsigned        watched; /* slot that the progress looks at, see serve.c; none: their number */
+    unsigned        others;  /* requests in other slots since the last in that */
+    angara_event_t *events;  /* local events, a ring of `num_events` */
+    unsigned        num_events;
+    unsigned        events_head;
+    unsigned        events_tail;
+    int             events_lost; /* sticky until read */
 
     int      epoll_fd; /* what angara_pe_event_fd() gives: the wake pipe and pidfds */
     int      wake_pipe[2];
@@ -465,6 +438,7 @@ struct soft_peer {
     uint64_t           agent_sent_ns;  /* about when it was sent; 0: not looked yet */
     unsigned           agent_looks;
     int                agent_woken;      /* its helper has been called for it */
+    int                agent_is_watched; /* nothing but the slot says that it is there */
     int                agent_has_called; /* once at least, for this pair */
     int                agent_has_other;  /* it may be taken back, for another way */
     unsigned           agent_distrust;   /* so often the peer isn't expected to poll */

@@ -40,13 +40,8 @@ void soft_warn_no_cma(int error);
 angara_status_t soft_guard_copy(uint64_t dst, uint64_t src, size_t length);
 /* Can the CPU write so many bytes, 8 at most? ANGARA_ERR_RIGHTS: only read them. */
 angara_status_t soft_guard_writable(uint64_t addr, size_t width);
-/*
- * Can the CPU read, or write, the page? The kernel is asked; but not again where the user tells of
- * what is unmapped (angara_domain_hooks()), until soft_guard_forget() of the page. Errors as above.
- */
-angara_status_t soft_guard_page(soft_domain_t *dom, uint64_t page, int is_write);
-/* Takes no lock, and allocates nothing. */
-void soft_guard_forget(soft_domain_t *dom, uint64_t addr, uint64_t length);
+/* Can the CPU read the 8 bytes, which are in one page? */
+int soft_guard_readable(uint64_t addr);
 /*
  * May a GPU's driver read or write all of that range? It crashes where the CPU does. Asked before
  * each copy: since the last one the program may have taken away any page, or its rights. Of small

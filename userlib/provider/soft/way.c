@@ -100,8 +100,8 @@ angara_status_t soft_way_remote(ang_pair_t *pair, uint64_t key, uint64_t offset,
         ref->addr = 0;
         return ANGARA_OK;
     }
-    /* The hazard, then the look at the entry: see domain.c. */
-    soft_hold(remote->domain, remote->hazard, key);
+    /* The hazard, a full fence, then the look at the entry: see domain.c. */
+    __atomic_exchange_n(&remote->hazard->key, key, __ATOMIC_SEQ_CST);
     status = soft_mr_check(remote->dom, remote->mr_max, key, offset, length, access, &ref->addr,
                            &entry);
     if (status != ANGARA_OK) {
