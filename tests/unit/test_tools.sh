@@ -374,6 +374,20 @@ perf_stalled() {
     wait "$listener"
 }
 
+# The listener waits for the other most of the time. Whatever stops it meanwhile, it goes on.
+perf_goes_on() {
+    local port client
+    port=$(free_port)
+    perf_listener "$port"
+    "$bin/angara_perf" --host="localhost:$port" -n 2000000 -s 8 offload_put_lat >"$work/out" 2>&1 &
+    client=$!
+    while kill -0 "$client" && kill -STOP "$listener" && kill -CONT "$listener"; do
+        sleep 0.02
+    done 2>/dev/null
+    wait "$client"
+    wait "$listener"
+}
+
 # is_seen PID: soon, by angara_top.
 is_seen() {
     for _ in {1..400}; do
@@ -489,6 +503,7 @@ check 'angara_perf runs all tests with one that listens, validated' perf_remote
 check 'an angara_perf that listens refuses strangers, and waits on' perf_strangers
 check 'an angara_perf that listens ends when its partner is killed' perf_remote_killed
 check 'an angara_perf that listens gives up one that stalls, and waits on' perf_stalled
+check 'an angara_perf that listens goes on after it was stopped' perf_goes_on
 check 'angara_perf refuses a wrong patience' exits 2 'no number of seconds' "$bin/angara_perf" --patience=0
 check 'angara_perf says how to start the other side' exits 1 'angara_perf --listen there first' \
     "$bin/angara_perf" --host="localhost:$(free_port)"

@@ -11,6 +11,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <jansson.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -18,7 +19,6 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -49,18 +49,11 @@ static int is_remote(const perf_t *p)
  */
 static void set_patience(perf_t *p, size_t size, unsigned operations)
 {
-    uint64_t       patience  = p->opt->patience * 1000000000ull;
-    uint64_t       operation = 1000000 + size * 1000ull; /* ns: 1 ms, and 1 MB/s */
-    struct timeval timeout;
+    uint64_t patience  = p->opt->patience * 1000000000ull;
+    uint64_t operation = 1000000 + size * 1000ull; /* ns: 1 ms, and 1 MB/s */
 
-    if (!is_remote(p)) {
-        return; /* a process of ours: who stops it may go on with it */
-    }
-    p->talk_limit   = patience + operations * operation;
-    p->look_limit   = patience + PERF_DEPTH * operation;
-    timeout.tv_sec  = (time_t)(p->talk_limit / 1000000000);
-    timeout.tv_usec = (suseconds_t)(p->talk_limit % 1000000000 / 1000);
-    setsockopt(p->sock, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
+    p->talk_limit = patience + operations * operation;
+    p->look_limit = patience + PERF_DEPTH * operation;
 }
 
 /* Who listens begins anew, for the next one: an exec leaves nothing of this measurement. */
@@ -77,22 +70,46 @@ static void give_up(const perf_t *p, uint64_t limit)
     exit(EXIT_FAILURE);
 }
 
-static void talk(perf_t *p, const void *mine, void *theirs, size_t length)
+/* Until something comes. A process of ours may take for ever: who stops it may go on with it. */
+static void await(const perf_t *p, uint64_t start)
 {
-    ssize_t came = 0;
+    struct pollfd   other = {.fd = p->sock, .events = POLLIN};
+    uint64_t        spent = ang_clock_ns(CLOCK_MONOTONIC) - start, left;
+    struct timespec timeout;
 
-    errno = 0;
-    if (send(p->sock, mine, length, MSG_NOSIGNAL) == (ssize_t)length) {
-        came = recv(p->sock, theirs, length, MSG_WAITALL);
-    }
-    if (came == (ssize_t)length) {
+    if (!is_remote(p)) {
+        poll(&other, 1, -1);
         return;
     }
-    if (came > 0 || errno == EAGAIN || errno == EWOULDBLOCK) {
+    if (spent > p->talk_limit) {
         give_up(p, p->talk_limit);
     }
-    /* Its own message says why; ours would only hide it. */
-    exit(EXIT_FAILURE);
+    left    = p->talk_limit - spent;
+    timeout = (struct timespec){.tv_sec  = (time_t)(left / 1000000000),
+                                .tv_nsec = (long)(left % 1000000000)};
+    ppoll(&other, 1, &timeout, NULL);
+}
+
+static void talk(perf_t *p, const void *mine, void *theirs, size_t length)
+{
+    uint64_t start = ang_clock_ns(CLOCK_MONOTONIC);
+    int      is_on = send(p->sock, mine, length, MSG_NOSIGNAL) == (ssize_t)length;
+    size_t   came  = 0;
+    ssize_t  more;
+
+    while (is_on && came < length) {
+        more = recv(p->sock, (char *)theirs + came, length - came, MSG_DONTWAIT);
+        if (more > 0) {
+            came += (size_t)more;
+        } else if (more < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) {
+            await(p, start); /* which a signal ends early, also one that stops us and goes on */
+        } else {
+            is_on = 0;
+        }
+    }
+    if (!is_on) {
+        exit(EXIT_FAILURE); /* its own message says why; ours would only hide it */
+    }
 }
 
 void perf_barrier(perf_t *p)
