@@ -22,7 +22,7 @@
 #define MARK_BYTES ((uint64_t)4 << 20) /* and so short together */
 #define SHORT      64                  /* tests of a copy, each of which asks the driver; */
 #define SELDOM_NS  4000                /* then one so long after another does */
-#define REFUSED    100000              /* times that the driver can't be asked, at most */
+#define REFUSED_NS 2000000000ull       /* for so long the driver can't be asked, at most */
 #define SPINS      10000               /* questions after which the processor is given away */
 #define BOUNCES    16                  /* copies at once that come to the host that way */
 #define BOUNCE                                                                        \
@@ -59,7 +59,7 @@ typedef struct {
     uint64_t        asked_ns;       /* when the driver was asked; atomic */
     uint64_t        marked;         /* the last one that has an event behind it */
     uint64_t        unmarked_bytes; /* of those after it */
-    unsigned        refused;        /* times in a row that the driver couldn't be asked */
+    uint64_t        refused_ns;     /* since then the driver couldn't be asked; 0: it could */
     mark_t          marks[MARKS];   /* a ring: */
     unsigned        first, count;   /* those under way */
 } lane_t;
@@ -319,6 +319,7 @@ static CUresult lane_copy(lane_t *lane, void *dst, const void *src, size_t lengt
     if (result == CUDA_SUCCESS) {
         copy->value = ++lane->issued;
         lane->unmarked_bytes += length;
+        lane->refused_ns = 0;
     }
     pthread_mutex_unlock(&lane->lock);
     return result;
@@ -495,11 +496,28 @@ static CUresult lane_ask_of(lane_t *lane, const ang_gpu_copy_t *copy)
 }
 
 /*
- * Go to the driver. After an error of the GPU, or the context's end, it says so to all who ask.
- * That it has no memory to be asked may pass: until it has said so often, which it does for ever
- * where it lets go of no context that was current.
+ * Behind the lane's lock: the driver has no memory to be asked, which may pass, or last for ever
+ * where it lets go of no context that was current. @return 0: it has lasted too long, and the copy
+ * is given up. It may still be under way: our memory that it may write to stays for good.
  */
-static angara_status_t lane_look(lane_t *lane, const ang_gpu_copy_t *copy)
+static int lane_is_patient(lane_t *lane, ang_gpu_copy_t *copy)
+{
+    uint64_t now = ang_clock_ns(CLOCK_MONOTONIC);
+
+    if (lane->refused_ns == 0) {
+        lane->refused_ns = now;
+    }
+    if (now - lane->refused_ns < REFUSED_NS) {
+        return 1;
+    }
+    lane->refused_ns = 0;
+    copy->bounce     = NULL;
+    __atomic_add_fetch(&lane->record->copies, 1, __ATOMIC_RELAXED);
+    return 0;
+}
+
+/* Go to the driver. After an error of the GPU, or the context's end, it says so to all who ask. */
+static angara_status_t lane_look(lane_t *lane, ang_gpu_copy_t *copy)
 {
     record_t    *record = lane->record;
     cuda_scope_t scope;
@@ -513,10 +531,10 @@ static angara_status_t lane_look(lane_t *lane, const ang_gpu_copy_t *copy)
     if (result == CUDA_SUCCESS) {
         result = scope.id == record->id ? lane_ask_of(lane, copy) : CUDA_ERROR_CONTEXT_IS_DESTROYED;
         cuda_leave(&scope);
-        lane->refused = 0;
-    } else if (result == CUDA_ERROR_OUT_OF_MEMORY && lane->refused < REFUSED) {
+        lane->refused_ns = 0;
+    } else if (result == CUDA_ERROR_OUT_OF_MEMORY && !has_landed(copy) &&
+               lane_is_patient(lane, copy)) {
         result = CUDA_ERROR_NOT_READY;
-        lane->refused++;
     }
     pthread_mutex_unlock(&lane->lock);
     if (has_landed(copy)) {
