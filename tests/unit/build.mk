@@ -55,6 +55,19 @@ $(B)/obj/tests/unit/test_life.o $(B)/obj/tests/unit/test_early.o: CFLAGS_EXTRA +
 $(B)/tests/unit/test_life: $(B)/obj/uct_transport/life/states.o
 $(B)/tests/unit/test_early: $(B)/obj/uct_transport/channel/early.o
 
+# A library's table of functions: one that is bound at the first call, and one that is closed.
+ENTRY_CALLERS := $(B)/tests/unit/entry_lazy.so $(B)/tests/unit/entry_now.so
+TEST_PROGRAMS += $(ENTRY_CALLERS)
+
+$(ENTRY_CALLERS): $(B)/tests/unit/entry_%.so: $(B)/obj/tests/unit/entry_caller.o
+	$(SAY) LD $@
+	@mkdir -p $(@D)
+	$(Q)$(CC) -shared -Wl,-z,relro $(CFLAGS_COMMON) $(LDFLAGS_COMMON) $(CFLAGS) $(LDFLAGS) -Wl,-z,$* -o $@ $^
+
+$(B)/tests/unit/test_entry: $(B)/obj/uct_transport/base/entry.o | $(ENTRY_CALLERS)
+$(B)/obj/tests/unit/test_entry.o: CFLAGS_EXTRA += -Iuct_transport \
+	-DENTRY_LAZY='"$(abspath $(B))/tests/unit/entry_lazy.so"' -DENTRY_NOW='"$(abspath $(B))/tests/unit/entry_now.so"'
+
 # Of UCX, channels need the data structures (libucs) and types; what hides its versions libuct, too.
 UNIT_CHANNEL_TESTS := test_channel test_channel_poll test_channel_marker test_channel_flush
 

@@ -25,7 +25,7 @@
 #define CONVERTOR_ACCELERATOR CONVERTOR_CUDA
 #endif
 
-static void                         **pack_entry;
+static void                         **pack_entry, *pack_former;
 static const hook_angara_gpu_funcs_t *pack_gpu;
 
 /* Of a buffer without gaps Open MPI tells where the bytes are, and counts them as packed, if it is
@@ -71,14 +71,14 @@ void hook_angara_pack_start(const hook_angara_gpu_funcs_t *gpu)
         hook_angara_verbose(1, "MPI_Sendrecv_replace can't take GPU memory: no way to copy it");
         return;
     }
-    pack_gpu = gpu;
-    uct_angara_entry_set(pack_entry, (void *)pack);
+    pack_gpu    = gpu;
+    pack_former = uct_angara_entry_set(pack_entry, (void *)pack);
 }
 
 void hook_angara_pack_stop(void)
 {
     if (pack_entry != NULL) {
-        uct_angara_entry_set(pack_entry, (void *)opal_convertor_pack);
+        uct_angara_entry_restore(pack_entry, (void *)pack, pack_former);
         pack_entry = NULL;
     }
 }
