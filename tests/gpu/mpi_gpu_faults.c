@@ -6,6 +6,7 @@
  *   mpi_gpu_faults freed WHERE SIZE          the last message from or to memory that was freed
  *   mpi_gpu_faults wild WHERE SIZE           the last message from or to where there is no memory
  *   mpi_gpu_faults replace WHAT SIZE         MPI_Sendrecv_replace: plain, freed, or with gaps
+ *   mpi_gpu_faults pack WHAT SIZE            good ones: MPI_Pack of plain, or managed memory
  *   mpi_gpu_faults lazy - SIZE               good ones, of memory that is opened when it is touched
  *   mpi_gpu_faults beyond WHERE SIZE         buffers that are shorter than the message
  *   mpi_gpu_faults broken WHERE SIZE CALLS   a stand-in's driver whose calls fail
@@ -157,6 +158,22 @@ static void run_replace(const char *what, size_t size)
     printf("nobody minds\n");
 }
 
+static void run_pack(const char *what, size_t size)
+{
+    int   is_managed = strcmp(what, "managed") == 0, position = 0;
+    void *addr  = is_managed ? gpu->alloc(device, size, DEVICE_MANAGED) : place(1, size);
+    char *bytes = mt_alloc(size), *packed = mt_alloc(size);
+
+    memset(bytes, GOOD, size);
+    gpu->write(addr, bytes, size);
+    MPI_Pack(addr, (int)size, MPI_BYTE, packed, (int)size, &position, MPI_COMM_WORLD);
+    if ((size_t)position != size || memcmp(packed, bytes, size) != 0) {
+        printf("wrong data\n");
+    }
+    free(packed);
+    free(bytes);
+}
+
 static void  *lazy;
 static size_t lazy_size;
 
@@ -216,6 +233,8 @@ int main(int argc, char **argv)
         run_freed(argv[2], size);
     } else if (strcmp(argv[1], "replace") == 0) {
         run_replace(argv[2], size);
+    } else if (strcmp(argv[1], "pack") == 0) {
+        run_pack(argv[2], size);
     } else if (strcmp(argv[1], "lazy") == 0) {
         run_lazy(size);
     } else if (strcmp(argv[1], "wild") == 0) {

@@ -95,12 +95,17 @@ ended()
 good()
 {
     local bad=0
-    job 30 cuda "$program" "$@"
-    [[ $status == 0 && ! $output =~ error:|ERROR|WARN|aborting ]] || bad=1
-    report "$bad" "$*"
+    job 30 cuda "$@"
+    [[ $status == 0 && ! $output =~ error:|ERROR|WARN|aborting|"wrong data" ]] || bad=1
+    report "$bad" "${*/"$program" }"
 }
 
-good lazy - 8
+good "$program" lazy - 8
+for size in 8 100000; do
+    good "$program" pack plain "$size"
+    good "$program" pack managed "$size"
+    good -x ANGARA_GPU=none "$program" pack managed "$size"
+done
 for size in 8 900000; do
     disagree none cuda HD "$size"
     disagree cuda none DH "$size"
