@@ -411,6 +411,8 @@ elsewhere scripts/install_check 'build and install all of the project' \
     'build and install all of the project: make install PREFIX=...'
 # shellcheck disable=SC2016 # those words
 elsewhere tests/unit/test_tools.sh 'eval "$advice"' 'scripts/angara_env)"'
+elsewhere tests/unit/test_tools.sh info_component_long \
+    'run the script angara_env: its path is too long to be printed here'
 elsewhere tests/vm/test_nic_provider.sh 'add the user to the group angara and log in again' \
     'add the user to the group angara and log in again'
 elsewhere tests/vm/test_nic_provider.sh 'load the modules angara_nic and angara_memreg' \

@@ -102,6 +102,22 @@ info_component_quoted() {
     done
 }
 
+# No command that has a part of the path only.
+info_component_long() {
+    local place advice part
+    part=$(printf 'x%.0s' {1..240})
+    for place in "$work/$part/$part/$part/$part/x" "$work/it's $part/$part/$part/$part/x"; do
+        mkdir -p "$place/bin" "$place/lib/openmpi"
+        cp "$bin/angara_info" "$place/bin"
+        cp "$bin/../lib/libangara.so.0" "$place/lib"
+        touch "$place/lib/openmpi/mca_hook_angara.so"
+        advice=$(HOME="$work" OMPI_MCA_opal_mca_base_component_path=/none LD_LIBRARY_PATH="$place/lib" \
+            "$place/bin/angara_info" | sed -n '/Open MPI component:/{n; s/^ *-> //p}')
+        echo "advice: $advice"
+        [[ $advice == 'run the script angara_env: its path is too long to be printed here' ]]
+    done
+}
+
 # In the place of a tree with this build.
 env_preload() {
     env -u B -u FLAVOR -u UCX_PLUGIN_PATH "$work/tree/scripts/angara_env" --preload >"$work/env" 2>/dev/null
@@ -471,6 +487,7 @@ check 'angara_info with a wrong setting' exits 1 'ANGARA_CHAOS' env ANGARA_CHAOS
 if command -v ompi_info >/dev/null && [[ -e $bin/../lib/openmpi/mca_hook_angara.so ]]; then
     check 'angara_info finds the Open MPI component, or says how Open MPI does' info_component_found
     check 'its advice works in folders of any name' info_component_quoted
+    check 'its advice has no command where the name is too long' info_component_long
 else
     skip 'angara_info finds the Open MPI component, or says how Open MPI does' 'Open MPI is not here'
 fi

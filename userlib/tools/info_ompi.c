@@ -192,7 +192,7 @@ static int list_has(const ompi_t *ompi, const char *list, char *path, size_t siz
     return 0;
 }
 
-/* As a shell reads it back as one word. @return word[size], cut off if it is too long */
+/* As a shell reads it back as one word. @return word[size]; NULL: it is too long for that */
 static const char *quote(const char *text, char *word, size_t size)
 {
     static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
@@ -200,15 +200,14 @@ static const char *quote(const char *text, char *word, size_t size)
     size_t            used    = 0;
 
     if (text[strspn(text, plain)] == '\0') {
-        snprintf(word, size, "%s", text);
-        return word;
+        return (size_t)snprintf(word, size, "%s", text) < size ? word : NULL;
     }
     used += (size_t)snprintf(word, size, "'");
     for (; *text != '\0' && used + 6 < size; ++text) {
         used += (size_t)snprintf(word + used, size - used, *text == '\'' ? "'\\''" : "%c", *text);
     }
     snprintf(word + used, size - used, "'");
-    return word;
+    return *text == '\0' ? word : NULL;
 }
 
 /* The command that tells Open MPI, for the installation or the build tree of this program. */
@@ -218,6 +217,7 @@ static void fix_by_env(info_check_t *check)
     char                     folder[PATH_MAX], path[PATH_MAX + 32], *script = NULL;
     char                     word[sizeof(check->fix) - 64];
     ssize_t                  length = readlink("/proc/self/exe", folder, sizeof(folder) - 1);
+    const char              *quoted;
 
     folder[length > 0 ? length : 0] = '\0';
     cut_last(folder);
@@ -225,12 +225,16 @@ static void fix_by_env(info_check_t *check)
         snprintf(path, sizeof(path), "%s/%s", folder, places[i]);
         script = access(path, X_OK) == 0 ? realpath(path, NULL) : NULL;
     }
-    if (script != NULL) {
-        info_set_fix(check, "eval \"$(%s)\"", quote(script, word, sizeof(word)));
-    } else { /* a build folder elsewhere doesn't know its source tree */
+    if (script == NULL) {
         cut_last(folder);
-        info_set_fix(check, "eval \"$(B=%s scripts/angara_env)\"",
-                     quote(folder, word, sizeof(word)));
+    }
+    quoted = quote(script != NULL ? script : folder, word, sizeof(word));
+    if (quoted == NULL) {
+        info_set_fix(check, "run the script angara_env: its path is too long to be printed here");
+    } else if (script != NULL) {
+        info_set_fix(check, "eval \"$(%s)\"", quoted);
+    } else { /* a build folder elsewhere doesn't know its source tree */
+        info_set_fix(check, "eval \"$(B=%s scripts/angara_env)\"", quoted);
     }
     free(script);
 }
