@@ -54,7 +54,7 @@ static void in_child(void)
         node->link   = NULL;
         node->in_child(node);
     }
-    pthread_mutex_init(&forked.lock, NULL);
+    pthread_mutex_unlock(&forked.lock); /* it was taken by this thread, before the fork */
 }
 
 /* Before the others of the library: at fork their locks are taken first then, in reverse order. */
