@@ -59,7 +59,7 @@ $(B)/tests/unit/test_early: $(B)/obj/uct_transport/channel/early.o
 ENTRY_CALLERS := $(B)/tests/unit/entry_lazy.so $(B)/tests/unit/entry_now.so
 TEST_PROGRAMS += $(ENTRY_CALLERS)
 
-$(ENTRY_CALLERS): $(B)/tests/unit/entry_%.so: $(B)/obj/tests/unit/entry_caller.o
+$(ENTRY_CALLERS): $(B)/tests/unit/entry_%.so: $(B)/obj/tests/unit/plt_caller.o
 	$(SAY) LD $@
 	@mkdir -p $(@D)
 	$(Q)$(CC) -shared -Wl,-z,relro $(CFLAGS_COMMON) $(LDFLAGS_COMMON) $(CFLAGS) $(LDFLAGS) -Wl,-z,$* -o $@ $^
