@@ -120,6 +120,10 @@ static void providers(ut_t *t)
     CHECK(nic.bandwidth.shared > 0);
     CHECK(nic_get.bandwidth.dedicated == 0);
     CHECK(nic_get.bandwidth.shared == nic.bandwidth.shared);
+    CHECK((soft.cap.flags & UCT_IFACE_FLAG_ATOMIC_CPU) != 0);
+    CHECK((soft.cap.flags & UCT_IFACE_FLAG_ATOMIC_DEVICE) == 0); /* UCP takes one device for all */
+    CHECK((nic.cap.flags & UCT_IFACE_FLAG_ATOMIC_CPU) == 0);
+    CHECK((nic.cap.flags & UCT_IFACE_FLAG_ATOMIC_DEVICE) != 0);
     CHECK(nic.latency.c > soft.latency.c);
     CHECK(nic_get.latency.c > soft_get.latency.c);
     CHECK(nic_get.send_pre_overhead < soft_get.send_pre_overhead);

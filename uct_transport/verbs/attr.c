@@ -13,7 +13,7 @@
 typedef struct {
     double latency;
     double bandwidth;
-    int    is_shared;     /**< the bandwidth is that of all processes of the node */
+    int    is_nic;        /**< the bandwidth is that of all processes of the node */
     double copy_overhead; /**< of a transfer that the CPU makes */
 } uct_angara_speed_t;
 
@@ -101,17 +101,21 @@ ucs_status_t uct_angara_iface_query(uct_iface_h tl_iface, uct_iface_attr_t *attr
     attr->cap.flags = UCT_IFACE_FLAG_AM_SHORT | UCT_IFACE_FLAG_AM_BCOPY | UCT_IFACE_FLAG_AM_ZCOPY |
                       UCT_IFACE_FLAG_PUT_SHORT | UCT_IFACE_FLAG_PUT_BCOPY |
                       UCT_IFACE_FLAG_PUT_ZCOPY | UCT_IFACE_FLAG_GET_SHORT |
-                      UCT_IFACE_FLAG_GET_BCOPY | UCT_IFACE_FLAG_GET_ZCOPY |
-                      UCT_IFACE_FLAG_ATOMIC_DEVICE | UCT_IFACE_FLAG_PENDING |
+                      UCT_IFACE_FLAG_GET_BCOPY | UCT_IFACE_FLAG_GET_ZCOPY | UCT_IFACE_FLAG_PENDING |
                       UCT_IFACE_FLAG_CB_SYNC | UCT_IFACE_FLAG_CONNECT_TO_IFACE |
                       UCT_IFACE_FLAG_ERRHANDLE_PEER_FAILURE | UCT_IFACE_FLAG_EP_CHECK |
                       UCT_ANGARA_IFACE_FLAG_INTER_NODE;
+    /*
+     * The soft fabric's are the CPU's, as those of the program and of UCP's emulation. A NIC's are
+     * not: where there is one, UCP takes it for the atomics of all peers, and nothing beside it.
+     */
+    attr->cap.flags |= speed.is_nic ? UCT_IFACE_FLAG_ATOMIC_DEVICE : UCT_IFACE_FLAG_ATOMIC_CPU;
     attr->cap.event_flags = UCT_IFACE_FLAG_EVENT_SEND_COMP | UCT_IFACE_FLAG_EVENT_RECV |
                             UCT_IFACE_FLAG_EVENT_FD;
 
     attr->latency             = ucs_linear_func_make(speed.latency, 0);
-    attr->bandwidth.dedicated = speed.is_shared ? 0 : speed.bandwidth;
-    attr->bandwidth.shared    = speed.is_shared ? speed.bandwidth : 0;
+    attr->bandwidth.dedicated = speed.is_nic ? 0 : speed.bandwidth;
+    attr->bandwidth.shared    = speed.is_nic ? speed.bandwidth : 0;
     attr->overhead            = UCT_ANGARA_OVERHEAD;
     attr->priority            = 0;
     attr->max_num_eps         = ucs_min(attr->max_num_eps, iface->net.port.window.max_peers);
@@ -173,8 +177,7 @@ ucs_status_t uct_angara_iface_estimate_perf(uct_iface_h tl_iface, uct_perf_attr_
         }
     }
 
-    uct_angara_perf_bandwidth(attr, speed.is_shared ? 0 : bandwidth,
-                              speed.is_shared ? bandwidth : 0);
+    uct_angara_perf_bandwidth(attr, speed.is_nic ? 0 : bandwidth, speed.is_nic ? bandwidth : 0);
     if (attr->field_mask & UCT_PERF_ATTR_FIELD_SEND_PRE_OVERHEAD) {
         attr->send_pre_overhead += overhead;
     }
