@@ -443,7 +443,9 @@ static void arm_states(conf_t *t)
     conf_open(t);
     CHECK_OK(angara_pe_event_fd(t->pe, &pfd.fd));
     if (t->rank == 0) {
-        CHECK_OK(angara_pe_event_arm(t->pe));
+        while (angara_pe_event_arm(t->pe) == ANGARA_INPROGRESS) {
+            angara_pe_progress(t->pe); /* a peer that has connected may have called the helper */
+        }
         CHECK_OK(angara_pe_event_arm(t->pe));
         CHECK_EQ(poll(&pfd, 1, 0), 0);
         conf_barrier(t);
