@@ -106,8 +106,15 @@ def parse_environment(text):
     return result
 
 
+def parse_variant(text):
+    name, sign, options = text.partition(":")
+    if not sign or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9, _-]*", name):
+        raise ValueError("must be 'NAME: ARGUMENTS'")
+    return name, options.split()
+
+
 REQUIRED = object()
-REPEATABLE = "OPTIONS"
+REPEATABLE = {"OPTIONS": str.split, "VARIANT": parse_variant, "MORE": parse_variant}
 
 LAUNCHES = parse_choice("mpirun", "pair", "alone")
 
@@ -116,6 +123,8 @@ RUN_KEYS = {
     "TITLE": (parse_text, REQUIRED),
     "PROGRAM": (parse_name, REQUIRED),
     "OPTIONS": (str, None),
+    "VARIANT": (str, None),
+    "MORE": (str, None),
     "LAUNCH": (LAUNCHES, "mpirun"),
     "RANKS": (parse_positive, 2),
     "MPIRUN": (str, ""),
@@ -166,16 +175,13 @@ def read_values(path, keys):
             raise ConfigError(where + "expected KEY=value, found '%s'" % line)
         if key not in keys:
             raise ConfigError(where + "unknown key '%s'; known are: %s" % (key, " ".join(keys)))
-        if key in seen and key != REPEATABLE:
+        if key in seen and key not in REPEATABLE:
             raise ConfigError(where + "%s is given twice" % key)
         try:
-            value = keys[key][0](text.strip())
+            value = REPEATABLE.get(key, keys[key][0])(text.strip())
         except ValueError as error:
             raise ConfigError(where + "%s '%s': %s" % (key, text.strip(), error)) from error
-        if key == REPEATABLE:
-            values[key] = (values[key] or []) + [value.split()]
-        else:
-            values[key] = value
+        values[key] = (values[key] or []) + [value] if key in REPEATABLE else value
         seen.add(key)
     missing = [key for key in keys if key not in values]
     if missing:
@@ -188,7 +194,23 @@ def read_contender(folder, name):
     return Contender(name, read_values(path, CONTENDER_KEYS))
 
 
+def variants(run, values):
+    """The run, or one for each of its variants, with their arguments behind its own."""
+    quick = [(item, run.quick) for item in values["VARIANT"] or []]
+    result = []
+    for (name, options), in_quick in quick + [(item, False) for item in values["MORE"] or []]:
+        variant = copy.copy(run)
+        variant.name += "-" + re.sub("[^a-z0-9]+", "-", name.lower())
+        variant.title += ", " + name
+        variant.options = [before + options for before in run.options]
+        variant.quick = in_quick
+        variant.contenders = list(run.contenders)
+        result.append(variant)
+    return result or [run]
+
+
 def read_run(path):
+    """The runs of a file."""
     values = read_values(path, RUN_KEYS)
     folder = os.path.dirname(path)
     names = values["CONTENDERS"].split()
@@ -200,22 +222,20 @@ def read_run(path):
         raise ConfigError("%s: a GOAL needs AGAINST" % path)
     values["OPTIONS"] = values["OPTIONS"] or [[]]
     name = os.path.basename(path)[:-len(".conf")]
-    return Run(name, path, values, [read_contender(folder, item) for item in names])
+    return variants(Run(name, path, values, [read_contender(folder, item) for item in names]), values)
 
 
 def read_runs(folder, prefixes, only=None):
-    """All runs PREFIX-*.conf in order of their names, or those with a part of only in the name."""
+    """All runs of PREFIX-*.conf in order of the names, or those with a part of only in the name."""
     paths = [path for prefix in prefixes.split()
              for path in sorted(glob.glob(os.path.join(glob.escape(folder), prefix + "-*.conf")))]
-    if only:
-        for part in only:
-            if not any(part in os.path.basename(path) for path in paths):
-                raise ConfigError("no run named '%s' in %s" % (part, folder))
-        paths = [path for path in paths
-                 if any(part in os.path.basename(path) for part in only)]
     if not paths:
         raise ConfigError("no %s-*.conf in %s" % (prefixes.split()[0], folder))
-    return [read_run(path) for path in paths]
+    runs = [run for path in paths for run in read_run(path)]
+    for part in only or []:
+        if not any(part in run.name for run in runs):
+            raise ConfigError("no run named '%s' in %s" % (part, folder))
+    return [run for run in runs if not only or any(part in run.name for part in only)]
 
 
 def quick_runs(runs):

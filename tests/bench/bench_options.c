@@ -37,6 +37,8 @@ static const option_row_t option_rows[] = {
     {'w', "win-option", "TYPE", BENCH_OPT_RMA, "window: allocate, create, dynamic (allocate)"},
     {'s', "sync-option", "SYNC", BENCH_OPT_RMA,
      "synchronization: flush, flush_local, lock, lock_all, pscw, fence (flush)"},
+    {'t', "target-computes", "USEC", BENCH_OPT_RMA,
+     "the target computes so long between two calls of MPI (0: it waits in MPI)"},
     {'f', "full", NULL, BENCH_OPT_FULL, "also print minimum, maximum and iterations"},
     {'c', "validation", NULL, BENCH_OPT_CHECK, "check what arrives; fail if it is wrong"},
     {'u', "validation-warmup", "N", BENCH_OPT_CHECK,
@@ -206,6 +208,8 @@ static bool parse_value(bench_options_t *opts, int letter, const char *text)
         ok              = parse_name(text, sync_type_names, 6, &value);
         opts->sync_type = ok ? (bench_sync_type_t)value : BENCH_SYNC_FLUSH;
         return ok;
+    case 't':
+        return parse_int(text, 0, &opts->computes);
     case 'f':
         opts->full = true;
         return true;

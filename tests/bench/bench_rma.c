@@ -144,6 +144,29 @@ static void rma_round(bench_t *b, bench_rma_t *r, const bench_rma_ops_t *ops)
     }
 }
 
+static void compute(int us)
+{
+    double end = MPI_Wtime() + us * 1e-6;
+
+    while (MPI_Wtime() < end) {
+    }
+}
+
+/* All that rank 0 has to do is done. Until then the target waits in MPI, or calls it now and then.
+ */
+static void rma_meet(bench_t *b)
+{
+    MPI_Request request;
+    int         done = 0;
+
+    MPI_Ibarrier(b->comm, &request);
+    while (b->rank == BENCH_RMA_TARGET && b->opts.computes > 0 && !done) {
+        compute(b->opts.computes);
+        MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+    }
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+}
+
 /*
  * Runs prepare or check in the target's own exclusive epoch, where loads and stores of window
  * memory are defined; with active synchronization they are defined between the rounds anyway.
@@ -179,6 +202,7 @@ static double rma_run_validated(bench_t *b, bench_rma_t *r, const bench_rma_ops_
         rma_round(b, r, ops);
         seconds += i >= 0 ? MPI_Wtime() - start : 0;
         rma_close(b, r);
+        rma_meet(b);
         rma_local(b, r, i, ops->check);
     }
     return seconds;
@@ -201,7 +225,7 @@ static double rma_run(bench_t *b, bench_rma_t *r, const bench_rma_ops_t *ops)
     }
     seconds = MPI_Wtime() - start;
     rma_close(b, r);
-    MPI_Barrier(b->comm);
+    rma_meet(b);
     return seconds;
 }
 
@@ -213,6 +237,9 @@ int bench_rma_main(int argc, char **argv, const bench_spec_t *spec, const bench_
     double      seconds, rounds;
 
     bench_init(&b, argc, argv, spec);
+    if (b.opts.computes > 0 && !rma_is_passive(&b)) {
+        bench_fail(&b, "a target that computes (-t) takes no part in pscw and fence (-s)");
+    }
     rma_init(&b, &rma, (spec->options & BENCH_OPT_WINDOW) != 0 ? b.opts.window : slots);
     bench_print_header(&b);
     while (bench_next_size(&b)) {

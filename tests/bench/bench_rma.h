@@ -4,8 +4,9 @@
  * options -w and -s say. The access itself is a callback.
  *
  * Rank 0 measures `access, synchronize` rounds. With flush the epoch stays open over all of them;
- * lock, lock_all and pscw open one per round; one fence ends a round and starts the next. With a
- * window (-W) the access makes so many messages, and bandwidth is printed instead of latency.
+ * lock, lock_all and pscw open one per round; one fence ends a round and starts the next. Meanwhile
+ * the target waits in MPI, or computes (-t; passive synchronization only). With a window (-W) the
+ * access makes so many messages, and bandwidth is printed instead of latency.
  */
 #ifndef ANGARA_BENCH_RMA_H
 #define ANGARA_BENCH_RMA_H

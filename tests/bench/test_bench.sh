@@ -163,6 +163,10 @@ test_rma()
             rma osu_$program "$type" flush 15 "${options[@]}"
         done
     done
+    for type in allocate create; do
+        rma osu_put_latency "$type" lock 15 -m 1:16384 -t 100
+        rma osu_acc_latency "$type" flush 12 -m 8:16384 -t 100
+    done
     for type in allocate create dynamic; do
         rma osu_get_latency "$type" flush 15 -m 1:16384
         rma osu_put_bw "$type" flush 15 -m 1:16384 -W 4
@@ -225,6 +229,7 @@ test_errors()
     wrong 'this test requires at least 2 processes, there are 1' 1 osu_bcast
     wrong 'this test requires an even number of processes, there are 3' 3 osu_multi_lat
     wrong '2 pairs need 4 processes, there are 3' 3 osu_mbw_mr -p 2
+    wrong 'a target that computes \(-t\) takes no part in pscw and fence' 2 osu_put_latency -s fence -t 5
     wrong 'messages of 512 bytes need 1024 bytes of buffers' 2 osu_latency -m 512: -M 1000
 }
 

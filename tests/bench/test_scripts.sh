@@ -95,6 +95,7 @@ test_config_errors()
     config_error "a GOAL needs AGAINST" "${two[@]}" GOAL=1
     config_error "AGAINST names 'three'" "${two[@]}" AGAINST=three
     config_error "'novalue' is not NAME=value" "${two[@]}" ENV=novalue
+    config_error "VARIANT 'nameless': must be 'NAME: ARGUMENTS'" "${two[@]}" VARIANT=nameless
     config_error "contenders/three.conf: No such file" "${two[@]/one two/one three}"
     rm -f "$configs"/bench-*.conf
     run 60 scripts/bench --configs "$configs"
@@ -213,6 +214,17 @@ test_quick()
     run 120 "${quick[@]}" bench-3
     ok '--quick: nothing is left' all_of "rc_is"$'\t'2 "has_line"$'\t'stderr$'\t'"^bench: --quick leaves out bench-3$"
     config_error "QUICK 'maybe': must be one of: yes no" "${two[@]}" QUICK=maybe
+
+    rm -f "$configs"/bench-*.conf
+    run_file bench-1 "${two[@]}" OPTIONS=-a 'VARIANT=first kind: -b' 'VARIANT=second: -c d' 'MORE=third: -e'
+    run 60 scripts/bench --configs "$configs" --list
+    ok 'variants: a run for each' test "$(tr -s ' ' <"$out/stdout" | xargs)" == \
+        'bench-1-first-kind A, first kind bench-1-second A, second bench-1-third A, third'
+    run 60 scripts/bench --configs "$configs" --build "$build" --dry-run second
+    ok 'variants: their arguments, one by its name' all_of "rc_is"$'\t'0 "line_count"$'\t'stdout$'\t'" -a -c d$"$'\t'2 \
+        "commands_within"$'\t'2
+    run 60 scripts/bench --configs "$configs" --list --quick
+    ok 'variants: not all for --quick' test "$(grep -c ^bench "$out/stdout")" == 2
 
     # Three seconds for each of five times as many executions, two and a half for each of the quick ones.
     run 120 scripts/bench --build "$build" --dry-run
