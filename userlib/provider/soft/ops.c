@@ -488,42 +488,65 @@ angara_status_t soft_put_flag(angara_peer_h base, uint64_t offset, const void *s
 /* ---- mapped memory ----------------------------------------------------------------------------
  */
 
+/* In the own process, with the region held by the hazard. */
+static char *own_begin(soft_peer_t *peer, unsigned access, uint64_t rkey, uint64_t roffset,
+                       uint64_t length)
+{
+    soft_remote_t         *remote = &peer->remote;
+    const soft_mr_entry_t *entry;
+    uint64_t               addr;
+
+    /* The hazard, a full fence, then the look at the entry: see domain.c. */
+    __atomic_exchange_n(&remote->hazard->key, rkey, __ATOMIC_SEQ_CST);
+    if (soft_is_own(peer, access) &&
+        soft_mr_check(remote->dom, remote->mr_max, rkey, roffset, length, access, &addr, &entry) ==
+            ANGARA_OK &&
+        entry->kind == ANGARA_MEM_HOST) {
+        return (char *)(uintptr_t)addr;
+    }
+    __atomic_store_n(&remote->hazard->key, 0, __ATOMIC_RELEASE);
+    return NULL;
+}
+
 /*
- * Where the far end lies in this process, with its region held: for one operation of few bytes, by
- * plain loads, stores or CPU atomics, with nothing queued before it. NULL: it is to be posted.
+ * Where the far end lies in this process: for one operation of few bytes, by plain loads, stores or
+ * CPU atomics, with nothing queued before it. NULL: it is to be posted.
+ *
+ * A region that is mapped needs no hazard. Such memory ends with its region (angara_mem_free()),
+ * and this process's mapping keeps the pages: whoever comes too late touches what nobody sees any
+ * more.
  */
 static inline char *mapped_begin(soft_peer_t *peer, unsigned access, uint64_t rkey,
                                  uint64_t roffset, uint64_t length)
 {
-    soft_remote_t         *remote = &peer->remote;
-    const ang_pair_t      *pair   = &peer->pair;
-    const soft_mr_entry_t *entry;
-    uint64_t               addr;
-    char                  *there;
+    soft_remote_t    *remote = &peer->remote;
+    const ang_pair_t *pair   = &peer->pair;
+    const soft_map_t *map;
 
     if (ang_engine_is_shared(pair->engine) || pair->engine->chaos != NULL || pair->head != NULL ||
         pair->error != ANGARA_OK || length > MAPPED_MAX ||
         remote->seg->generation != remote->address.generation) {
         return NULL;
     }
-    if (!remote->same_process && !soft_way_may_map(remote, rkey)) {
-        return NULL; /* a look only, which saves the fence */
+    if (remote->same_process) {
+        return own_begin(peer, access, rkey, roffset, length);
     }
-    /* The hazard, a full fence, then the look at the entry: see domain.c. */
-    __atomic_exchange_n(&remote->hazard->key, rkey, __ATOMIC_SEQ_CST);
-    if (soft_mr_check(remote->dom, remote->mr_max, rkey, roffset, length, access, &addr, &entry) ==
-            ANGARA_OK &&
-        entry->kind == ANGARA_MEM_HOST &&
-        (there = soft_reach(peer, rkey, entry, addr, roffset, access)) != NULL) {
-        return there;
+    map = soft_maps_find(&soft_pe(peer->base.pe)->maps, remote->domain, rkey);
+    if (map == NULL || !ang_in_bounds(roffset, length, map->length) ||
+        (access & ~map->access) != 0 ||
+        !(ang_config.loopback || access == ANGARA_ACCESS_REMOTE_WRITE) ||
+        __atomic_load_n(&remote->dom->entries[SOFT_KEY_INDEX(rkey)].key, __ATOMIC_ACQUIRE) !=
+            rkey) {
+        return NULL;
     }
-    __atomic_store_n(&remote->hazard->key, 0, __ATOMIC_RELEASE);
-    return NULL;
+    return map->base + roffset;
 }
 
 static inline void mapped_end(soft_peer_t *peer)
 {
-    __atomic_store_n(&peer->remote.hazard->key, 0, __ATOMIC_RELEASE);
+    if (peer->remote.same_process) {
+        __atomic_store_n(&peer->remote.hazard->key, 0, __ATOMIC_RELEASE);
+    }
 }
 
 int soft_mapped_put(angara_peer_h base, const void *src, uint64_t rkey, uint64_t roffset,

@@ -293,6 +293,8 @@ static angara_status_t insert(soft_maps_t *maps, soft_remote_domain_t *domain, u
     map->key    = key;
     map->domain = domain;
     map->base   = (char *)map->seg.base + entry->offset;
+    map->length = entry->length;
+    map->access = entry->access;
     map->next   = *bucket;
     *bucket     = map;
 

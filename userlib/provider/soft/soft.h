@@ -254,6 +254,8 @@ typedef struct soft_map {
     uint64_t              key;
     soft_remote_domain_t *domain;
     char                 *base; /* of the region */
+    uint64_t              length;
+    uint32_t              access;
     struct soft_map      *next; /* of its bucket */
     int                   used; /* since the last look for one to give up */
     soft_segment_t        seg;
@@ -274,14 +276,14 @@ static inline soft_map_t **soft_maps_bucket(soft_maps_t *maps, uint64_t key)
     return &maps->buckets[(key >> SOFT_KEY_INDEX_BITS) % SOFT_MAP_BUCKETS];
 }
 
-/* Where the region lies here; NULL if it isn't mapped. */
-static inline char *soft_maps_find(soft_maps_t *maps, const soft_remote_domain_t *domain,
-                                   uint64_t key)
+/* NULL: the region isn't mapped. */
+static inline soft_map_t *soft_maps_find(soft_maps_t *maps, const soft_remote_domain_t *domain,
+                                         uint64_t key)
 {
     for (soft_map_t *map = *soft_maps_bucket(maps, key); map != NULL; map = map->next) {
         if (__builtin_expect(map->key == key && map->domain == domain, 1)) {
             map->used = 1;
-            return map->base;
+            return map;
         }
     }
     return NULL;

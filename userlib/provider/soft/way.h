@@ -72,7 +72,7 @@ static inline int soft_way_may_map(const soft_remote_t *remote, uint64_t key)
 static inline char *soft_reach(const soft_peer_t *peer, uint64_t key, const soft_mr_entry_t *entry,
                                uint64_t addr, uint64_t offset, unsigned access)
 {
-    char *base;
+    const soft_map_t *map;
 
     if (soft_is_own(peer, access)) {
         return (char *)(uintptr_t)addr;
@@ -80,8 +80,8 @@ static inline char *soft_reach(const soft_peer_t *peer, uint64_t key, const soft
     if (!soft_can_map(entry, access)) {
         return NULL;
     }
-    base = soft_maps_find(&soft_pe(peer->base.pe)->maps, peer->remote.domain, key);
-    return base != NULL ? base + offset : NULL;
+    map = soft_maps_find(&soft_pe(peer->base.pe)->maps, peer->remote.domain, key);
+    return map != NULL ? map->base + offset : NULL;
 }
 
 #endif
