@@ -27,15 +27,27 @@ static angara_status_t gpu_copy(const soft_mr_entry_t *entry, uint64_t dst, uint
     return status == ANGARA_OK && length != 0 ? soft_gpu_copy(dst, src, length) : status;
 }
 
+#define SEEN_PAGES 4
+
 /*
- * A page of the program's memory that was seen to be there in this turn: the kernel is asked once,
+ * Pages of the program's memory that were seen to be there in this turn: the kernel is asked once,
  * not for each of many short operations. (A thread that unmaps a page that peers access just now
  * could come between: then the program crashes, as if it had touched the page itself.)
  */
 typedef struct {
-    uint64_t page; /* its address */
-    int      is_writable;
+    uint64_t pages[SEEN_PAGES]; /* their addresses, with 1 if they can be written; 0: none */
+    unsigned next;              /* to be given up */
 } seen_t;
+
+static int has_seen(const seen_t *seen, uint64_t page, int is_write)
+{
+    for (unsigned i = 0; i < SEEN_PAGES; ++i) {
+        if (seen->pages[i] == (page | 1) || (seen->pages[i] == page && !is_write)) {
+            return 1;
+        }
+    }
+    return 0;
+}
 
 static angara_status_t see(seen_t *seen, uint64_t addr, uint64_t length, int is_write)
 {
@@ -43,14 +55,14 @@ static angara_status_t see(seen_t *seen, uint64_t addr, uint64_t length, int is_
     angara_status_t status;
 
     do {
-        if (page != seen->page || (is_write && !seen->is_writable)) {
+        if (!has_seen(seen, page, is_write)) {
             status = is_write                  ? soft_guard_writable(page, sizeof(uint64_t)) :
                      soft_guard_readable(page) ? ANGARA_OK :
                                                  ANGARA_ERR_BOUNDS;
             if (status != ANGARA_OK) {
                 return status;
             }
-            *seen = (seen_t){page, is_write};
+            seen->pages[seen->next++ % SEEN_PAGES] = page | (uint64_t)is_write;
         }
         page += SOFT_PAGE;
     } while (page < addr + length);
@@ -425,15 +437,44 @@ static void serve_one(soft_pe_t *pe, unsigned index, turn_t *turn)
     answer(slot, state);
 }
 
+/* How many requests of the watched slot a turn serves, and how long it looks for the next: some
+ * half microsecond, in which a requester that waits for each answer comes back. */
+#define STAY_REQUESTS 8
+#define STAY_LOOKS    512
+
+/*
+ * Serve the watched slot, and stay for a moment: the next request costs neither another turn of the
+ * program's progress nor another look at its pages. Whoever else waits is served first.
+ */
+static void serve_watched(soft_pe_t *pe, turn_t *turn)
+{
+    unsigned looks = 1;
+
+    for (unsigned i = 0; i < STAY_REQUESTS && pe->watched < SOFT_SERVICE_SLOTS; ++i) {
+        const soft_slot_t *slot = &pe->service->slots[pe->watched];
+
+        for (; looks > 0 && !is_posted(slot); --looks) {
+            if (__atomic_load_n(&pe->service->work, __ATOMIC_RELAXED)) {
+                return;
+            }
+        }
+        if (looks == 0) {
+            return;
+        }
+        serve_one(pe, pe->watched, turn);
+        looks = ang_engine_is_shared(&pe->engine) ? 1 : STAY_LOOKS; /* own ones wait, too */
+    }
+}
+
 unsigned soft_serve(soft_pe_t *pe, int by_owner, int joins)
 {
     soft_service_t *service = pe->service;
     uint32_t        serving = SOFT_WORK_SERVED;
-    turn_t          turn    = {.by_owner = by_owner, .joins = joins, .seen = {UINT64_MAX, 0}};
+    turn_t          turn    = {.by_owner = by_owner, .joins = joins};
     uint64_t        posted;
 
-    if (by_owner && pe->watched < SOFT_SERVICE_SLOTS && is_posted(&service->slots[pe->watched])) {
-        serve_one(pe, pe->watched, &turn);
+    if (by_owner) {
+        serve_watched(pe, &turn);
     }
     if (!__atomic_load_n(&service->work, __ATOMIC_SEQ_CST)) {
         return turn.served;
