@@ -588,7 +588,8 @@ ANGARA_API angara_status_t angara_atomic(angara_peer_h peer, angara_atomic_op_t 
 /**
  * Offload put at once, by plain stores, where the region is mapped into this process and nothing is
  * queued before it. It has been performed when the call returns: no marker is needed, but a full
- * fence (angara_peer_settled()) where what follows must be behind it.
+ * fence (angara_peer_settled()) where what follows must be behind it. Calls of these three kinds
+ * are not ordered among each other, as the CPU's loads and stores aren't.
  * @return 1: performed. 0: nothing was done, post it; what is wrong with it is found out then.
  */
 ANGARA_API int angara_mapped_put(angara_peer_h peer, const void *src, uint64_t rkey,

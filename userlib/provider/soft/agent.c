@@ -200,9 +200,9 @@ int soft_agent_hurry(soft_peer_t *peer)
         turn = peer->agent_turn;
     }
     ang_engine_unlock(peer->pair.engine);
-    for (unsigned i = 0; slot != NULL && i < HURRY_LOOKS && !angara_pe_is_asked(peer->base.pe);
-         ++i) { /* of two that wait for each other, one serves first */
-        if (is_answer(slot, turn)) {
+    for (unsigned i = 0; slot != NULL && i < HURRY_LOOKS; ++i) {
+        /* Of two that wait for each other, one serves first. */
+        if (is_answer(slot, turn) || angara_pe_is_asked(peer->base.pe)) {
             return 1;
         }
     }
@@ -280,6 +280,7 @@ static void list(soft_peer_t *peer)
         &service->work, &work, work == SOFT_WORK_CALLED ? SOFT_WORK_CALLED : SOFT_WORK_POSTED, 0,
         __ATOMIC_SEQ_CST, __ATOMIC_RELAXED)) {
     }
+    __atomic_thread_fence(__ATOMIC_SEQ_CST); /* then the look at who sleeps */
 }
 
 static int slot_is_watched(const soft_slot_t *slot)
@@ -440,7 +441,7 @@ void soft_agent_post(soft_peer_t *peer, const soft_request_t *request, int has_o
     peer->agent_woken     = 0;
     peer->agent_has_other = has_other;
     __atomic_store_n(&slot->state, peer->agent_turn * SOFT_TURN + SOFT_POSTED, __ATOMIC_RELEASE);
-    __atomic_thread_fence(__ATOMIC_SEQ_CST); /* then the looks at who watches, and who sleeps */
+    __atomic_thread_fence(__ATOMIC_SEQ_CST); /* then the look at who watches, and who sleeps */
     pe->counters.services++;
     peer->agent_is_watched = request->by == SOFT_BY_SLOT && slot_is_watched(slot);
     if (!peer->agent_is_watched) {

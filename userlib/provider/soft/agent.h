@@ -46,8 +46,8 @@ void soft_agent_end(soft_peer_t *peer);
 /* The peer was expected to poll, and hasn't answered in time; nobody else has been woken yet. */
 int soft_agent_is_late(soft_peer_t *peer);
 /*
- * Look for the answer for a moment, if the peer is expected to give it by its own progress, and
- * nobody asks this process for something. @return whether there is one.
+ * Look for the answer for a moment, if a short request is under way and the peer is expected to
+ * answer by its own progress. @return 1: there is one, or somebody asks this process for something.
  */
 int soft_agent_hurry(soft_peer_t *peer);
 /* Does it sleep on its event descriptor? */

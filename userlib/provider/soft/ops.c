@@ -508,6 +508,16 @@ static char *own_begin(soft_peer_t *peer, unsigned access, uint64_t rkey, uint64
     return NULL;
 }
 
+/* Is nothing queued before such an operation, and may it be one? */
+static inline int mapped_may(const soft_peer_t *peer, uint64_t length)
+{
+    const ang_pair_t *pair = &peer->pair;
+
+    return !ang_engine_is_shared(pair->engine) && pair->engine->chaos == NULL &&
+           pair->head == NULL && pair->error == ANGARA_OK && length <= MAPPED_MAX &&
+           peer->remote.seg->generation == peer->remote.address.generation;
+}
+
 /*
  * Where the far end lies in this process: for one operation of few bytes, by plain loads, stores or
  * CPU atomics, with nothing queued before it. NULL: it is to be posted.
@@ -520,12 +530,9 @@ static inline char *mapped_begin(soft_peer_t *peer, unsigned access, uint64_t rk
                                  uint64_t roffset, uint64_t length)
 {
     soft_remote_t    *remote = &peer->remote;
-    const ang_pair_t *pair   = &peer->pair;
     const soft_map_t *map;
 
-    if (ang_engine_is_shared(pair->engine) || pair->engine->chaos != NULL || pair->head != NULL ||
-        pair->error != ANGARA_OK || length > MAPPED_MAX ||
-        remote->seg->generation != remote->address.generation) {
+    if (!mapped_may(peer, length)) {
         return NULL;
     }
     if (remote->same_process) {
@@ -609,12 +616,14 @@ static int mapped_post(angara_peer_h base, const ang_desc_t *desc, const void *d
     void     *near;
     uint64_t  old;
 
-    if (!soft_way_near(&soft_peer(base)->pair, desc, data, &local)) {
+    if (!mapped_may(soft_peer(base), ang_desc_bytes(desc)) ||
+        !soft_way_near(&soft_peer(base)->pair, desc, data, &local)) {
         return 0;
     }
     near = (void *)(uintptr_t)local.addr;
     switch (desc->op) {
     case ANG_OP_GET:
+        __atomic_thread_fence(__ATOMIC_SEQ_CST); /* behind the puts before it */
         return soft_mapped_get(base, near, desc->rkey, desc->roffset, desc->length);
     case ANG_OP_ATOMIC:
         if (!soft_mapped_atomic(base, desc, &old)) {
@@ -625,6 +634,7 @@ static int mapped_post(angara_peer_h base, const ang_desc_t *desc, const void *d
         }
         return 1;
     default:
+        __atomic_thread_fence(__ATOMIC_RELEASE);
         return soft_mapped_put(base, near, desc->rkey, desc->roffset, desc->length);
     }
 }

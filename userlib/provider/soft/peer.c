@@ -343,9 +343,8 @@ int soft_peer_hurry(angara_peer_h base)
 {
     soft_peer_t *peer = soft_peer(base);
 
-    for (unsigned i = 0; i < HURRY_TURNS && peer->pair.engine->chaos == NULL &&
-                         (soft_agent_hurry(peer) || angara_pe_is_asked(base->pe));
-         ++i) {
+    for (unsigned i = 0;
+         i < HURRY_TURNS && peer->pair.engine->chaos == NULL && soft_agent_hurry(peer); ++i) {
         soft_pe_progress(base->pe);
     }
     return soft_peer_settled(base);

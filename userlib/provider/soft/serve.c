@@ -27,22 +27,27 @@ static angara_status_t gpu_copy(const soft_mr_entry_t *entry, uint64_t dst, uint
     return status == ANGARA_OK && length != 0 ? soft_gpu_copy(dst, src, length) : status;
 }
 
-#define SEEN_PAGES 4
+#define SEEN_PAGES    4
+
+#define SEEN_READABLE 1ull
+#define SEEN_WRITABLE 3ull
 
 /*
  * Pages of the program's memory that were seen to be there in this turn: the kernel is asked once,
- * not for each of many short operations. (A thread that unmaps a page that peers access just now
- * could come between: then the program crashes, as if it had touched the page itself.)
+ * not for each of many short operations. (A thread that unmaps a page that peers access just now,
+ * some microseconds for the whole turn, could come between: then the program crashes, as if it had
+ * touched the page itself.)
  */
 typedef struct {
-    uint64_t pages[SEEN_PAGES]; /* their addresses, with 1 if they can be written; 0: none */
+    uint64_t pages[SEEN_PAGES]; /* their addresses, and SEEN_... */
     unsigned next;              /* to be given up */
 } seen_t;
 
 static int has_seen(const seen_t *seen, uint64_t page, int is_write)
 {
     for (unsigned i = 0; i < SEEN_PAGES; ++i) {
-        if (seen->pages[i] == (page | 1) || (seen->pages[i] == page && !is_write)) {
+        if (seen->pages[i] == (page | SEEN_WRITABLE) ||
+            (seen->pages[i] == (page | SEEN_READABLE) && !is_write)) {
             return 1;
         }
     }
@@ -62,7 +67,8 @@ static angara_status_t see(seen_t *seen, uint64_t addr, uint64_t length, int is_
             if (status != ANGARA_OK) {
                 return status;
             }
-            seen->pages[seen->next++ % SEEN_PAGES] = page | (uint64_t)is_write;
+            seen->pages[seen->next++ % SEEN_PAGES] = page |
+                                                     (is_write ? SEEN_WRITABLE : SEEN_READABLE);
         }
         page += SOFT_PAGE;
     } while (page < addr + length);
@@ -470,6 +476,7 @@ unsigned soft_serve(soft_pe_t *pe, int by_owner, int joins)
 {
     soft_service_t *service = pe->service;
     uint32_t        serving = SOFT_WORK_SERVED;
+    uint32_t        none    = SOFT_WORK_NONE;
     turn_t          turn    = {.by_owner = by_owner, .joins = joins};
     uint64_t        posted;
 
@@ -477,6 +484,10 @@ unsigned soft_serve(soft_pe_t *pe, int by_owner, int joins)
         serve_watched(pe, &turn);
     }
     if (!__atomic_load_n(&service->work, __ATOMIC_SEQ_CST)) {
+        if (turn.is_left) {
+            __atomic_compare_exchange_n(&service->work, &none, SOFT_WORK_POSTED, 0,
+                                        __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+        }
         return turn.served;
     }
     pe->asked += __atomic_exchange_n(&service->work, serving, __ATOMIC_SEQ_CST) == SOFT_WORK_CALLED;
