@@ -535,6 +535,9 @@ static void copier_end(ut_t *t)
     }
     text[length] = '\0';
     CHECK(waitpid(pid, &status, 0) == pid);
+    if (WIFEXITED(status) && strstr(text, "skipped: ") != NULL) {
+        rank_skip("the child was: a real runtime fails no copies");
+    }
     if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGABRT || strstr(text, end->words) == NULL) {
         rank_fail(__FILE__, __LINE__, "status %#x: %s", (unsigned)status, text);
     }
