@@ -34,15 +34,23 @@ static void max_num_eps(ut_t *t)
     ut_md_close(t);
 }
 
-static double at_cost(const ut_t *t, uct_ep_operation_t op, size_t length)
+static uct_perf_attr_t at_estimate(const ut_t *t, uct_ep_operation_t op)
 {
     uct_perf_attr_t perf;
 
     memset(&perf, 0, sizeof(perf));
     perf.field_mask = UCT_PERF_ATTR_FIELD_OPERATION | UCT_PERF_ATTR_FIELD_SEND_PRE_OVERHEAD |
-                      UCT_PERF_ATTR_FIELD_SEND_POST_OVERHEAD | UCT_PERF_ATTR_FIELD_BANDWIDTH;
+                      UCT_PERF_ATTR_FIELD_SEND_POST_OVERHEAD | UCT_PERF_ATTR_FIELD_BANDWIDTH |
+                      UCT_PERF_ATTR_FIELD_LATENCY;
     perf.operation = op;
     CHECK_OK(uct_iface_estimate_perf(t->main.iface, &perf));
+    return perf;
+}
+
+static double at_cost(const ut_t *t, uct_ep_operation_t op, size_t length)
+{
+    uct_perf_attr_t perf = at_estimate(t, op);
+
     CHECK(perf.bandwidth.dedicated + perf.bandwidth.shared > 0);
     CHECK(perf.bandwidth.dedicated + perf.bandwidth.shared < 1e12);
     return perf.send_pre_overhead + perf.send_post_overhead +
@@ -76,18 +84,6 @@ static void estimates(ut_t *t)
     ut_close(t);
 }
 
-static uct_perf_attr_t at_get(const ut_t *t)
-{
-    uct_perf_attr_t perf;
-
-    memset(&perf, 0, sizeof(perf));
-    perf.field_mask = UCT_PERF_ATTR_FIELD_OPERATION | UCT_PERF_ATTR_FIELD_SEND_PRE_OVERHEAD |
-                      UCT_PERF_ATTR_FIELD_BANDWIDTH | UCT_PERF_ATTR_FIELD_LATENCY;
-    perf.operation = UCT_EP_OP_GET_ZCOPY;
-    CHECK_OK(uct_iface_estimate_perf(t->main.iface, &perf));
-    return perf;
-}
-
 /*
  * Each process of the soft fabric copies by itself, at the cost of a system call; those of a node
  * share their NIC. A bandwidth that is set is taken as it is.
@@ -107,10 +103,10 @@ static void providers(ut_t *t)
     CHECK_EQ(t->main.attr.bandwidth.shared > 0, is_nic);
     ut_pretend(t->main.iface, 0);
     CHECK_OK(uct_iface_query(t->main.iface, &soft));
-    soft_get = at_get(t);
+    soft_get = at_estimate(t, UCT_EP_OP_GET_ZCOPY);
     ut_pretend(t->main.iface, 1);
     CHECK_OK(uct_iface_query(t->main.iface, &nic));
-    nic_get = at_get(t);
+    nic_get = at_estimate(t, UCT_EP_OP_GET_ZCOPY);
 
     CHECK(soft.bandwidth.dedicated > 0);
     CHECK(soft.bandwidth.shared == 0);

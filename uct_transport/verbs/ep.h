@@ -24,8 +24,8 @@ static UCS_F_ALWAYS_INLINE uct_angara_peer_t *uct_angara_ep_peer(uct_ep_h tl_ep)
 }
 
 /**
- * Begin a ring operation through a bounce buffer: op->bounce.
- * @return UCS_OK, UCS_ERR_NO_RESOURCE, UCS_ERR_NO_MEMORY, or why the peer has failed.
+ * Begin a ring operation through a bounce buffer, op->bounce, behind uct_angara_peer_check_rma().
+ * @return UCS_OK, UCS_ERR_NO_RESOURCE or UCS_ERR_NO_MEMORY.
  */
 static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_bounce_op_get(uct_angara_peer_t   *peer,
                                                                  uct_angara_op_func_t func,
@@ -35,11 +35,6 @@ static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_bounce_op_get(uct_angara_peer
     uct_angara_bounce_t *bounce = &peer->ch.port->bounce;
     ucs_status_t         status;
     void                *buffer;
-
-    status = uct_angara_peer_check_rma(peer);
-    if (ucs_unlikely(status != UCS_OK)) {
-        return status;
-    }
 
     status = uct_angara_bounce_get(bounce, &buffer);
     if (ucs_unlikely(status != UCS_OK)) {

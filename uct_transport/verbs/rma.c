@@ -82,6 +82,11 @@ ssize_t uct_angara_ep_put_bcopy(uct_ep_h tl_ep, uct_pack_callback_t pack_cb, voi
     uint64_t           value;
     size_t             length;
 
+    status = uct_angara_peer_check_rma(peer);
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
+    }
+
     status = uct_angara_bounce_op_get(peer, uct_angara_op_done, NULL, &op);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
@@ -308,8 +313,8 @@ ucs_status_t uct_angara_ep_get_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov, size_
 
 /* ---- get ----------------------------------------------------------------------------------- */
 
-#define UCT_ANGARA_GET_HERE \
-    512 /**< bytes that are got from mapped memory without a bounce buffer */
+/** Bytes that are got from mapped memory without a bounce buffer. */
+#define UCT_ANGARA_GET_HERE 512
 
 static void uct_angara_get_bcopy_done(uct_angara_port_t *port, uct_angara_op_t *op,
                                       ucs_status_t status)

@@ -485,8 +485,7 @@ angara_status_t soft_put_flag(angara_peer_h base, uint64_t offset, const void *s
     return ANGARA_OK;
 }
 
-/* ---- mapped memory ----------------------------------------------------------------------------
- */
+/* ---- mapped memory -------------------------------------------------------------------------- */
 
 /* In the own process, with the region held by the hazard. */
 static char *own_begin(soft_peer_t *peer, unsigned access, uint64_t rkey, uint64_t roffset,
@@ -639,8 +638,7 @@ static int mapped_post(angara_peer_h base, const ang_desc_t *desc, const void *d
     }
 }
 
-/* ---- ring operations ---------------------------------------------------------------------------
- */
+/* ---- ring operations ------------------------------------------------------------------------ */
 
 angara_status_t soft_post(angara_peer_h peer, ang_desc_t *desc, const void *data)
 {

@@ -13,11 +13,11 @@
  *     and sets the slot free. So a turn never meets another one's answer, and neither side waits
  *     for memory, descriptors or permissions of the other.
  *   - A posted request has its bit in `posted`, and then `work` says so: who serves looks there.
- * But the owner's progress watches one slot, and says so in it (SOFT_BY_WATCHER): that of a
- * requester who asks again and again. A request in it is in no list. Its poster looks once more
- * whether the slot is watched, behind a full fence; who watches it no longer says so first, then
- * looks behind a full fence whether there is a request: one of the two lists it. Who isn't answered
- *     in time lists it, too, before the helper thread is called.
+ *   - But the owner's progress watches one slot, that of a requester who asks again and again,
+ *     and says so in it (SOFT_BY_WATCHER). A request there has no bit. Its poster looks once more,
+ *     behind a full fence, whether the slot is watched. Who watches it no longer says so, and
+ *     then looks, behind a full fence, whether there is a request. So one of the two sets the
+ *     bit. Who isn't answered in time sets it, too, before the helper thread is called.
  *   - A requester that goes to sleep says so in the state. So the server knows it before the answer
  *     is given, while the requester is sure to be there, and the number of its pipe to mean that.
  *   - Memory to stage data in is allocated by the server, with the slot's first request that needs
