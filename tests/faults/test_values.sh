@@ -37,6 +37,7 @@ declare -A inside=(
     [ANGARA_SOFT_NODE]='0 4294967294'
     [ANGARA_SOFT_LOOPBACK]='n NO 0 off false y'
     [ANGARA_SOFT_CMA]='n y'
+    [ANGARA_SOFT_CATCH]='n y'
     [ANGARA_WATCH]='n y'
     [ANGARA_SOFT_ANSWER]='100 3600000'
     [ANGARA_TURN_BYTES]='4K 1T'

@@ -63,6 +63,9 @@ static const ang_var_t ang_vars[] = {
     {"ANGARA_SOFT_CMA", "y", ANG_VAR_BOOL, FIELD(cma), 0, 1, NULL,
      "Use process_vm_readv and process_vm_writev where the kernel permits, y or n. With n the "
      "peer's helper thread moves the data."},
+    {"ANGARA_SOFT_CATCH", "y", ANG_VAR_BOOL, FIELD(catch_faults), 0, 1, NULL,
+     "Catch SIGSEGV and SIGBUS while a peer's request is performed on memory that the program may "
+     "have unmapped, y or n. With n the kernel is asked about it each time, which is slower."},
     {"ANGARA_SOFT_ANSWER", "30000", ANG_VAR_NUMBER, FIELD(soft_answer_ms), 100, 3600000, NULL,
      "How long a request to a peer's process may stay unanswered, milliseconds, 100 to 3600000: "
      "then the pair ends with an error. Time in which the peer is stopped doesn't count."},

@@ -17,6 +17,7 @@ typedef struct {
     uint64_t node;           /* node id on the soft fabric */
     uint64_t loopback;       /* gets from the own node are performed by the initiator */
     uint64_t cma;            /* process_vm_readv/writev may be used */
+    uint64_t catch_faults;   /* SIGSEGV and SIGBUS are caught in requests */
     uint64_t soft_answer_ms; /* how long a request may stay unanswered */
     uint64_t chaos;          /* seed, 0 for off */
     uint64_t chaos_delay_us; /* longest usual delay of an operation in chaos mode */

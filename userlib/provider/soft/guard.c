@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Touching memory of the own program that it may have unmapped: see vm.h. (tests/unit/valgrind.supp
+ * Touching memory of the own program that it may have unmapped: see vm.h. The CPU does it where its
+ * faults are caught (catch.c), else the kernel does, or is asked before. (tests/unit/valgrind.supp
  * names the functions here whose system calls answer EFAULT.)
  */
 #define _GNU_SOURCE
@@ -17,14 +18,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-angara_status_t soft_guard_copy(uint64_t dst, uint64_t src, size_t length)
+/* By the kernel, which says so where an end is unmapped. */
+static angara_status_t kernel_copy(uint64_t dst, uint64_t src, uint64_t length)
 {
-    ssize_t moved;
+    ssize_t moved = soft_vm_read(gettid(), dst, src, length); /* the main thread may have ended */
 
-    if (length == 0) {
-        return ANGARA_OK;
-    }
-    moved = soft_vm_read(gettid(), dst, src, length); /* the main thread may have ended */
     if (moved == (ssize_t)length) {
         return ANGARA_OK;
     }
@@ -37,32 +35,75 @@ angara_status_t soft_guard_copy(uint64_t dst, uint64_t src, size_t length)
 }
 
 /*
- * For an atomic, which only the CPU can perform: the kernel adds 0 to the word first, and says
- * EFAULT where it is unmapped or read-only. (FUTEX_WAKE_OP; it may also wake one sleeper on that
- * word, as any futex must expect.)
+ * Before an atomic, which only the CPU can perform: the kernel adds 0 to the word, and says EFAULT
+ * where it is unmapped or read-only. (FUTEX_WAKE_OP; it may also wake one sleeper on that word, as
+ * any futex must expect.)
  */
-angara_status_t soft_guard_writable(uint64_t addr, size_t width)
+static angara_status_t kernel_writes(uint64_t addr)
 {
     void    *word = (void *)(uintptr_t)addr;
-    uint64_t probe;
+    uint32_t probe;
 
     if (syscall(SYS_futex, word, FUTEX_WAKE_OP_PRIVATE, 0, 0, word,
                 FUTEX_OP(FUTEX_OP_ADD, 0, FUTEX_OP_CMP_EQ, 0)) >= 0 ||
         errno != EFAULT) {
         return ANGARA_OK;
     }
-    return soft_guard_copy((uintptr_t)&probe, addr, width) == ANGARA_OK ? ANGARA_ERR_RIGHTS :
-                                                                          ANGARA_ERR_BOUNDS;
+    return kernel_copy((uintptr_t)&probe, addr, sizeof(probe)) == ANGARA_OK ? ANGARA_ERR_RIGHTS :
+                                                                              ANGARA_ERR_BOUNDS;
 }
 
-/*
- * The kernel reads a signal mask from there before it finds that it is asked for nonsense: a tenth
- * of process_vm_readv()'s time.
- */
-int soft_guard_readable(uint64_t addr)
+typedef struct {
+    uint64_t dst, src, length;
+} copy_t;
+
+static void copy(void *arg)
 {
-    return syscall(SYS_rt_sigprocmask, -1, (void *)(uintptr_t)addr, NULL, sizeof(uint64_t)) == 0 ||
-           errno != EFAULT;
+    const copy_t *args = arg;
+
+    ang_cpu_copy((void *)(uintptr_t)args->dst, (const void *)(uintptr_t)args->src, args->length);
+}
+
+angara_status_t soft_guard_copy(uint64_t addr, void *data, uint64_t length, int is_put)
+{
+    uint64_t        here   = (uintptr_t)data;
+    copy_t          args   = {is_put ? addr : here, is_put ? here : addr, length};
+    angara_status_t status = soft_catch(addr, length, copy, &args);
+
+    return status != ANGARA_ERR_UNSUPPORTED ? status :
+           length == 0                      ? ANGARA_OK :
+                                              kernel_copy(args.dst, args.src, length);
+}
+
+typedef struct {
+    uint64_t          addr;
+    const ang_desc_t *desc;
+    uint64_t         *old;
+    angara_status_t   status;
+} atomic_t;
+
+static void perform(void *arg)
+{
+    atomic_t *args = arg;
+
+    args->status = ang_cpu_atomic((void *)(uintptr_t)args->addr, args->desc, args->old);
+}
+
+angara_status_t soft_guard_atomic(uint64_t addr, const ang_desc_t *desc, uint64_t *old)
+{
+    atomic_t        args   = {addr, desc, old, ANGARA_OK};
+    angara_status_t status = soft_catch(addr, desc->width, perform, &args);
+
+    if (status == ANGARA_ERR_UNSUPPORTED) {
+        status = kernel_writes(addr);
+        if (status == ANGARA_OK) {
+            perform(&args);
+        }
+    } else if (status != ANGARA_OK) {
+        status = kernel_writes(addr); /* why? */
+        return status == ANGARA_OK ? ANGARA_ERR_BOUNDS : status;
+    }
+    return status == ANGARA_OK ? args.status : status;
 }
 
 /* Of linux/fs.h since 6.11: what mapping is at an address. */
@@ -171,8 +212,7 @@ angara_status_t soft_guard_range(uint64_t addr, uint64_t length, int is_write)
         return ANGARA_ERR_BOUNDS;
     }
     for (uint64_t at = begin; at < end; at += page) {
-        if ((is_write ? soft_guard_writable(at, 4) : soft_guard_copy((uintptr_t)&byte, at, 1)) !=
-            ANGARA_OK) {
+        if ((is_write ? kernel_writes(at) : kernel_copy((uintptr_t)&byte, at, 1)) != ANGARA_OK) {
             return ANGARA_ERR_BOUNDS;
         }
     }

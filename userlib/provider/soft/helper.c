@@ -14,6 +14,7 @@
 #define _GNU_SOURCE
 #include "gpu_mem.h"
 #include "requester.h"
+#include "vm.h"
 
 #include "src/clock.h"
 #include "src/config.h"
@@ -326,6 +327,8 @@ void soft_helper_start(void)
     helper.wanted = 1;
     if (!helper.running && helper.have_pipe) {
         sigfillset(&all); /* the program's signal handlers run in the program's threads */
+        sigdelset(&all, SIGSEGV);
+        sigdelset(&all, SIGBUS);
         pthread_sigmask(SIG_SETMASK, &all, &old);
         helper.stop = 0;
         if (pthread_create(&helper.thread, NULL, helper_thread, NULL) == 0) {
@@ -416,6 +419,7 @@ static void helper_stop(void)
     soft_shares_rest();
     serve_look(1);
     close_pipe();
+    soft_catch_close();
 }
 
 /* ---- PEs of this process --------------------------------------------------------------------- */
@@ -431,7 +435,9 @@ angara_status_t soft_helper_prepare(soft_pe_t *pe)
         status = ANGARA_ERR_LIMIT;
     }
     if (status == ANGARA_OK) {
-        helper.users++;
+        if (helper.users++ == 0) {
+            soft_catch_open();
+        }
         pe->uses_helper = 1;
     }
     pthread_mutex_unlock(&helper.life);

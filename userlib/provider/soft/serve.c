@@ -27,56 +27,7 @@ static angara_status_t gpu_copy(const soft_mr_entry_t *entry, uint64_t dst, uint
     return status == ANGARA_OK && length != 0 ? soft_gpu_copy(dst, src, length) : status;
 }
 
-#define SEEN_PAGES    4
-
-#define SEEN_READABLE 1ull
-#define SEEN_WRITABLE 3ull
-
-/*
- * Pages of the program's memory that were seen to be there in this turn: the kernel is asked once,
- * not for each of many short operations. (A thread that unmaps a page that peers access just now,
- * some microseconds for the whole turn, could come between: then the program crashes, as if it had
- * touched the page itself.)
- */
-typedef struct {
-    uint64_t pages[SEEN_PAGES]; /* their addresses, and SEEN_... */
-    unsigned next;              /* to be given up */
-} seen_t;
-
-static int has_seen(const seen_t *seen, uint64_t page, int is_write)
-{
-    for (unsigned i = 0; i < SEEN_PAGES; ++i) {
-        if (seen->pages[i] == (page | SEEN_WRITABLE) ||
-            (seen->pages[i] == (page | SEEN_READABLE) && !is_write)) {
-            return 1;
-        }
-    }
-    return 0;
-}
-
-static angara_status_t see(seen_t *seen, uint64_t addr, uint64_t length, int is_write)
-{
-    uint64_t        page = addr / SOFT_PAGE * SOFT_PAGE;
-    angara_status_t status;
-
-    do {
-        if (!has_seen(seen, page, is_write)) {
-            status = is_write                  ? soft_guard_writable(page, sizeof(uint64_t)) :
-                     soft_guard_readable(page) ? ANGARA_OK :
-                                                 ANGARA_ERR_BOUNDS;
-            if (status != ANGARA_OK) {
-                return status;
-            }
-            seen->pages[seen->next++ % SEEN_PAGES] = page |
-                                                     (is_write ? SEEN_WRITABLE : SEEN_READABLE);
-        }
-        page += SOFT_PAGE;
-    } while (page < addr + length);
-    return ANGARA_OK;
-}
-
-static angara_status_t serve_atomic(const soft_request_t *request, uint64_t addr, seen_t *seen,
-                                    uint64_t *old)
+static angara_status_t serve_atomic(const soft_request_t *request, uint64_t addr, uint64_t *old)
 {
     ang_desc_t desc = {
         .atomic  = request->atomic,
@@ -84,39 +35,13 @@ static angara_status_t serve_atomic(const soft_request_t *request, uint64_t addr
         .operand = request->operand,
         .compare = request->compare,
     };
-    angara_status_t status;
 
-    if (addr % request->width != 0) {
-        return ANGARA_ERR_BOUNDS;
-    }
-    status = see(seen, addr, request->width, 1);
-    return status == ANGARA_OK ? ang_cpu_atomic((void *)(uintptr_t)addr, &desc, old) : status;
-}
-
-/* Between the program's memory and that of requests; few bytes without a call for each. */
-static angara_status_t serve_copy(uint64_t addr, void *data, uint64_t length, int is_put,
-                                  seen_t *seen)
-{
-    angara_status_t status;
-
-    if (length > SOFT_SHORT) {
-        return is_put ? soft_guard_copy(addr, (uintptr_t)data, length) :
-                        soft_guard_copy((uintptr_t)data, addr, length);
-    }
-    status = length != 0 ? see(seen, addr, length, is_put) : ANGARA_OK;
-    if (status == ANGARA_ERR_RIGHTS) {
-        status = ANGARA_ERR_BOUNDS; /* as other ways say, which can't tell these apart */
-    }
-    if (status == ANGARA_OK) {
-        ang_cpu_copy(is_put ? (void *)(uintptr_t)addr : data,
-                     is_put ? data : (const void *)(uintptr_t)addr, length);
-    }
-    return status;
+    return addr % request->width == 0 ? soft_guard_atomic(addr, &desc, old) : ANGARA_ERR_BOUNDS;
 }
 
 /* A put, get or atomic whose bytes are at `data`. */
 static angara_status_t serve_data(soft_pe_t *pe, const soft_request_t *request, void *data,
-                                  seen_t *seen, uint64_t *old)
+                                  uint64_t *old)
 {
     uint64_t        length = request->op == ANG_OP_ATOMIC ? request->width : request->length;
     int             is_put = request->op == ANG_OP_PUT;
@@ -131,13 +56,13 @@ static angara_status_t serve_data(soft_pe_t *pe, const soft_request_t *request, 
         return status;
     }
     if (request->op == ANG_OP_ATOMIC) {
-        return serve_atomic(request, addr, seen, old);
+        return serve_atomic(request, addr, old);
     }
     if (entry->kind != ANGARA_MEM_HOST) {
         return is_put ? gpu_copy(entry, addr, (uintptr_t)data, length) :
                         gpu_copy(entry, (uintptr_t)data, addr, length);
     }
-    return serve_copy(addr, data, length, is_put, seen);
+    return soft_guard_copy(addr, data, length, is_put);
 }
 
 static int request_is_sane(const soft_request_t *request)
@@ -202,8 +127,7 @@ static angara_status_t serve_direct(soft_pe_t *pe, const soft_slot_t *slot,
 }
 
 /* The operations of a batch, one after the other, up to the first that can't be performed. */
-static angara_status_t serve_batch(soft_pe_t *pe, char *staging, uint32_t length, seen_t *seen,
-                                   uint64_t *count)
+static angara_status_t serve_batch(soft_pe_t *pe, char *staging, uint32_t length, uint64_t *count)
 {
     uint32_t        at     = 0;
     angara_status_t status = ANGARA_OK;
@@ -224,7 +148,7 @@ static angara_status_t serve_batch(soft_pe_t *pe, char *staging, uint32_t length
         }
         data   = item.length <= SOFT_SLOT_BYTES ? soft_request_bytes(there) :
                                                   staging + at + SOFT_REQUEST_HEAD;
-        status = serve_data(pe, &item, data, seen, &there->operand);
+        status = serve_data(pe, &item, data, &there->operand);
         at += soft_item_size(&item);
         *count += status == ANGARA_OK;
     }
@@ -244,7 +168,7 @@ static void take(const soft_slot_t *slot, soft_request_t *request)
 }
 
 /* What an answer brings is in the request then. */
-static angara_status_t perform(soft_pe_t *pe, unsigned index, seen_t *seen, soft_request_t *request)
+static angara_status_t perform(soft_pe_t *pe, unsigned index, soft_request_t *request)
 {
     soft_slot_t    *slot   = &pe->service->slots[index];
     size_t          offset = pe->layout.staging + (size_t)index * SOFT_STAGING;
@@ -266,13 +190,13 @@ static angara_status_t perform(soft_pe_t *pe, unsigned index, seen_t *seen, soft
     }
     if (request->op == ANG_OP_ATOMIC ||
         (request->op != SOFT_OP_BATCH && request->length - 1 < SOFT_SLOT_BYTES)) {
-        return serve_data(pe, request, soft_request_bytes(request), seen, &request->operand);
+        return serve_data(pe, request, soft_request_bytes(request), &request->operand);
     }
     status = stage(pe, slot, offset);
     if (status == ANGARA_OK && request->op != SOFT_OP_BATCH) {
-        status = serve_data(pe, request, data, seen, &request->operand);
+        status = serve_data(pe, request, data, &request->operand);
     } else if (status == ANGARA_OK) {
-        status           = serve_batch(pe, data, request->length, seen, &count);
+        status           = serve_batch(pe, data, request->length, &count);
         request->operand = count;
     }
     return status;
@@ -347,7 +271,6 @@ typedef struct {
     int      joins;   /* a piece of a joint copy may be copied yet */
     int      is_left; /* there is more to do of such, for a turn that may */
     unsigned served;
-    seen_t   seen;
 } turn_t;
 
 /*
@@ -430,7 +353,7 @@ static void serve_one(soft_pe_t *pe, unsigned index, turn_t *turn)
         by = watch(pe, index, turn);
     }
     __atomic_store_n(&slot->by_owner, by, __ATOMIC_RELAXED);
-    slot->status = perform(pe, index, &turn->seen, &request);
+    slot->status = perform(pe, index, &request);
     if (slot->status == ANGARA_INPROGRESS) {
         turn->is_left = 1;
         put_back(pe->service, index, state);
@@ -449,8 +372,8 @@ static void serve_one(soft_pe_t *pe, unsigned index, turn_t *turn)
 #define STAY_LOOKS    512
 
 /*
- * Serve the watched slot, and stay for a moment: the next request costs neither another turn of the
- * program's progress nor another look at its pages. Whoever else waits is served first.
+ * Serve the watched slot, and stay for a moment: the next request doesn't cost another turn of
+ * the program's progress. Whoever else waits is served first.
  */
 static void serve_watched(soft_pe_t *pe, turn_t *turn)
 {
@@ -480,6 +403,7 @@ unsigned soft_serve(soft_pe_t *pe, int by_owner, int joins)
     turn_t          turn    = {.by_owner = by_owner, .joins = joins};
     uint64_t        posted;
 
+    soft_catch_look();
     if (by_owner) {
         serve_watched(pe, &turn);
     }

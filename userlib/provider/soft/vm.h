@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Memory that may have gone by the time it is touched: the kernel moves the bytes, or looks at
- * them, and says so where the CPU would crash. Another process's (vm_read.c, cma.c), and what the
- * program of this one has registered (guard.c). All of it knows processes and peers, but no
- * operations.
+ * Memory that may have gone by the time it is touched. Another process's the kernel moves
+ * (vm_read.c, cma.c); what the program of this one has registered the CPU does, and its faults are
+ * caught (guard.c, catch.c). All of it knows processes and peers, but no operations.
  */
 #ifndef SOFT_VM_H
 #define SOFT_VM_H
@@ -36,12 +35,13 @@ void soft_warn_no_cma(int error);
 
 /* ---- guard.c: own memory --------------------------------------------------------------------- */
 
-/* Copy. ANGARA_ERR_BOUNDS: the program has unmapped an end. */
-angara_status_t soft_guard_copy(uint64_t dst, uint64_t src, size_t length);
-/* Can the CPU write so many bytes, 8 at most? ANGARA_ERR_RIGHTS: only read them. */
-angara_status_t soft_guard_writable(uint64_t addr, size_t width);
-/* Can the CPU read the 8 bytes, which are in one page? */
-int soft_guard_readable(uint64_t addr);
+/*
+ * Put `data` there, or get it from there. ANGARA_ERR_BOUNDS: it isn't mapped, or without the right,
+ * which the ways of doing it can't all tell apart.
+ */
+angara_status_t soft_guard_copy(uint64_t addr, void *data, uint64_t length, int is_put);
+/* The atomic on an aligned word. ANGARA_ERR_RIGHTS: it can only be read. */
+angara_status_t soft_guard_atomic(uint64_t addr, const ang_desc_t *desc, uint64_t *old);
 /*
  * May a GPU's driver read or write all of that range? It crashes where the CPU does. Asked before
  * each copy: since the last one the program may have taken away any page, or its rights. Of small
@@ -49,5 +49,21 @@ int soft_guard_readable(uint64_t addr);
  * crashes.
  */
 angara_status_t soft_guard_range(uint64_t addr, uint64_t length, int is_write);
+
+/* ---- catch.c: faults of the own CPU ---------------------------------------------------------- */
+
+/* With the process's first PE; if ANGARA_SOFT_CATCH permits. */
+void soft_catch_open(void);
+/* With its last one. */
+void soft_catch_close(void);
+/* Do faults of this thread come here? Before soft_catch(), in each turn of serving. */
+void soft_catch_look(void);
+/*
+ * Call touch(arg), which may fault within that range: what it does there has no locks, no memory,
+ * no state but its arguments. With the helper's lock held. ANGARA_ERR_BOUNDS: it did, and went no
+ * further.
+ * ANGARA_ERR_UNSUPPORTED: not called, since faults aren't caught.
+ */
+angara_status_t soft_catch(uint64_t addr, uint64_t length, void (*touch)(void *arg), void *arg);
 
 #endif

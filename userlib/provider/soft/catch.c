@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Catching the fault of an access to memory that has gone: see vm.h. Handlers of SIGSEGV and SIGBUS
+ * are the process's: ours is there while the process has PEs, jumps out of accesses that were begun
+ * here, by the same thread and within their range, and passes all else on to the handler that was
+ * there before. A handler that comes later and hides ours is noticed within a tick of the clock;
+ * until the end faults aren't caught then: putting ours before it could make a circle of the two.
+ */
+#define _GNU_SOURCE
+#include "vm.h"
+
+#include "src/clock.h"
+#include "src/config.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <string.h>
+
+static const int signals[2] = {SIGSEGV, SIGBUS};
+
+static struct sigaction before[2]; /* what to pass other faults on to */
+
+/* The access under way: one of the process at a time. */
+static struct {
+    sigjmp_buf *back; /* NULL: none */
+    pthread_t   thread;
+    uint64_t    begin, end;
+    uint64_t    looked; /* when the thread looked at the handlers; 0: not since they changed */
+    int         ready;  /* they were ours, and the signals not blocked */
+} catching;
+
+static void set_default(int sig)
+{
+    struct sigaction action = {.sa_handler = SIG_DFL};
+
+    sigaction(sig, &action, NULL);
+}
+
+/* As if ours had never been there. A fault comes again when the instruction is repeated. */
+static void pass_on(int sig, siginfo_t *info, void *context)
+{
+    struct sigaction previous = before[sig == signals[1]];
+
+    if (previous.sa_flags & SA_RESETHAND) {
+        set_default(sig);
+    }
+    if (previous.sa_flags & SA_SIGINFO) {
+        previous.sa_sigaction(sig, info, context);
+    } else if (previous.sa_handler != SIG_DFL && previous.sa_handler != SIG_IGN) {
+        previous.sa_handler(sig);
+    } else if (previous.sa_handler == SIG_DFL || info->si_code > 0) { /* no fault is ignored */
+        set_default(sig);
+        if (info->si_code <= 0) {
+            raise(sig); /* sent by a process: nothing repeats it */
+        }
+    }
+}
+
+static void on_fault(int sig, siginfo_t *info, void *context)
+{
+    uint64_t    addr = (uintptr_t)info->si_addr;
+    sigjmp_buf *back = catching.back;
+
+    if (back != NULL && pthread_equal(catching.thread, pthread_self()) && info->si_code > 0 &&
+        addr >= catching.begin && addr < catching.end) {
+        catching.back = NULL;
+        siglongjmp(*back, 1);
+    }
+    pass_on(sig, info, context);
+}
+
+static int is_ours(const struct sigaction *action)
+{
+    return (action->sa_flags & SA_SIGINFO) && action->sa_sigaction == on_fault;
+}
+
+void soft_catch_open(void)
+{
+    struct sigaction action = {.sa_sigaction = on_fault,
+                               .sa_flags     = SA_SIGINFO | SA_ONSTACK | SA_NODEFER | SA_RESTART};
+    struct sigaction now;
+
+    catching.looked = 0;
+    if (!ang_config.catch_faults) {
+        return;
+    }
+    sigemptyset(&action.sa_mask);
+    for (unsigned i = 0; i < 2; ++i) {
+        if (sigaction(signals[i], NULL, &now) == 0 && !is_ours(&now)) { /* a child has it already */
+            before[i] = now;
+            sigaction(signals[i], &action, NULL);
+        }
+    }
+}
+
+void soft_catch_close(void)
+{
+    struct sigaction now;
+
+    catching.looked = 0;
+    for (unsigned i = 0; i < 2; ++i) {
+        if (sigaction(signals[i], NULL, &now) == 0 && is_ours(&now)) {
+            sigaction(signals[i], &before[i], NULL);
+        }
+    }
+}
+
+void soft_catch_look(void)
+{
+    uint64_t         now = ang_clock_ns(CLOCK_MONOTONIC_COARSE);
+    struct sigaction action[2];
+    sigset_t         blocked;
+
+    if (now != catching.looked || !pthread_equal(catching.thread, pthread_self())) {
+        catching.looked = now;
+        catching.thread = pthread_self();
+        catching.ready  = sigaction(SIGSEGV, NULL, &action[0]) == 0 && is_ours(&action[0]) &&
+                         sigaction(SIGBUS, NULL, &action[1]) == 0 && is_ours(&action[1]) &&
+                         pthread_sigmask(SIG_SETMASK, NULL, &blocked) == 0 &&
+                         !sigismember(&blocked, SIGSEGV) && !sigismember(&blocked, SIGBUS);
+    }
+}
+
+angara_status_t soft_catch(uint64_t addr, uint64_t length, void (*touch)(void *arg), void *arg)
+{
+    sigjmp_buf back;
+
+    if (!catching.ready) {
+        return ANGARA_ERR_UNSUPPORTED;
+    }
+    catching.begin = addr;
+    catching.end   = addr + length;
+    if (sigsetjmp(back, 0) != 0) {
+        return ANGARA_ERR_BOUNDS;
+    }
+    catching.back = &back;
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    touch(arg);
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    catching.back = NULL;
+    return ANGARA_OK;
+}
