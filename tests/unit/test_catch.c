@@ -27,8 +27,6 @@ static volatile sig_atomic_t handled; /* by the program's handlers */
 static void *volatile handled_addr;
 static sigjmp_buf leave;
 
-/* The program's handlers come and go here as they like: cmocka's, which each test begins with, are
- * the ones before. */
 static void set_handlers(struct sigaction action)
 {
     assert_int_equal(sigaction(SIGSEGV, &action, NULL), 0);
@@ -144,23 +142,26 @@ static void test_gone_switched_off(void **state_p)
     ang_config.catch_faults = 1;
 }
 
-/* The program's handlers come after the library's, and stay: for both signals, or one. */
+/* The program's handler comes after the library's, for one of the signals, and goes again. */
 static void test_gone_hidden(void **state_p)
 {
+    struct sigaction ours;
+
+    assert_int_equal(setup(state_p), 0);
+    handled = 0;
     for (unsigned i = 0; i < 4; ++i) {
-        assert_int_equal(setup(state_p), 0);
-        handled = 0;
-        if (i < 2) {
-            set_handlers(handlers[i]);
-        } else {
-            assert_int_equal(sigaction(i == 2 ? SIGSEGV : SIGBUS, &handlers[0], NULL), 0);
-        }
+        int sig = i < 2 ? SIGSEGV : SIGBUS;
+
+        assert_int_equal(sigaction(sig, &handlers[i % 2], &ours), 0);
         sleep_ms(TICK_MS);
         take_away();
-        assert_int_equal(handled, 0);
-        assert_int_equal(teardown(state_p), 0);
-        assert_true(is_handler(i == 3 ? SIGBUS : SIGSEGV, &handlers[i % 2 && i < 2]));
+        assert_true(is_handler(sig, &handlers[i % 2]));
+        assert_int_equal(sigaction(sig, &ours, NULL), 0);
+        sleep_ms(TICK_MS);
+        take_away();
     }
+    assert_int_equal(handled, 0);
+    assert_int_equal(teardown(state_p), 0);
 }
 
 /* Who blocks the signals in its thread would be killed by a fault. */
@@ -307,6 +308,38 @@ static void test_child(void **state_p)
     assert_true(is_handler(SIGSEGV, &handlers[0]));
 }
 
+static struct sigaction below; /* of a handler that passes on */
+
+static void passing_handler(int sig, siginfo_t *info, void *context)
+{
+    below.sa_sigaction(sig, info, context);
+}
+
+/* A handler above the library's stays when the last PE goes, and passes on when there is another.
+ */
+static void test_no_circle(void **state_p)
+{
+    struct sigaction passing = {.sa_sigaction = passing_handler, .sa_flags = SA_SIGINFO};
+    struct sigaction usual   = {.sa_handler = SIG_DFL};
+    volatile char   *page    = no_memory();
+    int              status;
+    pid_t            pid = fork();
+
+    if (pid == 0) {
+        alarm(20);
+        set_handlers(usual);
+        if (setup(state_p) != 0 || sigaction(SIGSEGV, &passing, &below) != 0 ||
+            teardown(state_p) != 0 || setup(state_p) != 0) {
+            _exit(1);
+        }
+        take_away();
+        page[0] = 1;
+        _exit(2);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -314,6 +347,7 @@ int main(void)
         cmocka_unit_test(test_gone_hidden), cmocka_unit_test(test_gone_blocked),
         cmocka_unit_test(test_gone_helper), cmocka_unit_test(test_passed_on),
         cmocka_unit_test(test_default),     cmocka_unit_test(test_child),
+        cmocka_unit_test(test_no_circle),
     };
 
     return cmocka_run_group_tests_name("catch", tests, init, NULL);

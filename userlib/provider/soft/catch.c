@@ -4,7 +4,8 @@
  * are the process's: ours is there while the process has PEs, jumps out of accesses that were begun
  * here, by the same thread and within their range, and passes all else on to the handler that was
  * there before. A handler that comes later and hides ours is noticed within a tick of the clock;
- * until the end faults aren't caught then: putting ours before it could make a circle of the two.
+ * faults aren't caught then. Ours isn't put before it, now or for a later PE: it may pass on to
+ * ours, and the two would make a circle.
  */
 #define _GNU_SOURCE
 #include "vm.h"
@@ -19,6 +20,7 @@
 static const int signals[2] = {SIGSEGV, SIGBUS};
 
 static struct sigaction before[2]; /* what to pass other faults on to */
+static int              is_set[2]; /* ours is there, or below another one */
 
 /* The access under way: one of the process at a time. */
 static struct {
@@ -78,17 +80,12 @@ void soft_catch_open(void)
 {
     struct sigaction action = {.sa_sigaction = on_fault,
                                .sa_flags     = SA_SIGINFO | SA_ONSTACK | SA_NODEFER | SA_RESTART};
-    struct sigaction now;
 
     catching.looked = 0;
-    if (!ang_config.catch_faults) {
-        return;
-    }
     sigemptyset(&action.sa_mask);
-    for (unsigned i = 0; i < 2; ++i) {
-        if (sigaction(signals[i], NULL, &now) == 0 && !is_ours(&now)) { /* a child has it already */
-            before[i] = now;
-            sigaction(signals[i], &action, NULL);
+    for (unsigned i = 0; i < 2 && ang_config.catch_faults; ++i) {
+        if (!is_set[i] && sigaction(signals[i], NULL, &before[i]) == 0) {
+            is_set[i] = sigaction(signals[i], &action, NULL) == 0;
         }
     }
 }
@@ -100,7 +97,7 @@ void soft_catch_close(void)
     catching.looked = 0;
     for (unsigned i = 0; i < 2; ++i) {
         if (sigaction(signals[i], NULL, &now) == 0 && is_ours(&now)) {
-            sigaction(signals[i], &before[i], NULL);
+            is_set[i] = sigaction(signals[i], &before[i], NULL) != 0;
         }
     }
 }
