@@ -12,12 +12,13 @@
 
 #include <cmocka.h>
 
-#define LENGTH   8192u
-#define WORDS    16u   /* at the region's beginning: of atomics */
-#define MANY     48u   /* operations that are under way at once */
-#define OP_MAX   2000u /* bytes: some that a process is asked for, some that it isn't */
-#define RESULTS  (MANY * OP_MAX)
-#define OWN_TURN 64u
+#define LENGTH      8192u
+#define WORDS       16u   /* at the region's beginning: of atomics */
+#define MANY        48u   /* operations that are under way at once */
+#define OP_MAX      2000u /* bytes: some that a process is asked for, some that it isn't */
+#define RESULTS     (MANY * OP_MAX)
+#define OWN_TURN    64u
+#define ASKED_TRIES 10000000u
 
 typedef struct {
     int shared;
@@ -124,6 +125,20 @@ static int step_mapped(conf_t *t, regions_t *r, char *model, unsigned n)
     }
 }
 
+/* A get that is waited for within the call. @return 0: not now. */
+static int step_asked(conf_t *t, regions_t *r, const char *model)
+{
+    size_t length = random_length(t);
+    size_t offset = WORDS * 8 + conf_random(t) % (LENGTH - WORDS * 8 - length + 1);
+    char   bytes[OP_MAX];
+
+    if (!angara_asked_get(t->peer[1], bytes, r->keys[1], offset, length)) {
+        return 0;
+    }
+    CHECK(memcmp(bytes, model + offset, length) == 0);
+    return 1;
+}
+
 /* One random operation, on the target and on the model. */
 static void step(conf_t *t, regions_t *r, char *model, char *expected, unsigned n, result_t *result)
 {
@@ -165,6 +180,19 @@ static void step(conf_t *t, regions_t *r, char *model, char *expected, unsigned 
     }
 }
 
+/* A target that polls answers so, sooner or later. */
+static void wait_asked(conf_t *t, regions_t *r)
+{
+    unsigned i;
+    char     byte;
+
+    for (i = 0; !angara_asked_get(t->peer[1], &byte, r->keys[1], 0, 1); ++i) {
+        CHECK(i < ASKED_TRIES);
+        POST_OK(t, angara_offload_get(t->peer[1], r->buf.mr, r->buf.addr, r->keys[1], 0, 1));
+        conf_marker(t, 1);
+    }
+}
+
 /* Are there operations on mapped memory? (Without loopback: puts only.) */
 static int maps(const conf_t *t, const regions_t *r)
 {
@@ -175,13 +203,14 @@ static void check_order(conf_t *t, regions_t *r)
 {
     static char model[LENGTH], expected[RESULTS];
     result_t    results[MANY];
-    unsigned    i, n, many, mapped = 0;
+    unsigned    i, n, many, mapped = 0, asked = 0;
 
     for (i = 0; i < conf_rounds(rank_chaos() ? 40 : 1000); ++i) {
         many = 1 + (unsigned)(conf_random(t) % MANY);
         many = (i % 3 == 0) ? 1 : many;
         for (n = 0; n < many; ++n) {
             mapped += (unsigned)step_mapped(t, r, model, n);
+            asked += (unsigned)step_asked(t, r, model);
             step(t, r, model, expected, n, &results[n]);
             if (conf_random(t) % 4 == 0) {
                 angara_pe_progress(t->pe);
@@ -200,6 +229,11 @@ static void check_order(conf_t *t, regions_t *r)
         CHECK(mapped > 0);
     } else {
         CHECK_EQ(mapped, 0);
+    }
+    if (strcmp(t->attr.provider, "soft") != 0 || r->mem.shared || rank_chaos()) {
+        CHECK_EQ(asked, 0);
+    } else if (((const kind_t *)t->arg)->polls == 1) {
+        wait_asked(t, r);
     }
 }
 
@@ -247,6 +281,10 @@ static void refused(conf_t *t)
             CHECK_EQ(angara_mapped_put(peer, &value, key, LENGTH - 7, 8), 0);
             CHECK_EQ(angara_mapped_put(peer, &value, key, UINT64_MAX - 3, 8), 0);
             CHECK_EQ(angara_mapped_get(peer, &old, key, LENGTH, 1), 0);
+            CHECK_EQ(angara_asked_get(peer, &old, key + 1, 0, 8), 0);
+            CHECK_EQ(angara_asked_get(peer, &old, key, LENGTH, 1), 0);
+            CHECK_EQ(angara_asked_get(peer, &old, key, 0, 0), 0);
+            CHECK_EQ(angara_asked_get(NULL, &old, key, 0, 8), 0);
             CHECK_EQ(angara_mapped_atomic(peer, ANGARA_ATOMIC_ADD, 8, 1, 0, key, 4, &old), 0);
             CHECK_EQ(angara_mapped_atomic(peer, ANGARA_ATOMIC_ADD, 2, 1, 0, key, 0, &old), 0);
             CHECK_EQ(angara_mapped_atomic(peer, ANGARA_ATOMIC_LAST, 8, 1, 0, key, 0, &old), 0);

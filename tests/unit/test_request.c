@@ -289,6 +289,148 @@ static void take_all_slots(uint64_t owner)
     }
 }
 
+/* ---- what is waited for in the call ---------------------------------------------------------- */
+
+/* The pair has asked its peer before, and trusts it to poll. */
+static void trust(void)
+{
+    post();
+    wait_for_answer();
+    soft_peer(f.peer)->agent_distrust = 0;
+}
+
+/* Nobody begins with it: it's taken back. */
+static void test_now_unanswered(void **state)
+{
+    soft_peer_t *peer  = soft_peer(f.peer);
+    uint64_t     value = 5;
+
+    (void)state;
+    assert_int_equal(angara_asked_get(f.peer, &value, f.hello.key, 0, 8),
+                     0); /* the first is posted */
+    trust();
+    assert_int_equal(angara_asked_get(f.peer, &value, f.hello.key, 0, 8), 0);
+    assert_int_equal(peer->agent, -1);
+    assert_int_equal(service()->slots[peer->agent_last].owner, 0);
+    assert_int_equal(soft_state_phase(service()->slots[peer->agent_last].state), SOFT_IDLE);
+    assert_int_equal(value, 5);
+    assert_int_equal(angara_peer_status(f.peer), ANGARA_OK);
+    post();
+    wait_for_answer();
+}
+
+static volatile int begun; /* slot, or -1 */
+
+/* Begin with the next request, and never end. */
+static void *begin(void *arg)
+{
+    soft_slot_t *slots = arg;
+    uint64_t     state;
+
+    for (unsigned i = 0; begun < 0; i = (i + 1) % SOFT_SERVICE_SLOTS) {
+        state = __atomic_load_n(&slots[i].state, __ATOMIC_ACQUIRE);
+        if (soft_state_phase(state) == SOFT_POSTED &&
+            __atomic_compare_exchange_n(&slots[i].state, &state, soft_state_to(state, SOFT_SERVING),
+                                        0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
+            begun = (int)i;
+        }
+    }
+    return NULL;
+}
+
+/* Somebody begins with it, and doesn't end: a get is abandoned, a fetch goes on as if posted. */
+static void test_now_begun(void **state)
+{
+    uint64_t     value = 5;
+    soft_slot_t *slot;
+    pthread_t    thread;
+
+    (void)state;
+    trust();
+    begun = -1;
+    assert_int_equal(pthread_create(&thread, NULL, begin, service()->slots), 0);
+    while (begun < 0) {
+        assert_int_equal(angara_asked_get(f.peer, &value, f.hello.key, 0, 8), 0);
+    }
+    pthread_join(thread, NULL);
+    assert_int_equal(value, 5);
+    slot = &service()->slots[begun];
+    if (soft_state_phase(slot->state) == SOFT_ABANDONED) {
+        assert_int_equal(slot->owner, 0);
+    }
+    post();
+    assert_int_not_equal(soft_peer(f.peer)->agent, begun);
+    wait_for_answer();
+}
+
+static void test_now_fetch_begun(void **state)
+{
+    static uint64_t old;
+    angara_mr_h     mr;
+    pthread_t       thread;
+
+    (void)state;
+    trust();
+    assert_int_equal(angara_mr_register(f.dom, &old, sizeof(old), ANGARA_ACCESS_ALL, &mr),
+                     ANGARA_OK);
+    begun = -1;
+    assert_int_equal(pthread_create(&thread, NULL, begin, service()->slots), 0);
+    assert_int_equal(angara_atomic(f.peer, ANGARA_ATOMIC_ADD, 8, 1, 0, f.hello.key, 0, mr, &old),
+                     ANGARA_OK);
+    assert_int_equal(angara_marker(f.peer, f.slot, ++f.value), ANGARA_OK);
+    while (begun < 0) {
+        angara_pe_progress(f.pe);
+    }
+    pthread_join(thread, NULL);
+    assert_int_equal(soft_peer(f.peer)->agent, begun); /* it isn't asked for twice */
+    assert_int_not_equal(*f.slot, f.value);
+    wait_for_fault();
+    assert_int_equal(angara_mr_deregister(mr), ANGARA_OK);
+}
+
+/* ---- kept slots ------------------------------------------------------------------------------ */
+
+/* A slot that the target watches stays its owner's, until the pair ends. */
+static void test_kept(void **state)
+{
+    soft_peer_t *peer = soft_peer(f.peer);
+    unsigned     index;
+
+    (void)state;
+    post();
+    wait_for_answer();
+    for (unsigned i = 0; i < LONG_MS && !peer->agent_is_kept; ++i) {
+        post();
+        wait_for_answer();
+    }
+    assert_true(peer->agent_is_kept);
+    index = peer->agent_last;
+    assert_int_equal(service()->slots[index].owner, soft_owner());
+    post();
+    assert_int_equal(peer->agent, (int)index);
+    assert_false(peer->agent_is_kept);
+    wait_for_answer();
+    angara_peer_disconnect(f.peer);
+    assert_int_equal(angara_peer_connect(f.pe, &f.hello.address, &f.peer), ANGARA_OK);
+    assert_int_equal(service()->slots[index].owner, 0);
+}
+
+/* Some are left for others. */
+static void test_kept_few(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < SOFT_SERVICE_SLOTS / 2; ++i) {
+        service()->slots[i].owner = soft_owner();
+    }
+    for (unsigned i = 0; i < 20; ++i) {
+        post();
+        wait_for_answer();
+        assert_false(soft_peer(f.peer)->agent_is_kept);
+    }
+}
+
+/* ---- all slots ------------------------------------------------------------------------------- */
+
 /* No slot is free, and none becomes so. */
 static void test_no_slot(void **state)
 {
@@ -326,8 +468,10 @@ static void test_dead_owners(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_no_answer), TEST(test_asleep),  TEST(test_answer_wakes), TEST(test_stopped),
-        TEST(test_begun),     TEST(test_no_slot), TEST(test_dead_owners),
+        TEST(test_no_answer),       TEST(test_asleep),         TEST(test_answer_wakes),
+        TEST(test_stopped),         TEST(test_begun),          TEST(test_no_slot),
+        TEST(test_dead_owners),     TEST(test_now_unanswered), TEST(test_now_begun),
+        TEST(test_now_fetch_begun), TEST(test_kept),           TEST(test_kept_few),
     };
 
     return cmocka_run_group_tests_name("request", tests, NULL, NULL);

@@ -32,9 +32,9 @@ enum {
 typedef struct uct_angara_channel {
     uct_angara_tx_t         tx;
     angara_peer_h           ap;
-    unsigned                blocked;     /**< UCT_ANGARA_BLOCK_* */
-    uint16_t                rma_dirty;   /**< ring operations since the last marker */
-    uint16_t                has_hurried; /**< for a get since the last flush */
+    unsigned                blocked;    /**< UCT_ANGARA_BLOCK_* */
+    uint16_t                rma_dirty;  /**< ring operations since the last marker */
+    uint16_t                gets_asked; /**< one by one, since the last flush */
     uct_angara_markers_t    markers;
     uint64_t                fence_value; /**< marker that ends a fence */
     uint64_t                rma_value;   /**< marker that covers the last ring operation */

@@ -124,7 +124,6 @@ static ucs_status_t uct_angara_amo_fetch(uct_ep_h tl_ep, unsigned opcode, unsign
     }
 
     UCT_TL_EP_STAT_ATOMIC(&ucs_derived_of(tl_ep, uct_angara_ep_t)->super);
-    uct_angara_channel_hurry(&peer->ch);
     if (ucs_likely(uct_angara_channel_try_complete(&peer->ch, &value) == UCS_OK)) {
         memcpy(result, op->bounce, width);
         op->comp = NULL; /* told by the return value */

@@ -313,8 +313,30 @@ ucs_status_t uct_angara_ep_get_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov, size_
 
 /* ---- get ----------------------------------------------------------------------------------- */
 
-/** Bytes that are got from mapped memory without a bounce buffer. */
-#define UCT_ANGARA_GET_HERE 512
+/** Bytes that are got within the call, without a bounce buffer. */
+#define UCT_ANGARA_GET_HERE 1024
+
+/** So many gets since a flush are asked for one by one: others of a stream go together. */
+#define UCT_ANGARA_GETS_ASKED 4
+
+/** Get it now: from mapped memory, or by a peer that answers at once. @return 0: it is to be
+ * posted.
+ */
+static int uct_angara_get_here(uct_angara_peer_t *peer, void *data, size_t length,
+                               uint64_t remote_addr, uct_rkey_t rkey)
+{
+    uint64_t key    = uct_angara_rma_key(rkey);
+    uint64_t offset = uct_angara_rma_offset(remote_addr, rkey);
+
+    if (ucs_likely(angara_mapped_get(peer->ch.ap, data, key, offset, length))) {
+        return 1;
+    }
+    if (peer->ch.gets_asked >= UCT_ANGARA_GETS_ASKED) {
+        return 0;
+    }
+    ++peer->ch.gets_asked;
+    return angara_asked_get(peer->ch.ap, data, key, offset, length);
+}
 
 static void uct_angara_get_bcopy_done(uct_angara_port_t *port, uct_angara_op_t *op,
                                       ucs_status_t status)
@@ -348,9 +370,7 @@ ucs_status_t uct_angara_ep_get_bcopy(uct_ep_h tl_ep, uct_unpack_callback_t unpac
         return status;
     }
 
-    if ((length <= sizeof(data)) &&
-        angara_mapped_get(peer->ch.ap, data, uct_angara_rma_key(rkey),
-                          uct_angara_rma_offset(remote_addr, rkey), length)) {
+    if ((length <= sizeof(data)) && uct_angara_get_here(peer, data, length, remote_addr, rkey)) {
         unpack_cb(arg, data, length);
         ++peer->ch.stats.get_bcopy;
         peer->ch.stats.get_bytes += length;
@@ -379,10 +399,6 @@ ucs_status_t uct_angara_ep_get_bcopy(uct_ep_h tl_ep, uct_unpack_callback_t unpac
     ++peer->ch.stats.get_bcopy;
     peer->ch.stats.get_bytes += length;
     UCT_TL_EP_STAT_OP(&ucs_derived_of(tl_ep, uct_angara_ep_t)->super, GET, BCOPY, length);
-    if (!peer->ch.has_hurried) { /* others of a stream go together */
-        peer->ch.has_hurried = 1;
-        uct_angara_channel_hurry(&peer->ch);
-    }
     if (ucs_likely(uct_angara_channel_try_complete(&peer->ch, &value) == UCS_OK)) {
         unpack_cb(arg, op->bounce, length);
         op->comp = NULL; /* told by the return value */
@@ -446,8 +462,7 @@ ucs_status_t uct_angara_ep_get_short(uct_ep_h tl_ep, void *buffer, unsigned leng
         return status;
     }
 
-    if (ucs_likely(angara_mapped_get(peer->ch.ap, buffer, uct_angara_rma_key(rkey),
-                                     uct_angara_rma_offset(remote_addr, rkey), length))) {
+    if (ucs_likely(uct_angara_get_here(peer, buffer, length, remote_addr, rkey))) {
         ++peer->ch.stats.get_short;
         peer->ch.stats.get_bytes += length;
         UCT_TL_EP_STAT_OP(&ucs_derived_of(tl_ep, uct_angara_ep_t)->super, GET, SHORT, length);

@@ -97,6 +97,7 @@ typedef struct ang_provider_ops {
                       size_t length);
     int (*mapped_get)(angara_peer_h peer, void *dst, uint64_t rkey, uint64_t roffset,
                       size_t length);
+    int (*asked_get)(angara_peer_h peer, void *dst, uint64_t rkey, uint64_t roffset, size_t length);
     int (*mapped_atomic)(angara_peer_h peer, const ang_desc_t *desc, uint64_t *old);
     angara_status_t (*notify)(angara_peer_h peer, const void *record, size_t length);
     void (*wake)(angara_peer_h peer);

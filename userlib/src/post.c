@@ -202,6 +202,16 @@ int angara_mapped_get(angara_peer_h peer, void *dst, uint64_t rkey, uint64_t rof
     return 1;
 }
 
+int angara_asked_get(angara_peer_h peer, void *dst, uint64_t rkey, uint64_t roffset, size_t length)
+{
+    if (check_peer(peer) != ANGARA_OK || peer->ops->asked_get == NULL ||
+        !peer->ops->asked_get(peer, dst, rkey, roffset, length)) {
+        return 0;
+    }
+    posted(peer, &peer->posted.gets, length, ANGARA_OK);
+    return 1;
+}
+
 int angara_mapped_atomic(angara_peer_h peer, angara_atomic_op_t op, unsigned width,
                          uint64_t operand, uint64_t compare, uint64_t rkey, uint64_t roffset,
                          void *result)

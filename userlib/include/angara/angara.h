@@ -606,6 +606,14 @@ ANGARA_API int angara_mapped_atomic(angara_peer_h peer, angara_atomic_op_t op, u
                                     uint64_t roffset, void *result);
 
 /**
+ * Get at once, where nothing is queued before it and the peer's process is expected to answer
+ * within a microsecond, which is waited for here: as a rule if it makes progress. Up to 1024 bytes
+ * of a region that isn't mapped; else as angara_mapped_get().
+ */
+ANGARA_API int angara_asked_get(angara_peer_h peer, void *dst, uint64_t rkey, uint64_t roffset,
+                                size_t length);
+
+/**
  * Notify put: append a record of at most ANGARA_NOTIFY_MAX bytes to the peer's event ring and wake
  * the peer if it armed.
  * @return ANGARA_OK if the ring took it; ANGARA_ERR_NO_RESOURCE if it is full: try again later;

@@ -10,7 +10,8 @@
  * first time it is always woken: that opens its pipe, while there is a descriptor for it.
  *
  * Invariants
- *   - A pair has at most one request under way; it owns the slot until it has taken the answer.
+ *   - A pair has at most one request under way; it owns the slot until it has taken the answer, and
+ *     may keep it beyond (agent_is_kept) until its next request, or until it withdraws.
  *   - A request that was taken back was never begun, and never will be.
  *   - Nobody waits for ever: what isn't answered, or finds no slot, while the peer isn't stopped,
  *     ends with ANGARA_ERR_UNREACHABLE after ANGARA_SOFT_ANSWER. Meanwhile the peer is looked at,
@@ -30,6 +31,9 @@
 #define PATIENCE_NS     10000ull /* with a peer that polls, as far as is known */
 #define LOOKS_PER_CLOCK 4u
 #define HURRY_LOOKS     512u /* of a word that is here until it is written: some half microsecond */
+/* A watched slot stays its owner's behind the answer: claiming it again would move its line between
+ * the processors once more. Of those from here on none does, so that others find some. */
+#define KEPT_SLOTS (SOFT_SERVICE_SLOTS / 2)
 /* Requests, or operations that went another way, until a peer that didn't poll is trusted again: at
  * first, and at most. */
 #define DOUBT_MIN 64u
@@ -111,6 +115,11 @@ static int agent_claim(soft_peer_t *peer, int reclaim)
     soft_service_t  *service = service_of(peer);
     const soft_pe_t *pe      = soft_pe(peer->base.pe);
 
+    if (peer->agent_is_kept) {
+        peer->agent_is_kept = 0;
+        peer->agent         = (int)peer->agent_last;
+        return 1;
+    }
     for (unsigned i = 0; i < SOFT_SERVICE_SLOTS; ++i) {
         unsigned index = (peer->agent_last + i) % SOFT_SERVICE_SLOTS;
 
@@ -123,14 +132,20 @@ static int agent_claim(soft_peer_t *peer, int reclaim)
     return 0;
 }
 
-static void agent_release(soft_peer_t *peer)
+/* No request is under way any more. */
+static void agent_close(soft_peer_t *peer)
 {
-    slot_free(slot_of(peer));
     peer->agent              = -1;
     peer->agent_is_short     = 0;
     peer->joint.is_under_way = 0;
     peer->agent_look_ns      = 0;
     peer->agent_waited_ns    = 0;
+}
+
+static void agent_release(soft_peer_t *peer)
+{
+    slot_free(slot_of(peer));
+    agent_close(peer);
 }
 
 /* A dead process serves nothing. */
@@ -145,6 +160,9 @@ int soft_agent_withdraw(soft_peer_t *peer)
     soft_slot_t *slot;
     uint64_t     state;
 
+    if (peer->agent_is_kept) {
+        agent_claim(peer, 0);
+    }
     if (peer->agent >= 0) {
         slot = slot_of(peer);
         if (peer->joint.is_under_way) { /* the server, if it is at a piece, takes no other one */
@@ -187,6 +205,19 @@ static int is_answer(const soft_slot_t *slot, uint64_t turn)
 int soft_agent_answered(const soft_peer_t *peer)
 {
     return is_answer(slot_of(peer), peer->agent_turn);
+}
+
+int soft_agent_is_soon(const soft_peer_t *peer)
+{
+    for (unsigned i = 0; i < HURRY_LOOKS; ++i) {
+        if (soft_agent_answered(peer)) {
+            return 1;
+        }
+        if (angara_pe_is_asked(peer->base.pe)) { /* of two that wait, one serves first */
+            return 0;
+        }
+    }
+    return 0;
 }
 
 int soft_agent_hurry(soft_peer_t *peer)
@@ -478,9 +509,12 @@ angara_status_t soft_agent_receive(soft_peer_t *peer, int has_other)
 
 void soft_agent_end(soft_peer_t *peer)
 {
-    if (soft_agent_answered(peer)) {
-        agent_release(peer);
-    } else {
+    if (!soft_agent_answered(peer)) {
         soft_agent_withdraw(peer);
+    } else if (slot_is_watched(slot_of(peer)) && peer->agent < KEPT_SLOTS) {
+        peer->agent_is_kept = 1;
+        agent_close(peer);
+    } else {
+        agent_release(peer);
     }
 }

@@ -45,8 +45,10 @@ int             soft_agent_answered(const soft_peer_t *peer);
 void soft_agent_end(soft_peer_t *peer);
 /* The peer was expected to poll, and hasn't answered in time; nobody else has been woken yet. */
 int soft_agent_is_late(soft_peer_t *peer);
+/* Look for the answer to the request for a moment. @return 1: it's there. */
+int soft_agent_is_soon(const soft_peer_t *peer);
 /*
- * Look for the answer for a moment, if a short request is under way and the peer is expected to
+ * The same, if a short request is under way and the peer is expected to
  * answer by its own progress. @return 1: there is one, or somebody asks this process for something.
  */
 int soft_agent_hurry(soft_peer_t *peer);
@@ -72,6 +74,12 @@ angara_status_t soft_agent_copy_in(soft_peer_t *peer, const ang_ref_t *src, cons
  */
 angara_status_t soft_agent_short(soft_peer_t *peer, const soft_request_t *item, void *near,
                                  int others, uint64_t *old);
+/*
+ * A short get or a fetching atomic, by a peer that is expected to poll; nothing of the pair is
+ * under way. Look for its answer for a moment. @return 1: performed. 0: it's still to be posted,
+ * and if it has been asked for meanwhile (soft_agent_owes()), that goes on.
+ */
+int soft_agent_now(soft_peer_t *peer, const soft_request_t *item, void *near, uint64_t *old);
 /*
  * Between private memory of the peer's and a region of GPU memory here, which the peer's GPU
  * copies. May go beyond `end`, to the end of the stretches. ANGARA_ERR_UNSUPPORTED: it can't, or

@@ -226,6 +226,28 @@ angara_status_t soft_agent_short(soft_peer_t *peer, const soft_request_t *item, 
     return short_take(peer, item, near, old);
 }
 
+int soft_agent_now(soft_peer_t *peer, const soft_request_t *item, void *near, uint64_t *old)
+{
+    int others = !soft_needs_agent(peer, ang_op_right(item->op));
+
+    if (peer->agent_distrust != 0 || !peer->agent_has_called || peer->remote.same_process ||
+        soft_agent_sleeps(peer) || soft_way_may_map(&peer->remote, item->key)) {
+        return 0;
+    }
+    short_send(peer, item, near, others);
+    if (peer->agent < 0) {
+        return 0;
+    }
+    if (!soft_agent_is_soon(peer)) {
+        if (others) {
+            soft_agent_take_back(peer);
+        }
+        return 0;
+    }
+    return short_receive(peer) == ANGARA_OK && peer->agent_performed != 0 &&
+           short_take(peer, item, near, old) == ANGARA_OK;
+}
+
 /* ---- long ones, in pieces -------------------------------------------------------------------- */
 
 static soft_request_t chunk_request(ang_op_t op, uint64_t key, uint64_t offset, uint64_t left)

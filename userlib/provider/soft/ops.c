@@ -21,8 +21,6 @@
 #include <string.h>
 #include <sys/uio.h>
 
-#define MAPPED_MAX 4096 /* bytes of an operation that needs no entry */
-
 /* ---- batches of process_vm ------------------------------------------------------------------- */
 
 /* Both ends of a batched transfer; 0 unless the far one is private memory that process_vm reaches.
@@ -485,166 +483,13 @@ angara_status_t soft_put_flag(angara_peer_h base, uint64_t offset, const void *s
     return ANGARA_OK;
 }
 
-/* ---- mapped memory -------------------------------------------------------------------------- */
-
-/* In the own process, with the region held by the hazard. */
-static char *own_begin(soft_peer_t *peer, unsigned access, uint64_t rkey, uint64_t roffset,
-                       uint64_t length)
-{
-    soft_remote_t         *remote = &peer->remote;
-    const soft_mr_entry_t *entry;
-    uint64_t               addr;
-
-    /* The hazard, a full fence, then the look at the entry: see domain.c. */
-    __atomic_exchange_n(&remote->hazard->key, rkey, __ATOMIC_SEQ_CST);
-    if (soft_is_own(peer, access) &&
-        soft_mr_check(remote->dom, remote->mr_max, rkey, roffset, length, access, &addr, &entry) ==
-            ANGARA_OK &&
-        entry->kind == ANGARA_MEM_HOST) {
-        return (char *)(uintptr_t)addr;
-    }
-    __atomic_store_n(&remote->hazard->key, 0, __ATOMIC_RELEASE);
-    return NULL;
-}
-
-/* Is nothing queued before such an operation, and may it be one? */
-static inline int mapped_may(const soft_peer_t *peer, uint64_t length)
-{
-    const ang_pair_t *pair = &peer->pair;
-
-    return !ang_engine_is_shared(pair->engine) && pair->engine->chaos == NULL &&
-           pair->head == NULL && pair->error == ANGARA_OK && length <= MAPPED_MAX &&
-           peer->remote.seg->generation == peer->remote.address.generation;
-}
-
-/*
- * Where the far end lies in this process: for one operation of few bytes, by plain loads, stores or
- * CPU atomics, with nothing queued before it. NULL: it is to be posted.
- *
- * A region that is mapped needs no hazard. Such memory ends with its region (angara_mem_free()),
- * and this process's mapping keeps the pages: whoever comes too late touches what nobody sees any
- * more.
- */
-static inline char *mapped_begin(soft_peer_t *peer, unsigned access, uint64_t rkey,
-                                 uint64_t roffset, uint64_t length)
-{
-    soft_remote_t    *remote = &peer->remote;
-    const soft_map_t *map;
-
-    if (!mapped_may(peer, length)) {
-        return NULL;
-    }
-    if (remote->same_process) {
-        return own_begin(peer, access, rkey, roffset, length);
-    }
-    map = soft_maps_find(&soft_pe(peer->base.pe)->maps, remote->domain, rkey);
-    if (map == NULL || !ang_in_bounds(roffset, length, map->length) ||
-        (access & ~map->access) != 0 ||
-        !(ang_config.loopback || access == ANGARA_ACCESS_REMOTE_WRITE) ||
-        __atomic_load_n(&remote->dom->entries[SOFT_KEY_INDEX(rkey)].key, __ATOMIC_ACQUIRE) !=
-            rkey) {
-        return NULL;
-    }
-    return map->base + roffset;
-}
-
-static inline void mapped_end(soft_peer_t *peer)
-{
-    if (peer->remote.same_process) {
-        __atomic_store_n(&peer->remote.hazard->key, 0, __ATOMIC_RELEASE);
-    }
-}
-
-int soft_mapped_put(angara_peer_h base, const void *src, uint64_t rkey, uint64_t roffset,
-                    size_t length)
-{
-    soft_peer_t        *peer  = soft_peer(base);
-    ang_engine_stats_t *stats = &peer->pair.engine->stats;
-    char               *there;
-
-    there = mapped_begin(peer, ANGARA_ACCESS_REMOTE_WRITE, rkey, roffset, length);
-    if (there == NULL) {
-        return 0;
-    }
-    ang_cpu_copy(there, src, length);
-    mapped_end(peer);
-    stats->puts++;
-    stats->bytes += length;
-    return 1;
-}
-
-int soft_mapped_get(angara_peer_h base, void *dst, uint64_t rkey, uint64_t roffset, size_t length)
-{
-    soft_peer_t        *peer  = soft_peer(base);
-    ang_engine_stats_t *stats = &peer->pair.engine->stats;
-    const char         *there;
-
-    there = mapped_begin(peer, ANGARA_ACCESS_REMOTE_READ, rkey, roffset, length);
-    if (there == NULL) {
-        return 0;
-    }
-    ang_cpu_copy(dst, there, length);
-    __atomic_thread_fence(__ATOMIC_ACQUIRE); /* nothing is queued: what follows reads later */
-    mapped_end(peer);
-    stats->gets++;
-    stats->bytes += length;
-    return 1;
-}
-
-int soft_mapped_atomic(angara_peer_h base, const ang_desc_t *desc, uint64_t *old)
-{
-    soft_peer_t *peer = soft_peer(base);
-    char        *there;
-    int          is_done;
-
-    there = mapped_begin(peer, ANGARA_ACCESS_REMOTE_ATOMIC, desc->rkey, desc->roffset, desc->width);
-    if (there == NULL) {
-        return 0;
-    }
-    is_done = (uintptr_t)there % desc->width == 0 && ang_cpu_atomic(there, desc, old) == ANGARA_OK;
-    mapped_end(peer);
-    peer->pair.engine->stats.atomics += (uint64_t)is_done;
-    return is_done;
-}
-
-/* Perform an operation whose near end is host memory. @return 0: nothing was done, post it; what is
- * wrong with it is found out then. */
-static int mapped_post(angara_peer_h base, const ang_desc_t *desc, const void *data)
-{
-    ang_ref_t local;
-    void     *near;
-    uint64_t  old;
-
-    if (!mapped_may(soft_peer(base), ang_desc_bytes(desc)) ||
-        !soft_way_near(&soft_peer(base)->pair, desc, data, &local)) {
-        return 0;
-    }
-    near = (void *)(uintptr_t)local.addr;
-    switch (desc->op) {
-    case ANG_OP_GET:
-        __atomic_thread_fence(__ATOMIC_SEQ_CST); /* behind the puts before it */
-        return soft_mapped_get(base, near, desc->rkey, desc->roffset, desc->length);
-    case ANG_OP_ATOMIC:
-        if (!soft_mapped_atomic(base, desc, &old)) {
-            return 0;
-        }
-        if (desc->lkey != 0) {
-            ang_cpu_copy(near, &old, desc->width);
-        }
-        return 1;
-    default:
-        __atomic_thread_fence(__ATOMIC_RELEASE);
-        return soft_mapped_put(base, near, desc->rkey, desc->roffset, desc->length);
-    }
-}
-
 /* ---- ring operations ------------------------------------------------------------------------ */
 
 angara_status_t soft_post(angara_peer_h peer, ang_desc_t *desc, const void *data)
 {
     angara_status_t status;
 
-    if (mapped_post(peer, desc, data)) {
+    if (soft_now(peer, desc, data)) {
         return ANGARA_OK;
     }
     status = soft_pair_post(&soft_peer(peer)->pair, desc, data);

@@ -396,6 +396,7 @@ const ang_provider_ops_t ang_soft_provider = {
     .post_batch       = soft_post_batch,
     .mapped_put       = soft_mapped_put,
     .mapped_get       = soft_mapped_get,
+    .asked_get        = soft_asked_get,
     .mapped_atomic    = soft_mapped_atomic,
     .notify           = soft_notify,
     .wake             = soft_wake,

@@ -18,6 +18,8 @@
  *     behind a full fence, whether the slot is watched. Who watches it no longer says so, and
  *     then looks, behind a full fence, whether there is a request. So one of the two sets the
  *     bit. Who isn't answered in time sets it, too, before the helper thread is called.
+ *   - An owner may keep a watched slot behind its answer, for its next request; of the upper half
+ *     of the slots none is kept.
  *   - A requester that goes to sleep says so in the state. So the server knows it before the answer
  *     is given, while the requester is sure to be there, and the number of its pipe to mean that.
  *   - Memory to stage data in is allocated by the server, with the slot's first request that needs
