@@ -230,8 +230,9 @@ int soft_agent_now(soft_peer_t *peer, const soft_request_t *item, void *near, ui
 {
     int others = !soft_needs_agent(peer, ang_op_right(item->op));
 
-    if (peer->agent_distrust != 0 || !peer->agent_has_called || peer->remote.same_process ||
-        soft_agent_sleeps(peer) || soft_way_may_map(&peer->remote, item->key)) {
+    if (peer->agent >= 0 || peer->agent_distrust != 0 || !peer->agent_has_called ||
+        peer->remote.same_process || soft_agent_sleeps(peer) ||
+        soft_way_may_map(&peer->remote, item->key)) {
         return 0;
     }
     short_send(peer, item, near, others);

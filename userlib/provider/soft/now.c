@@ -217,7 +217,9 @@ static int asked_post(angara_peer_h base, const ang_desc_t *desc, const void *da
         return 0;
     }
     peer->puts_asked += is_put;
-    if (!pair_is_free(peer) || !soft_way_near(&peer->pair, desc, data, &local) ||
+    /* What is asked for, and not answered, must find a place in the queue. */
+    if (peer->pair.engine->spare == NULL || !pair_is_free(peer) ||
+        !soft_way_near(&peer->pair, desc, data, &local) ||
         !soft_agent_now(peer, &item, (void *)(uintptr_t)local.addr, &old)) {
         return 0;
     }
