@@ -338,6 +338,12 @@ static void wake_race(conf_t *t)
     conf_pin(t);
     conf_open(t);
     CHECK_OK(angara_pe_event_fd(t->pe, &pfd.fd));
+    while (angara_pe_event_arm(t->pe) !=
+           ANGARA_OK) { /* what connecting has asked for comes first */
+        angara_pe_progress(t->pe);
+    }
+    angara_pe_event_disarm(t->pe);
+    conf_barrier(t);
     for (n = 1; n <= rounds; ++n) {
         mask = (64u << (n % 3)) - 1;
         if (t->rank == 0) {
