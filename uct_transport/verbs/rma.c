@@ -317,7 +317,7 @@ ucs_status_t uct_angara_ep_get_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov, size_
 #define UCT_ANGARA_GET_HERE 1024
 
 /** So many gets since a flush are asked for one by one: others of a stream go together. */
-#define UCT_ANGARA_GETS_ASKED 4
+#define UCT_ANGARA_GETS_ASKED 2
 
 /** Get it now: from mapped memory, or by a peer that answers at once. @return 0: it is to be
  * posted.

@@ -12,7 +12,6 @@
 #include "src/config.h"
 
 #define MAPPED_MAX 4096 /* bytes */
-#define PUTS_ASKED 4    /* of a stream: the others need no answer each */
 
 /* ---- mapped memory -------------------------------------------------------------------------- */
 
@@ -194,8 +193,8 @@ int soft_asked_get(angara_peer_h base, void *dst, uint64_t rkey, uint64_t roffse
 }
 
 /*
- * A fetching atomic, or one of the first puts since somebody looked whether all is done: others of
- * a stream go together. @return 0: post it, whether it has been asked for or not.
+ * A fetching atomic, or the first put since somebody looked whether all is done: others of a stream
+ * go together. @return 0: post it, whether it has been asked for or not.
  */
 static int asked_post(angara_peer_h base, const ang_desc_t *desc, const void *data)
 {
@@ -212,11 +211,11 @@ static int asked_post(angara_peer_h base, const ang_desc_t *desc, const void *da
     uint64_t       old    = 0;
     ang_ref_t      local;
 
-    if (is_put ? peer->puts_asked >= PUTS_ASKED || desc->length - 1 >= SOFT_SHORT :
+    if (is_put ? peer->has_put || desc->length - 1 >= SOFT_SHORT :
                  desc->op != ANG_OP_ATOMIC || desc->lkey == 0) {
         return 0;
     }
-    peer->puts_asked += is_put;
+    peer->has_put |= is_put;
     /* What is asked for, and not answered, must find a place in the queue. */
     if (peer->pair.engine->spare == NULL || !pair_is_free(peer) ||
         !soft_way_near(&peer->pair, desc, data, &local) ||

@@ -431,23 +431,23 @@ struct soft_peer {
     int                is_self;   /* the PE itself */
     int                down;      /* PEER_DOWN was raised */
     int                owes_wake; /* couldn't be woken */
-    int puts_asked; /* one by one, since its user looked whether all is done, or asked to be told */
-    int cma;        /* process_vm_* is permitted */
-    int agent;      /* service request under way: its slot, else -1 */
-    unsigned agent_last;                     /* the slot of the one before */
-    int      agent_is_kept;                  /* that is still ours */
-    uint32_t agent_length;                   /* bytes of the chunk under way */
-    uint64_t agent_turn;                     /* of the slot's state */
-    uint64_t agent_look_ns, agent_waited_ns; /* see agent.c */
-    uint64_t agent_since_ns; /* when the request was first to be sent; 0: there is none */
-    uint64_t agent_sent_ns;  /* about when it was sent; 0: not looked yet */
-    unsigned agent_looks;
-    int      agent_woken;      /* its helper has been called for it */
-    int      agent_is_watched; /* nothing but the slot says that it is there */
-    int      agent_has_called; /* once at least, for this pair */
-    int      agent_has_other;  /* it may be taken back, for another way */
-    unsigned agent_distrust;   /* so often the peer isn't expected to poll */
-    unsigned agent_doubt;      /* what that began with last */
+    int                has_put; /* since its user looked whether all is done, or asked to be told */
+    int                cma;     /* process_vm_* is permitted */
+    int                agent;   /* service request under way: its slot, else -1 */
+    unsigned           agent_last;                     /* the slot of the one before */
+    int                agent_is_kept;                  /* that is still ours */
+    uint32_t           agent_length;                   /* bytes of the chunk under way */
+    uint64_t           agent_turn;                     /* of the slot's state */
+    uint64_t           agent_look_ns, agent_waited_ns; /* see agent.c */
+    uint64_t           agent_since_ns; /* when the request was first to be sent; 0: there is none */
+    uint64_t           agent_sent_ns;  /* about when it was sent; 0: not looked yet */
+    unsigned           agent_looks;
+    int                agent_woken;      /* its helper has been called for it */
+    int                agent_is_watched; /* nothing but the slot says that it is there */
+    int                agent_has_called; /* once at least, for this pair */
+    int                agent_has_other;  /* it may be taken back, for another way */
+    unsigned           agent_distrust;   /* so often the peer isn't expected to poll */
+    unsigned           agent_doubt;      /* what that began with last */
     /* A short one, see agent_ops.c: */
     int             agent_is_short;
     int             agent_in_slot;   /* one operation, without staging memory */
