@@ -350,9 +350,7 @@ angara_status_t soft_mr_check(const soft_domain_seg_t *dom, uint32_t mr_max, uin
                               uint64_t offset, uint64_t length, unsigned access, uint64_t *addr_p,
                               const soft_mr_entry_t **entry_p);
 
-/* ---- pe.c, event.c, peer.c, ops.c, now.c
- * -------------------------------------------------------------
- */
+/* ---- pe.c, event.c, peer.c, ops.c, now.c ----------------------------------------------------- */
 
 /* GPU memory at the own end of the operation whose ends were resolved last; behind the engine's
  * lock. */
@@ -428,16 +426,16 @@ struct soft_peer {
     struct angara_peer base;
     ang_pair_t         pair;
     soft_remote_t      remote;
-    int                is_self;   /* the PE itself */
-    int                down;      /* PEER_DOWN was raised */
-    int                owes_wake; /* couldn't be woken */
-    int                has_put; /* since its user looked whether all is done, or asked to be told */
-    int                cma;     /* process_vm_* is permitted */
-    int                agent;   /* service request under way: its slot, else -1 */
-    unsigned           agent_last;                     /* the slot of the one before */
-    int                agent_is_kept;                  /* that is still ours */
-    uint32_t           agent_length;                   /* bytes of the chunk under way */
-    uint64_t           agent_turn;                     /* of the slot's state */
+    int                is_self;       /* the PE itself */
+    int                down;          /* PEER_DOWN was raised */
+    int                owes_wake;     /* couldn't be woken */
+    int                has_put;       /* since somebody looked whether all is done */
+    int                cma;           /* process_vm_* is permitted */
+    int                agent;         /* service request under way: its slot, else -1 */
+    unsigned           agent_last;    /* the slot of the one before */
+    int                agent_is_kept; /* that is still ours */
+    uint32_t           agent_length;  /* bytes of the chunk under way */
+    uint64_t           agent_turn;    /* of the slot's state */
     uint64_t           agent_look_ns, agent_waited_ns; /* see agent.c */
     uint64_t           agent_since_ns; /* when the request was first to be sent; 0: there is none */
     uint64_t           agent_sent_ns;  /* about when it was sent; 0: not looked yet */
@@ -659,12 +657,12 @@ int soft_mapped_put(angara_peer_h peer, const void *src, uint64_t rkey, uint64_t
                     size_t length);
 int soft_mapped_get(angara_peer_h peer, void *dst, uint64_t rkey, uint64_t roffset, size_t length);
 int soft_asked_get(angara_peer_h peer, void *dst, uint64_t rkey, uint64_t roffset, size_t length);
+int soft_mapped_atomic(angara_peer_h peer, const ang_desc_t *desc, uint64_t *old);
 /*
  * A ring operation. @return 1: performed. 0: post it, at once: a put or an atomic may have been
  * asked for meanwhile, and goes on with that post.
  */
 int             soft_now(angara_peer_h peer, const ang_desc_t *desc, const void *data);
-int             soft_mapped_atomic(angara_peer_h peer, const ang_desc_t *desc, uint64_t *old);
 angara_status_t soft_post_batch(angara_peer_h peer, ang_desc_t *descs, unsigned count,
                                 unsigned *posted_p);
 
