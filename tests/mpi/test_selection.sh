@@ -290,6 +290,11 @@ test_fallback()
     ok "only one rank has the transport: the job ends" has_failed
     ok "only one rank has the transport: the message says so" \
         grep -q 'mpirun -x UCX_TLS' "$work/err"
+    # shellcheck disable=SC2016 # the rank's shell expands it
+    run "$asked" mpirun --oversubscribe --bind-to none -np 32 \
+        bash -c 'ANGARA_SOFT_NODE=$OMPI_COMM_WORLD_RANK exec "$@"' rank "$probe"
+    ok "nobody reaches anybody, 32 ranks: the job ends" has_failed
+    ok "nobody reaches anybody, 32 ranks: one message about MPI_Init" warned_once 'angara: MPI_Init failed'
 }
 
 # --- asked for, and not used -----------------------------------------------------------------------
@@ -309,6 +314,8 @@ test_other_way()
     ok "a wrong value, 32 ranks: the library says so once" \
         test "$(cat "$work/out" "$work/err" | grep -c 'ANGARA_EVENTS="x" is not')" = 1
     ok "a wrong value, 32 ranks: one message about the other way" warned_once "the transport isn't used"
+    run "$asked" ANGARA_EVENTS=x ANGARA_STRICT=1 mpirun --oversubscribe --bind-to none -np 32 "$probe"
+    ok "a wrong value, 32 ranks, ANGARA_STRICT=1: one message" warned_once "ends because of ANGARA_STRICT"
     if ((openmpi >= 5)); then
         skip "a wrong value in some of the ranks" "mpirun of Open MPI 5 crashes when that job fails"
     else

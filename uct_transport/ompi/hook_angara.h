@@ -133,6 +133,9 @@ bool hook_angara_plugin_has_device(void);
 /** Has UCX opened an interface of the transport that was loaded? */
 bool hook_angara_plugin_is_used(void);
 
+/** Has another process of the job on this node said this? If not, it is this one's to say. */
+bool hook_angara_plugin_is_said(const char *text);
+
 /** @return false if UCX can't be used by several threads at once. True before it was loaded. */
 bool hook_angara_plugin_has_threads(void);
 

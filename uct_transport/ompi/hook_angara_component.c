@@ -257,7 +257,8 @@ static void report_other_way(const char *way)
              hook_angara_request_str(hook_angara_asked), why);
     if ((is_strict() || is_gpu_named()) && is_asked && !is_chosen) {
         if (!hook_angara_is_speaker()) {
-            sleep(1); /* the one that speaks, if it fails too, ends the job meanwhile */
+            sleep(10); /* the one that speaks, if it fails too, ends the job meanwhile: with
+                          many ranks mpirun takes seconds for that */
         }
         opal_output(0, "angara: %s: the job would run over %s, and ends because of %s.", text, way,
                     is_strict() ? "ANGARA_STRICT" :
@@ -350,6 +351,12 @@ static void hook_angara_init_bottom(int argc, char **argv, int requested, int *p
     }
 }
 
+#define INIT_FAILED                                                                             \
+    "MPI_Init failed in a process that has the transport. If a message above says that "        \
+    "processes selected different pml components, or that the address of a UCX worker was not " \
+    "found, others of the job lack it: check that `ompi_info --param hook angara` shows the "   \
+    "component on every node, and that UCX_TLS reaches all of them (mpirun -x UCX_TLS)."
+
 /*
  * Ranks with and without the transport choose different components, and Open MPI's own messages
  * about that don't say why.
@@ -362,18 +369,13 @@ static void hook_angara_init_error(int argc, char **argv, int requested, int *pr
     (void)provided;
 
     if (hook_angara_missing[0] != '\0') {
-        opal_output(0,
-                    "angara: this process runs without the transport, because %s. If others of "
-                    "the job have it, that is why MPI_Init failed: every node needs the "
-                    "same installation.",
-                    hook_angara_missing);
-    } else if (hook_angara_ucx_allowed) {
-        opal_output(0,
-                    "angara: MPI_Init failed in a process that has the transport. If a message "
-                    "above says that processes selected different pml components, or that the "
-                    "address of a UCX worker was not found, others of the job lack it: check that "
-                    "`ompi_info --param hook angara` shows the component on every node, and that "
-                    "UCX_TLS reaches all of them (mpirun -x UCX_TLS).");
+        hook_angara_warn("this process runs without the transport, because %s. If others of the "
+                         "job have it, that is why MPI_Init failed: every node needs the same "
+                         "installation.",
+                         hook_angara_missing);
+    } else if (hook_angara_ucx_allowed && !hook_angara_plugin_is_said(INIT_FAILED)) {
+        opal_output(0, "angara: %s", INIT_FAILED);
+        sleep(1); /* those that fail a little later ask this process */
     }
     hook_angara_vars_restore();
 }

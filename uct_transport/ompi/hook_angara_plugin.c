@@ -132,6 +132,14 @@ static void plugin_find_gpu(void *handle)
     *(void **)&plugin_gpu.read      = dlsym(handle, "uct_angara_gpu_read");
 }
 
+/* The library's angara_is_said(). */
+static int (*plugin_is_said)(const char *text);
+
+bool hook_angara_plugin_is_said(const char *text)
+{
+    return (plugin_is_said != NULL) && plugin_is_said(text);
+}
+
 /* Of the transport: the peers that its interfaces have room for; 0 before UCX has opened one. */
 static const unsigned *plugin_room;
 
@@ -174,7 +182,8 @@ bool hook_angara_plugin_load(const char *path, bool *has_gpu_p, char *reason, si
 
     plugin_ask_threads(handle);
     plugin_find_gpu(handle);
-    plugin_room = dlsym(handle, "uct_angara_room");
+    plugin_room               = dlsym(handle, "uct_angara_room");
+    *(void **)&plugin_is_said = dlsym(handle, "angara_is_said");
     hook_angara_verbose(1, "loaded %s", path);
     dlclose(handle);
     return true;
