@@ -66,8 +66,9 @@ for name in "${names[@]}"; do
     ok "$name=nonsense" all_of rc_no_crash -- \
         line_count "\b(UCX_ANGARA_)?${name#UCX_ANGARA_}\b" 1 4
 done
-mpi 30 2 -x UCX_ANGARA_RING_SLOTS=nonsense "${job[@]}"
-ok 'UCX_ANGARA_RING_SLOTS=nonsense in a job' all_of fallen_back -- line_count '\bRING_SLOTS\b' 2 4
+mpi 60 8 -x UCX_ANGARA_RING_SLOTS=nonsense "${job[@]}"
+ok 'UCX_ANGARA_RING_SLOTS=nonsense in 8 ranks: our line once' all_of fallen_back -- \
+    line_count 'UCX_ANGARA_RING_SLOTS=nonsense: expected' 1 1
 mpi 60 8 -x UCX_ANGARA_STATS=/nonexistent/stats.%p "${job[@]}"
 ok 'UCX_ANGARA_STATS in a folder that is not there, in 8 ranks: one message of the node' all_of rc_is 0 -- \
     only_messages 'UCX_ANGARA_STATS: cannot write /nonexistent/stats\.%p: No such' 1 1

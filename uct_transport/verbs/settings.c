@@ -4,6 +4,8 @@
  */
 #include "verbs/settings.h"
 
+#include "base/alike.h"
+
 int uct_angara_config_read(const char *buf, void *dest, const void *arg)
 {
     const uct_angara_config_type_t *type          = arg;
@@ -14,7 +16,8 @@ int uct_angara_config_read(const char *buf, void *dest, const void *arg)
     }
 
     type->parser.help(expected, sizeof(expected), type->parser.arg);
-    ucs_error("UCX_" UCT_ANGARA_CONFIG_PREFIX "%s=%s: expected %s", type->name, buf, expected);
+    uct_angara_log_alike(UCS_LOG_LEVEL_ERROR, "UCX_" UCT_ANGARA_CONFIG_PREFIX "%s=%s: expected %s",
+                         type->name, buf, expected);
     return 0;
 }
 
