@@ -289,7 +289,7 @@ static int show_all(const char *name, int json)
         }
         print_checks(checks, count);
     }
-    return (device.status == ANGARA_OK) ? EXIT_SUCCESS : EXIT_FAILURE;
+    return device.has_pe ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
 int main(int argc, char **argv)

@@ -247,14 +247,16 @@ static void check_memory(info_check_t *check)
     unsigned long long available = 0;
 
     check->name = "memory available";
-    while ((file != NULL) && (fgets(line, sizeof(line), file) != NULL)) {
+    if (file == NULL) {
+        info_set_value(check, INFO_NOTE, "/proc/meminfo can't be read: %s", strerror(errno));
+        return; /* what to do about /proc is said there */
+    }
+    while (fgets(line, sizeof(line), file) != NULL) {
         if (sscanf(line, "MemAvailable: %llu kB", &available) == 1) {
             break;
         }
     }
-    if (file != NULL) {
-        fclose(file);
-    }
+    fclose(file);
     read_line("/sys/fs/cgroup/memory.max", limit, sizeof(limit));
     info_set_value(check, INFO_OK, "%llu MiB%s%s", available / 1024,
                    (limit[0] != '\0') ? ", cgroup limit " : "", limit);
