@@ -206,6 +206,10 @@ ok 'rings that the messages of the other do not fit into' all_of aborted -- \
 
 # --- limits and rules -----------------------------------------------------------------------------
 
+mpi 60 8 -x UCX_ANGARA_MAX_PEERS=3 "$B/bench/osu_alltoall" -m 8:8 -i 5 -x 1
+ok 'more peers than UCX_ANGARA_MAX_PEERS, and no other transport: the job ends, and that is why' all_of aborted -- \
+    messages 'peers.*UCX_ANGARA_MAX_PEERS' 1 16
+
 seccomp=("$faults/fault_restrict" process_vm_readv process_vm_writev --)
 mpi 30 2 "${seccomp[@]}" "$program" --size 500000 --window 2 --seconds 0.1
 ok 'process_vm_* refused: right data, one warning of the node' all_of fallen_back -- \

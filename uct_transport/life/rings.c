@@ -5,6 +5,8 @@
  */
 #include "life/peer.h"
 
+#include "base/alike.h"
+
 /* ---- the ring that we send to -------------------------------------------------------------- */
 
 ucs_status_t uct_angara_rings_take_credit(uct_angara_peer_t *peer, char *why, size_t max)
@@ -16,9 +18,13 @@ ucs_status_t uct_angara_rings_take_credit(uct_angara_peer_t *peer, char *why, si
     size_t               offset;
 
     if (uct_angara_idmap_get(&window->credit_ids, &index) != UCS_OK) {
-        snprintf(why, max,
-                 "%u peers are connected already: raise UCX_ANGARA_MAX_PEERS, or set UCX_NUM_EPS "
-                 "to the number of peers, so that UCP takes a transport that has room for them",
+        /* The caller's operation ends with the status at once, and a program with that. */
+        uct_angara_log_alike(UCS_LOG_LEVEL_ERROR,
+                             "angara: %u peers are connected already: raise UCX_ANGARA_MAX_PEERS, "
+                             "or set UCX_NUM_EPS to the number of peers, so that UCP takes a "
+                             "transport that has room for them",
+                             window->max_peers);
+        snprintf(why, max, "%u peers are connected already (UCX_ANGARA_MAX_PEERS)",
                  window->max_peers);
         return UCS_ERR_EXCEEDS_LIMIT;
     }
