@@ -525,6 +525,7 @@ check 'angara_perf refuses a wrong patience' exits 2 'no number of seconds' "$bi
 check 'angara_perf says how to start the other side' exits 1 'angara_perf --listen there first' \
     "$bin/angara_perf" --host="localhost:$(free_port)"
 check 'angara_perf refuses hosts that are not there' exits 1 'host nosuch.invalid' "$bin/angara_perf" -H nosuch.invalid
+check 'angara_perf refuses a port without its colon' exits 2 'listen=:PORT' "$bin/angara_perf" --listen=7470
 check 'angara_perf is one side only' exits 2 'is said on the other side' "$bin/angara_perf" --listen --host=localhost
 check 'angara_perf that listens is told what to measure' exits 2 'is said on the other side' \
     "$bin/angara_perf" --listen put_lat

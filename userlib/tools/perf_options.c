@@ -261,6 +261,10 @@ void perf_parse_options(int argc, char **argv, perf_options_t *opt, unsigned cha
             break;
         case OPT_LISTEN:
             opt->listen_at = (optarg != NULL) ? optarg : "";
+            if ((optarg != NULL) && (optarg[strspn(optarg, "0123456789")] == '\0')) {
+                usage_error(perf_name, "'%s' is no address: a port alone is --listen=:PORT",
+                            optarg);
+            }
             break;
         case OPT_PATIENCE:
             opt->patience = parse_count(optarg, 1, PERF_PATIENCE_MAX, "seconds");
