@@ -40,4 +40,11 @@ ok 'at once' [ "$(grep -c 'Power down' "$output")" == 0 ]
 rc=0
 "$here/../../scripts/vm_cluster" --help >"$output" || rc=$?
 ok 'there is help' grep -q 'number of VMs' "$output"
+rc=0
+"$here/../../scripts/vm_cluster" 1 </dev/null >"$output" 2>&1 || rc=$?
+ok 'nobody can type: nothing is started' [ "$rc" == 1 ]
+ok 'that is said' grep -q '^vm: .*terminal or a pipe' "$output"
+rc=0
+"$here/../../scripts/vm_cluster" 0 >"$output" 2>&1 || rc=$?
+ok 'no VMs: a usage error' [ "$rc" == 2 ]
 finish
