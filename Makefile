@@ -220,7 +220,8 @@ INSTALL_PLUGIN    := $(B)/install/hook_angara_plugin.o
 # the transport, which it finds by this path. A link would do no better, and Open MPI stops looking
 # for any component when it meets one that points nowhere.
 $(INSTALL_PLUGIN): FORCE
-	@mkdir -p $(@D)
+	@{ mkdir -p $(@D) && [ -w $(@D) ]; } 2>/dev/null || { echo "install: error: $(@D) can't be written by $$(id -un):" \
+		"install as the user who built this tree, or build one of your own" >&2; exit 1; }
 	$(Q)$(CC) $(CFLAGS_COMMON) $(OMPI_CFLAGS) $(CPPFLAGS) $(CFLAGS) -DHOOK_ANGARA_LIBDIR='"$(INSTALL_LIBDIR)"' \
 		-c -o $@ uct_transport/ompi/hook_angara_plugin.c
 
