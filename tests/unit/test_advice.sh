@@ -192,6 +192,17 @@ library() # NAME
     ldconfig -p | awk -v name="$1" '$1 == name && !found { print $NF; found = 1 }'
 }
 
+# A variable leads MPI programs to a transport that isn't there.
+plugin_cured()
+{
+    local -x ANGARA_UCT_PLUGIN=/nonexistent/libuct_angara.so
+    expect missing 'UCX transport' env
+    echo "advice: $advice"
+    followed "$advice"
+    eval "$advice"
+    expect ok 'UCX transport' env
+}
+
 # UCX isn't where the linker looks; then it is where LD_LIBRARY_PATH says.
 ucx_cured()
 {
@@ -371,6 +382,11 @@ if (($(id -u) == 0)) && unshare -m -p true 2>/dev/null; then
 else
     beyond '/proc is not that of the process, memory is short' 'not root' 'mount -t proc *' 'start with unshare *' \
         'free memory: *'
+fi
+if [[ -n $(library libucp.so.0) ]]; then
+    check 'a transport that is named is missing' plugin_cured
+else
+    beyond 'a transport that is named is missing' 'UCX is elsewhere' 'unset ANGARA_UCT_PLUGIN'
 fi
 if (($(id -u) == 0)) && unshare -m true 2>/dev/null && [[ -n $(library libucp.so.0) ]]; then
     check 'UCX is missing' ucx_cured

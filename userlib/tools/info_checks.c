@@ -363,8 +363,9 @@ static int ucx_version(char *text, size_t size)
 
 static void check_ucx(info_check_t *check, const char *folder)
 {
-    char path[PATH_MAX + 64], version[32];
-    int  have_ucx = ucx_version(version, sizeof(version)) == 0;
+    char        path[PATH_MAX + 64], version[32];
+    int         have_ucx = ucx_version(version, sizeof(version)) == 0;
+    const char *named    = getenv("ANGARA_UCT_PLUGIN"); /* wins in MPI programs */
 
     check->name = "UCX transport";
     if (!have_ucx) {
@@ -376,6 +377,12 @@ static void check_ucx(info_check_t *check, const char *folder)
         info_set_value(check, INFO_MISSING, INFO_TRANSPORT " isn't next to libangara.so in %.160s",
                        folder);
         info_set_fix(check, "build and install all of the project: make install PREFIX=...");
+        return;
+    }
+    if (named != NULL && named[0] != '\0' && access(named, R_OK) != 0) {
+        info_set_value(check, INFO_MISSING, "ANGARA_UCT_PLUGIN names %.160s: %s", named,
+                       strerror(errno));
+        info_set_fix(check, "unset ANGARA_UCT_PLUGIN");
         return;
     }
     info_set_value(check, INFO_OK, "UCX %s, %.200s", version, path);
