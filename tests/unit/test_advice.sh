@@ -203,6 +203,24 @@ plugin_cured()
     expect ok 'UCX transport' env
 }
 
+# A variable keeps Open MPI from the component; others of its kind don't.
+hook_cured()
+{
+    local hooks
+    eval "$(scripts/angara_env)"
+    for hooks in '^angara' '^demo,angara' demo; do
+        local -x OMPI_MCA_hook=$hooks
+        expect missing 'Open MPI component' env
+        echo "advice: $advice"
+        followed "$advice"
+        eval "$advice"
+        expect ok 'Open MPI component' env
+    done
+    for hooks in angara 'demo,angara' '^demo' '^angarax' ''; do
+        expect ok 'Open MPI component' env OMPI_MCA_hook="$hooks"
+    done
+}
+
 # UCX isn't where the linker looks; then it is where LD_LIBRARY_PATH says.
 ucx_cured()
 {
@@ -387,6 +405,11 @@ if [[ -n $(library libucp.so.0) ]]; then
     check 'a transport that is named is missing' plugin_cured
 else
     beyond 'a transport that is named is missing' 'UCX is elsewhere' 'unset ANGARA_UCT_PLUGIN'
+fi
+if [[ -n $(library libmpi.so.40) ]]; then
+    check 'Open MPI is told to leave the component out' hook_cured
+else
+    beyond 'Open MPI is told to leave the component out' 'Open MPI is elsewhere' 'unset OMPI_MCA_hook'
 fi
 if (($(id -u) == 0)) && unshare -m true 2>/dev/null && [[ -n $(library libucp.so.0) ]]; then
     check 'UCX is missing' ucx_cured

@@ -239,16 +239,32 @@ static void fix_by_env(info_check_t *check)
     free(script);
 }
 
+/* Does the list of Open MPI's components leave ours out? "^" excludes what it names. */
+static int is_left_out(const char *names)
+{
+    const char *ours = strstr(names, "angara");
+    int         has  = ours != NULL && (ours == names || ours[-1] == ',' || ours[-1] == '^') &&
+              (ours[6] == '\0' || ours[6] == ',');
+
+    return names[0] != '\0' && has == (names[0] == '^');
+}
+
 void info_ompi_check(info_check_t *check, const char *folder)
 {
-    char   ours[PATH_MAX], path[PATH_MAX + 32];
-    ompi_t ompi;
-    list_t list;
+    const char *hooks = getenv("OMPI_MCA_hook");
+    char        ours[PATH_MAX], path[PATH_MAX + 32];
+    ompi_t      ompi;
+    list_t      list;
 
     check->name = "Open MPI component";
     if (!ompi_find(&ompi)) {
         info_set_value(check, INFO_NOTE, "Open MPI isn't found");
         info_set_fix(check, "for MPI programs: install Open MPI (Debian: apt install openmpi-bin)");
+        return;
+    }
+    if (hooks != NULL && is_left_out(hooks)) {
+        info_set_value(check, INFO_MISSING, "OMPI_MCA_hook=%.200s leaves it out", hooks);
+        info_set_fix(check, "unset OMPI_MCA_hook");
         return;
     }
     list_find(&ompi, &list);
