@@ -180,6 +180,22 @@ static void test_gone_blocked(void **state_p)
     assert_int_equal(teardown(state_p), 0);
 }
 
+#if defined(__x86_64__)
+/* No memory can be there: that fault has no address. */
+static void test_gone_impossible(void **state_p)
+{
+    angara_mr_h mr;
+
+    assert_int_equal(setup(state_p), 0);
+    assert_int_equal(
+        angara_mr_register(f.dom, (void *)(1ull << 62), 2 * SIZE, ANGARA_ACCESS_ALL, &mr),
+        ANGARA_OK);
+    assert_status(mr, ANGARA_ERR_BOUNDS, ANGARA_ERR_BOUNDS, ANGARA_ERR_BOUNDS);
+    assert_int_equal(angara_mr_deregister(mr), ANGARA_OK);
+    assert_int_equal(teardown(state_p), 0);
+}
+#endif
+
 /* By the helper thread, which blocks all other signals. */
 static void test_gone_helper(void **state_p)
 {
@@ -250,6 +266,34 @@ static void test_passed_on(void **state_p)
     }
 }
 
+static volatile sig_atomic_t blocked; /* in the handler: the signal, and one that it asks for */
+
+static void masked_handler(int sig)
+{
+    sigset_t now;
+
+    pthread_sigmask(SIG_SETMASK, NULL, &now);
+    blocked = sigismember(&now, sig) && sigismember(&now, SIGUSR1);
+    siglongjmp(leave, 1);
+}
+
+/* A handler runs with the signals blocked that it asks for. */
+static void test_passed_on_masked(void **state_p)
+{
+    struct sigaction action = {.sa_handler = masked_handler};
+    volatile char   *page   = no_memory();
+
+    sigaddset(&action.sa_mask, SIGUSR1);
+    set_handlers(action);
+    assert_int_equal(setup(state_p), 0);
+    blocked = 0;
+    if (sigsetjmp(leave, 1) == 0) {
+        page[0] = 1;
+    }
+    assert_true(blocked);
+    assert_int_equal(teardown(state_p), 0);
+}
+
 /* What a child ends with that has a PE of its own, after a fault, or a signal that was sent. */
 static int end_of(void (*handler)(int), int is_sent, void **state_p)
 {
@@ -315,6 +359,31 @@ static void passing_handler(int sig, siginfo_t *info, void *context)
     below.sa_sigaction(sig, info, context);
 }
 
+/* A handler above the library's that passes on to it is left, with the signal blocked for it. */
+static void test_left_above(void **state_p)
+{
+    struct sigaction passing = {.sa_sigaction = passing_handler, .sa_flags = SA_SIGINFO};
+    char            *page    = mmap(NULL, SIZE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    angara_mr_h      mr;
+    sigset_t         now;
+
+    assert_true(page != MAP_FAILED);
+    assert_int_equal(setup(state_p), 0);
+    assert_int_equal(angara_mr_register(f.dom, page, SIZE, ANGARA_ACCESS_ALL, &mr), ANGARA_OK);
+    for (unsigned i = 0; i < 20; ++i) { /* most of them before the clock's next tick */
+        sleep_ms(TICK_MS);
+        status_of(request(ANG_OP_GET, angara_mr_key(f.all), 0, 8));
+        assert_int_equal(sigaction(SIGSEGV, &passing, &below), 0);
+        assert_int_equal(status_of(request(ANG_OP_GET, angara_mr_key(mr), 0, 8)),
+                         ANGARA_ERR_BOUNDS);
+        assert_int_equal(sigaction(SIGSEGV, &below, NULL), 0);
+        pthread_sigmask(SIG_SETMASK, NULL, &now);
+        assert_false(sigismember(&now, SIGSEGV));
+    }
+    assert_int_equal(angara_mr_deregister(mr), ANGARA_OK);
+    assert_int_equal(teardown(state_p), 0);
+}
+
 /* A handler above the library's stays when the last PE goes, and passes on when there is another.
  */
 static void test_no_circle(void **state_p)
@@ -343,11 +412,20 @@ static void test_no_circle(void **state_p)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gone),        cmocka_unit_test(test_gone_switched_off),
-        cmocka_unit_test(test_gone_hidden), cmocka_unit_test(test_gone_blocked),
-        cmocka_unit_test(test_gone_helper), cmocka_unit_test(test_passed_on),
-        cmocka_unit_test(test_default),     cmocka_unit_test(test_child),
+        cmocka_unit_test(test_gone),
+        cmocka_unit_test(test_gone_switched_off),
+        cmocka_unit_test(test_gone_hidden),
+        cmocka_unit_test(test_gone_blocked),
+        cmocka_unit_test(test_gone_helper),
+        cmocka_unit_test(test_passed_on),
+        cmocka_unit_test(test_default),
+        cmocka_unit_test(test_child),
         cmocka_unit_test(test_no_circle),
+        cmocka_unit_test(test_passed_on_masked),
+        cmocka_unit_test(test_left_above),
+#if defined(__x86_64__)
+        cmocka_unit_test(test_gone_impossible),
+#endif
     };
 
     return cmocka_run_group_tests_name("catch", tests, init, NULL);

@@ -363,6 +363,54 @@ static void test_now_begun(void **state)
     wait_for_answer();
 }
 
+/*
+ * As the peer's helper thread, which begins with a put while its owner goes to sleep. It's still
+ * the put that is posted: it isn't performed another way, too, and what comes behind doesn't take
+ * its answer.
+ */
+static void *begin_asleep(void *arg)
+{
+    begin(arg);
+    __atomic_store_n(&soft_peer(f.peer)->remote.seg->armed, 1, __ATOMIC_SEQ_CST);
+    return NULL;
+}
+
+static void test_now_put_begun(void **state)
+{
+    soft_peer_t *peer  = soft_peer(f.peer);
+    uint64_t     value = 0x4711;
+    soft_slot_t *slot;
+    pthread_t    thread;
+
+    (void)state;
+    trust();
+    for (unsigned i = 0; i < 1000; ++i) {
+        begun = -1;
+        assert_int_equal(pthread_create(&thread, NULL, begin_asleep, service()->slots), 0);
+        while (begun < 0) { /* one that is performed by process_vm isn't asked for */
+            assert_int_equal(angara_peer_settled(f.peer), 1);
+            peer->agent_distrust = 0;
+            assert_int_equal(angara_offload_put_inline(f.peer, &value, f.hello.key, 8, 8),
+                             ANGARA_OK);
+            while (begun < 0 && !angara_peer_settled(f.peer)) {
+                angara_pe_progress(f.pe);
+            }
+        }
+        pthread_join(thread, NULL);
+        assert_false(angara_peer_settled(f.peer));
+        assert_int_equal(peer->agent, begun);
+        slot         = &service()->slots[begun];
+        slot->status = ANGARA_OK;
+        __atomic_store_n(&slot->state, soft_state_to(slot->state, SOFT_DONE), __ATOMIC_RELEASE);
+        peer->remote.seg->armed = 0;
+        for (unsigned ms = 0; ms < LONG_MS && !angara_peer_settled(f.peer); ++ms) {
+            angara_pe_progress(f.pe);
+        }
+    }
+    post();
+    wait_for_answer();
+}
+
 static void test_now_fetch_begun(void **state)
 {
     static uint64_t old;
@@ -471,7 +519,8 @@ int main(void)
         TEST(test_no_answer),       TEST(test_asleep),         TEST(test_answer_wakes),
         TEST(test_stopped),         TEST(test_begun),          TEST(test_no_slot),
         TEST(test_dead_owners),     TEST(test_now_unanswered), TEST(test_now_begun),
-        TEST(test_now_fetch_begun), TEST(test_kept),           TEST(test_kept_few),
+        TEST(test_now_fetch_begun), TEST(test_now_put_begun),  TEST(test_kept),
+        TEST(test_kept_few),
     };
 
     return cmocka_run_group_tests_name("request", tests, NULL, NULL);

@@ -347,9 +347,10 @@ static void uct_angara_get_bcopy_done(uct_angara_port_t *port, uct_angara_op_t *
     uct_angara_op_finish(port, op, status);
 }
 
-ucs_status_t uct_angara_ep_get_bcopy(uct_ep_h tl_ep, uct_unpack_callback_t unpack_cb, void *arg,
-                                     size_t length, uint64_t remote_addr, uct_rkey_t rkey,
-                                     uct_completion_t *comp)
+/** Get it through a bounce buffer. */
+static ucs_status_t uct_angara_get_bounced(uct_ep_h tl_ep, uct_unpack_callback_t unpack_cb,
+                                           void *arg, size_t length, uint64_t remote_addr,
+                                           uct_rkey_t rkey, uct_completion_t *comp)
 {
     uct_angara_peer_t *peer = uct_angara_ep_peer(tl_ep);
     uct_angara_port_t *port = peer->ch.port;
@@ -357,26 +358,6 @@ ucs_status_t uct_angara_ep_get_bcopy(uct_ep_h tl_ep, uct_unpack_callback_t unpac
     uct_angara_op_t   *op;
     ucs_status_t       status;
     uint64_t           value;
-    char               data[UCT_ANGARA_GET_HERE];
-
-    UCT_CHECK_LENGTH(length, 0, port->bounce.size, "get_bcopy");
-    if (ucs_unlikely(length == 0)) {
-        unpack_cb(arg, port->scratch, 0);
-        return UCS_OK;
-    }
-
-    status = uct_angara_peer_check_rma(peer);
-    if (ucs_unlikely(status != UCS_OK)) {
-        return status;
-    }
-
-    if ((length <= sizeof(data)) && uct_angara_get_here(peer, data, length, remote_addr, rkey)) {
-        unpack_cb(arg, data, length);
-        ++peer->ch.stats.get_bcopy;
-        peer->ch.stats.get_bytes += length;
-        UCT_TL_EP_STAT_OP(&ucs_derived_of(tl_ep, uct_angara_ep_t)->super, GET, BCOPY, length);
-        return UCS_OK;
-    }
 
     status = uct_angara_bounce_op_get(peer, uct_angara_get_bcopy_done, comp, &op);
     if (ucs_unlikely(status != UCS_OK)) {
@@ -408,6 +389,37 @@ ucs_status_t uct_angara_ep_get_bcopy(uct_ep_h tl_ep, uct_unpack_callback_t unpac
 
     uct_angara_channel_enqueue(&peer->ch, op, value);
     return UCS_INPROGRESS;
+}
+
+ucs_status_t uct_angara_ep_get_bcopy(uct_ep_h tl_ep, uct_unpack_callback_t unpack_cb, void *arg,
+                                     size_t length, uint64_t remote_addr, uct_rkey_t rkey,
+                                     uct_completion_t *comp)
+{
+    uct_angara_peer_t *peer = uct_angara_ep_peer(tl_ep);
+    uct_angara_port_t *port = peer->ch.port;
+    ucs_status_t       status;
+    char               data[UCT_ANGARA_GET_HERE];
+
+    UCT_CHECK_LENGTH(length, 0, port->bounce.size, "get_bcopy");
+    if (ucs_unlikely(length == 0)) {
+        unpack_cb(arg, port->scratch, 0);
+        return UCS_OK;
+    }
+
+    status = uct_angara_peer_check_rma(peer);
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
+    }
+
+    if ((length <= sizeof(data)) && uct_angara_get_here(peer, data, length, remote_addr, rkey)) {
+        unpack_cb(arg, data, length);
+        ++peer->ch.stats.get_bcopy;
+        peer->ch.stats.get_bytes += length;
+        UCT_TL_EP_STAT_OP(&ucs_derived_of(tl_ep, uct_angara_ep_t)->super, GET, BCOPY, length);
+        return UCS_OK;
+    }
+
+    return uct_angara_get_bounced(tl_ep, unpack_cb, arg, length, remote_addr, rkey, comp);
 }
 
 /** Blocking get: waits here for the data. */
@@ -480,8 +492,8 @@ ucs_status_t uct_angara_ep_get_short(uct_ep_h tl_ep, void *buffer, unsigned leng
         return status;
     }
 
-    status = uct_angara_ep_get_bcopy(tl_ep, uct_angara_get_short_unpack, &wait, length, remote_addr,
-                                     rkey, &wait.comp);
+    status = uct_angara_get_bounced(tl_ep, uct_angara_get_short_unpack, &wait, length, remote_addr,
+                                    rkey, &wait.comp);
     if (status == UCS_INPROGRESS) {
         do {
             uct_angara_port_push(peer->ch.port);

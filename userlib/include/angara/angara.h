@@ -606,9 +606,12 @@ ANGARA_API int angara_mapped_atomic(angara_peer_h peer, angara_atomic_op_t op, u
                                     uint64_t roffset, void *result);
 
 /**
- * Get at once, where nothing is queued before it and the peer's process is expected to answer
- * within a microsecond, which is waited for here: as a rule if it makes progress. Up to 1024 bytes
- * of a region that isn't mapped; else as angara_mapped_get().
+ * Get at once by asking the peer's process, where nothing is queued before it and an answer within
+ * a microsecond is expected, which is waited for here: as a rule if the peer makes progress.
+ * @param dst     any memory of the program's, registered or not, but no GPU's.
+ * @param length  1 to 1024 bytes.
+ * @return 1: performed. 0: nothing came, post it; the peer may read its memory for it all the same.
+ *         Always 0 for a region that peers map, and for the own process: see angara_mapped_get().
  */
 ANGARA_API int angara_asked_get(angara_peer_h peer, void *dst, uint64_t rkey, uint64_t roffset,
                                 size_t length);

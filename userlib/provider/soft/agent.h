@@ -75,9 +75,9 @@ angara_status_t soft_agent_copy_in(soft_peer_t *peer, const ang_ref_t *src, cons
 angara_status_t soft_agent_short(soft_peer_t *peer, const soft_request_t *item, void *near,
                                  int others, uint64_t *old);
 /*
- * A short get or a fetching atomic, by a peer that is expected to poll; nothing of the pair is
- * under way. Look for its answer for a moment. @return 1: performed. 0: it's still to be posted,
- * and if it has been asked for meanwhile (soft_agent_owes()), that goes on.
+ * A short get or put, or a fetching atomic, by a peer that is expected to poll; nothing of the pair
+ * is under way. Look for its answer for a moment. @return 1: performed. 0: it's still to be posted,
+ * next of all; what has been asked for (soft_agent_owes()) goes on with that.
  */
 int soft_agent_now(soft_peer_t *peer, const soft_request_t *item, void *near, uint64_t *old);
 /*

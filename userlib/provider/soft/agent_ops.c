@@ -137,6 +137,14 @@ static angara_status_t short_send(soft_peer_t *peer, const soft_request_t *item,
     return ANGARA_INPROGRESS;
 }
 
+/* No slot was free, and nobody waits for one. */
+static void short_unsent(soft_peer_t *peer)
+{
+    peer->agent_since_ns  = 0;
+    peer->agent_look_ns   = 0;
+    peer->agent_waited_ns = 0;
+}
+
 /* How far the peer's process has come, from its answer. */
 static angara_status_t short_receive(soft_peer_t *peer)
 {
@@ -216,9 +224,7 @@ angara_status_t soft_agent_short(soft_peer_t *peer, const soft_request_t *item, 
         status = short_send(peer, item, near, others);
         if (others && status == ANGARA_INPROGRESS && peer->agent < 0) { /* no slot is free */
             soft_agent_doubt(peer);
-            peer->agent_since_ns  = 0; /* nobody waits */
-            peer->agent_look_ns   = 0;
-            peer->agent_waited_ns = 0;
+            short_unsent(peer);
             return ANGARA_ERR_UNSUPPORTED;
         }
         return status;
@@ -231,12 +237,13 @@ int soft_agent_now(soft_peer_t *peer, const soft_request_t *item, void *near, ui
     int others = !soft_needs_agent(peer, ang_op_right(item->op));
 
     if (peer->agent >= 0 || peer->agent_distrust != 0 || !peer->agent_has_called ||
-        peer->remote.same_process || soft_agent_sleeps(peer) ||
+        peer->remote.same_process || soft_agent_sleeps(peer) || angara_pe_is_asked(peer->base.pe) ||
         soft_way_may_map(&peer->remote, item->key)) {
         return 0;
     }
     short_send(peer, item, near, others);
     if (peer->agent < 0) {
+        short_unsent(peer);
         return 0;
     }
     if (!soft_agent_is_soon(peer)) {

@@ -43,13 +43,22 @@ static void pass_on(int sig, siginfo_t *info, void *context)
 {
     struct sigaction previous = before[sig == signals[1]];
 
+    sigset_t mask = previous.sa_mask;
+
+    if (!(previous.sa_flags & SA_NODEFER)) {
+        sigaddset(&mask, sig);
+    }
     if (previous.sa_flags & SA_RESETHAND) {
         set_default(sig);
     }
-    if (previous.sa_flags & SA_SIGINFO) {
-        previous.sa_sigaction(sig, info, context);
-    } else if (previous.sa_handler != SIG_DFL && previous.sa_handler != SIG_IGN) {
-        previous.sa_handler(sig);
+    if ((previous.sa_flags & SA_SIGINFO) ||
+        (previous.sa_handler != SIG_DFL && previous.sa_handler != SIG_IGN)) {
+        pthread_sigmask(SIG_BLOCK, &mask, NULL); /* until ours returns */
+        if (previous.sa_flags & SA_SIGINFO) {
+            previous.sa_sigaction(sig, info, context);
+        } else {
+            previous.sa_handler(sig);
+        }
     } else if (previous.sa_handler == SIG_DFL || info->si_code > 0) { /* no fault is ignored */
         set_default(sig);
         if (info->si_code <= 0) {
@@ -58,13 +67,26 @@ static void pass_on(int sig, siginfo_t *info, void *context)
     }
 }
 
+/* Is it the fault of the access under way? An address that none can be has no place in the report.
+ */
+static int is_caught(const siginfo_t *info)
+{
+    uint64_t addr = (uintptr_t)info->si_addr;
+
+    return catching.back != NULL && pthread_equal(catching.thread, pthread_self()) &&
+           info->si_code > 0 &&
+           ((addr >= catching.begin && addr < catching.end) || info->si_code == SI_KERNEL);
+}
+
 static void on_fault(int sig, siginfo_t *info, void *context)
 {
-    uint64_t    addr = (uintptr_t)info->si_addr;
     sigjmp_buf *back = catching.back;
+    sigset_t    mask;
 
-    if (back != NULL && pthread_equal(catching.thread, pthread_self()) && info->si_code > 0 &&
-        addr >= catching.begin && addr < catching.end) {
+    if (is_caught(info)) {
+        sigemptyset(&mask);
+        sigaddset(&mask, sig);
+        pthread_sigmask(SIG_UNBLOCK, &mask, NULL); /* a handler above may have had it blocked */
         catching.back = NULL;
         siglongjmp(*back, 1);
     }
@@ -79,13 +101,16 @@ static int is_ours(const struct sigaction *action)
 void soft_catch_open(void)
 {
     struct sigaction action = {.sa_sigaction = on_fault,
-                               .sa_flags     = SA_SIGINFO | SA_ONSTACK | SA_NODEFER | SA_RESTART};
+                               .sa_flags     = SA_SIGINFO | SA_NODEFER | SA_RESTART};
+    struct sigaction now;
 
     catching.looked = 0;
     sigemptyset(&action.sa_mask);
     for (unsigned i = 0; i < 2 && ang_config.catch_faults; ++i) {
         if (!is_set[i] && sigaction(signals[i], NULL, &before[i]) == 0) {
-            is_set[i] = sigaction(signals[i], &action, NULL) == 0;
+            now = action;
+            now.sa_flags |= before[i].sa_flags & SA_ONSTACK; /* what is passed on runs there, too */
+            is_set[i] = sigaction(signals[i], &now, NULL) == 0;
         }
     }
 }

@@ -184,7 +184,9 @@ int soft_asked_get(angara_peer_h base, void *dst, uint64_t rkey, uint64_t roffse
         return 0;
     }
     if (!soft_agent_now(peer, &item, dst, NULL)) {
-        soft_agent_abandon(peer); /* a get may be repeated */
+        if (peer->agent >= 0) {
+            soft_agent_abandon(peer); /* a get may be repeated */
+        }
         return 0;
     }
     stats->gets++;

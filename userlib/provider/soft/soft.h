@@ -573,10 +573,10 @@ unsigned soft_peers_check(soft_pe_t *pe);
 
 /* May the peer's process be faster than process_vm at so many bytes? Call it once per operation. */
 int soft_agent_is_faster(soft_peer_t *peer, uint64_t length);
-/* The pair's next operation went along in a batch, and the answer is there. */
+/* The pair's next operation has been asked for: it went along in a batch, or by soft_now(). */
 static inline int soft_agent_owes(const soft_peer_t *peer)
 {
-    return __builtin_expect(peer->agent >= 0, 0) && peer->agent_is_short && peer->agent_taken != 0;
+    return __builtin_expect(peer->agent >= 0, 0) && peer->agent_is_short;
 }
 /* Is a request under way whose answer will wake this PE? */
 int soft_agent_sleep(soft_peer_t *peer);
