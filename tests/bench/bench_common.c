@@ -15,6 +15,7 @@
 #define FIELD_WIDTH      18
 #define ITERATIONS_WIDTH 12
 #define UNSIZED_WIDTH    17 /* the value of a row without a size */
+#define NAME_WIDTH       20 /* of a row that is no size */
 #define SETTLE_TAG       99
 
 static void bench_exit(int status) __attribute__((noreturn));
@@ -135,13 +136,18 @@ void bench_init(bench_t *b, int argc, char **argv, const bench_spec_t *spec)
 
 int bench_finish(bench_t *b)
 {
+    int finalized;
+
     if (b->failed && b->rank == 0) {
         printf("DATA VALIDATION ERROR: %s exited with status %d on message size %zu.\n",
                b->spec->name, EXIT_FAILURE, b->msg_size);
     }
     free(b->staging);
     fflush(NULL);
-    MPI_Finalize();
+    MPI_Finalized(&finalized); /* by OpenSHMEM's end */
+    if (!finalized) {
+        MPI_Finalize();
+    }
     return b->failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
@@ -389,7 +395,11 @@ void bench_print_header(const bench_t *b)
                bench_place_name(b, 1));
     }
 
-    printf("%-*s", sized ? SIZE_WIDTH : 2, sized ? "# Size" : "#");
+    if (spec->rows != NULL) {
+        printf("# %-*s", NAME_WIDTH - 2, spec->rows);
+    } else {
+        printf("%-*s", sized ? SIZE_WIDTH : 2, sized ? "# Size" : "#");
+    }
     if (spec->column == NULL) {
         printf("%*s", sized ? FIELD_WIDTH : UNSIZED_WIDTH - 2, "Avg Latency(us)");
         if (b->opts.full) {
@@ -398,8 +408,8 @@ void bench_print_header(const bench_t *b)
         }
     } else {
         printf("%*s", FIELD_WIDTH, spec->column);
-        if ((spec->options & BENCH_OPT_PAIRS) && b->opts.print_rate) {
-            printf("%*s", FIELD_WIDTH, "Messages/s");
+        for (int i = 0; i < 3 && spec->more[i] != NULL && b->opts.print_rate; i++) {
+            printf("%*s", FIELD_WIDTH, spec->more[i]);
         }
     }
     printf(b->opts.validate ? "%*s\n" : "\n", FIELD_WIDTH, "Validation");
@@ -424,21 +434,24 @@ static void bench_end_row(bench_t *b)
     }
 }
 
-void bench_print_row(bench_t *b, double value)
+void bench_print_values(bench_t *b, const char *name, const double *values, int count)
 {
     if (b->rank == 0) {
-        printf("%-*zu%*.*f", SIZE_WIDTH, b->msg_size, FIELD_WIDTH, b->precision, value);
+        if (name != NULL) {
+            printf("%-*s", NAME_WIDTH, name);
+        } else {
+            printf("%-*zu", SIZE_WIDTH, b->msg_size);
+        }
+        for (int i = 0; i < count; i++) {
+            printf("%*.*f", FIELD_WIDTH, b->precision, values[i]);
+        }
     }
     bench_end_row(b);
 }
 
-void bench_print_row2(bench_t *b, double value1, double value2)
+void bench_print_row(bench_t *b, double value)
 {
-    if (b->rank == 0) {
-        printf("%-*zu%*.*f%*.*f", SIZE_WIDTH, b->msg_size, FIELD_WIDTH, b->precision, value1,
-               FIELD_WIDTH, b->precision, value2);
-    }
-    bench_end_row(b);
+    bench_print_values(b, NULL, &value, 1);
 }
 
 void bench_print_stats(bench_t *b, double local_us)

@@ -62,6 +62,8 @@ typedef struct bench_spec {
     const char *name;        /* program, "osu_latency" */
     const char *title;       /* header line, "OSU MPI Latency Test" */
     const char *column;      /* value column, "Latency (us)"; collectives: NULL */
+    const char *more[3];     /* further columns; where there is -R, only with it */
+    const char *rows;        /* what rows are, "Operation"; NULL: sizes */
     unsigned    options;     /* BENCH_OPT_* */
     size_t      max_size;    /* last size, bytes */
     size_t      granularity; /* first size; the others are multiples of it */
@@ -186,10 +188,13 @@ void bench_error(bench_t *b, int iteration, const char *format, ...)
 /* Zero-byte rounds with @a peer, so that neither side's timer covers the other's preparation. */
 void bench_settle(const bench_t *b, int peer);
 
-/* Printing; rows are collective calls, since validation is summed over the ranks. */
+/*
+ * Printing; rows are collective calls, since validation is summed over the ranks. One has @a count
+ * values, and begins with @a name if rows aren't sizes.
+ */
 void bench_print_header(const bench_t *b);
 void bench_print_row(bench_t *b, double value);
-void bench_print_row2(bench_t *b, double value1, double value2);
+void bench_print_values(bench_t *b, const char *name, const double *values, int count);
 void bench_print_stats(bench_t *b, double local_us);
 
 #endif

@@ -329,3 +329,36 @@ void bench_rma_check_fetched(bench_t *b, bench_rma_t *r, int iteration)
                     bench_rma_seed(BENCH_RMA_TARGET, iteration), iteration);
     }
 }
+
+static bool rma_swaps(int iteration)
+{
+    return iteration % 2 == 0;
+}
+
+void bench_rma_prepare_swap(bench_t *b, bench_rma_t *r, int iteration)
+{
+    uint64_t before = bench_rma_seed(BENCH_RMA_TARGET, iteration);
+
+    if (b->rank == BENCH_RMA_TARGET) {
+        bench_fill(b, bench_slot(&r->exposed, 0), b->msg_size, before);
+        return;
+    }
+    bench_fill(b, bench_slot(&r->local, BENCH_RMA_SENT), b->msg_size,
+               bench_rma_seed(b->rank, iteration));
+    bench_poison(b, bench_slot(&r->local, BENCH_RMA_FETCHED), b->msg_size, before);
+    (rma_swaps(iteration) ? bench_fill : bench_poison)(b, bench_slot(&r->local, BENCH_RMA_EXPECTED),
+                                                       b->msg_size, before);
+}
+
+void bench_rma_check_swap(bench_t *b, bench_rma_t *r, int iteration)
+{
+    uint64_t before = bench_rma_seed(BENCH_RMA_TARGET, iteration);
+    uint64_t after  = bench_rma_seed(1 - BENCH_RMA_TARGET, iteration);
+
+    if (b->rank != BENCH_RMA_TARGET) {
+        bench_check(b, bench_slot(&r->local, BENCH_RMA_FETCHED), b->msg_size, before, iteration);
+    } else {
+        bench_check(b, bench_slot(&r->exposed, 0), b->msg_size,
+                    rma_swaps(iteration) ? after : before, iteration);
+    }
+}

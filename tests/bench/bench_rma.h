@@ -15,6 +15,9 @@
 
 #define BENCH_RMA_TARGET 1
 
+/* What rank 0's first messages are for atomics. */
+enum { BENCH_RMA_SENT, BENCH_RMA_FETCHED, BENCH_RMA_EXPECTED, BENCH_RMA_SLOTS };
+
 typedef struct bench_rma {
     MPI_Win       win;
     MPI_Group     peer;    /* the other rank, for pscw */
@@ -49,6 +52,10 @@ void bench_rma_check_get(bench_t *b, bench_rma_t *r, int iteration);
 void bench_rma_prepare_sum(bench_t *b, bench_rma_t *r, int iteration);
 void bench_rma_check_sum(bench_t *b, bench_rma_t *r, int iteration);
 void bench_rma_check_fetched(bench_t *b, bench_rma_t *r, int iteration);
+
+/* Data of compare-and-swap; every other round expects another word than there is. */
+void bench_rma_prepare_swap(bench_t *b, bench_rma_t *r, int iteration);
+void bench_rma_check_swap(bench_t *b, bench_rma_t *r, int iteration);
 
 /* Of a rank's first message in a round of sums and swaps. */
 static inline uint64_t bench_rma_seed(int rank, int iteration)

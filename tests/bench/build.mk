@@ -8,7 +8,11 @@ BENCH_WINDOW := osu_bw osu_bibw osu_mbw_mr
 BENCH_COLL   := osu_bcast osu_reduce osu_allreduce osu_allgather osu_alltoall
 BENCH_RMA    := osu_put_latency osu_get_latency osu_put_bw osu_get_bw osu_acc_latency osu_get_acc_latency \
                 osu_fop_latency osu_cas_latency
-BENCH_MPI    := $(BENCH_PT2PT) $(BENCH_WINDOW) $(BENCH_COLL) $(BENCH_RMA) osu_barrier
+# Not every build of Open MPI has OpenSHMEM.
+ifneq ($(shell command -v $(OSHCC) 2>/dev/null),)
+BENCH_SHMEM  := osu_oshm_put osu_oshm_get osu_oshm_put_mr osu_oshm_atomics
+endif
+BENCH_MPI    := $(BENCH_PT2PT) $(BENCH_WINDOW) $(BENCH_COLL) $(BENCH_RMA) $(BENCH_SHMEM) osu_barrier
 
 BENCH_OBJ      := $(B)/obj/tests/bench
 BENCH_PROGRAMS := $(addprefix $(B)/bench/,$(BENCH_MPI) cacheline_pingpong)
@@ -27,7 +31,11 @@ $(addprefix $(B)/bench/,$(BENCH_MPI)): $(BENCH_COMMON:%=$(BENCH_OBJ)/%.o) $(GPU_
 $(addprefix $(B)/bench/,$(BENCH_PT2PT)): $(BENCH_OBJ)/bench_pingpong.o
 $(addprefix $(B)/bench/,$(BENCH_WINDOW)): $(BENCH_OBJ)/bench_window.o
 $(addprefix $(B)/bench/,$(BENCH_COLL)): $(BENCH_OBJ)/bench_coll.o
-$(addprefix $(B)/bench/,$(BENCH_RMA)): $(BENCH_OBJ)/bench_rma.o
+$(addprefix $(B)/bench/,$(BENCH_RMA) $(BENCH_SHMEM)): $(BENCH_OBJ)/bench_rma.o
+$(addprefix $(B)/bench/,$(BENCH_SHMEM)): $(BENCH_OBJ)/bench_shmem.o
+
+$(BENCH_OBJ)/bench_shmem.o $(addprefix $(BENCH_OBJ)/,$(BENCH_SHMEM:=.o)) $(addprefix $(B)/bench/,$(BENCH_SHMEM)): \
+	private BENCH_MPICC := OMPI_CC='$(CC)' $(OSHCC)
 
 $(BENCH_PROGRAMS): $(B)/bench/%: $(BENCH_OBJ)/%.o
 	$(SAY) LINK $@

@@ -10,6 +10,7 @@ static const bench_spec_t spec = {
     .name    = "osu_mbw_mr",
     .title   = "OSU MPI Multiple Bandwidth / Message Rate Test",
     .column  = "MB/s",
+    .more    = {"Messages/s"},
     .options = BENCH_OPT_SIZE | BENCH_OPT_CHECK | BENCH_OPT_DEVICE | BENCH_OPT_WINDOW |
                BENCH_OPT_PAIRS,
 };
@@ -37,11 +38,8 @@ int main(int argc, char **argv)
         if (b.rank == 0) {
             rate = (double)pairs * b.iterations * b.opts.window / (sum / pairs);
         }
-        if (b.opts.print_rate) {
-            bench_print_row2(&b, rate * (double)b.msg_size / 1e6, rate);
-        } else {
-            bench_print_row(&b, rate * (double)b.msg_size / 1e6);
-        }
+        bench_print_values(&b, NULL, (double[]){rate * (double)b.msg_size / 1e6, rate},
+                           b.opts.print_rate ? 2 : 1);
     }
     bench_window_cleanup(&b, &window);
     return bench_finish(&b);
