@@ -52,12 +52,14 @@ class Run:
         self.unit = values["UNIT"]
         self.better = values["BETTER"]
         self.column = values["COLUMN"]
+        self.pattern = values["PATTERN"]
         self.compare = values["COMPARE"]
         self.goal = values["GOAL"]
         self.each = values["EACH"]
         self.quartiles = False  # beyond a limit only if the better quartiles are, too
         self.timeout = values["TIMEOUT"]
         self.quick = values["QUICK"] == "yes"
+        self.needs = values["NEEDS"]  # a program, and the reason if it isn't there; or None
 
     @property
     def subject(self):
@@ -113,6 +115,23 @@ def parse_variant(text):
     return name, options.split()
 
 
+def parse_needs(text):
+    name, sign, reason = text.partition(": ")
+    if not sign or not reason:
+        raise ValueError("must be 'PROGRAM: REASON'")
+    return parse_name(name), reason
+
+
+def parse_pattern(text):
+    try:
+        pattern = re.compile(text, re.MULTILINE)
+    except re.error as error:
+        raise ValueError("is no regular expression: %s" % error) from error
+    if pattern.groups != 1:
+        raise ValueError("must have one group")
+    return pattern
+
+
 REQUIRED = object()
 REPEATABLE = {"OPTIONS": str.split, "VARIANT": parse_variant, "MORE": parse_variant}
 
@@ -134,11 +153,13 @@ RUN_KEYS = {
     "UNIT": (parse_choice("us", "ns", "MB/s", "msg/s", "instructions", "calls"), REQUIRED),
     "BETTER": (parse_choice("lower", "higher"), REQUIRED),
     "COLUMN": (parse_text, None),
+    "PATTERN": (parse_pattern, None),
     "COMPARE": (parse_choice("ratio", "difference"), "ratio"),
     "GOAL": (parse_limit, None),
     "EACH": (parse_limit, None),
     "TIMEOUT": (parse_positive, 180),
     "QUICK": (parse_choice("yes", "no"), "yes"),
+    "NEEDS": (parse_needs, None),
 }
 
 CONTENDER_KEYS = {
@@ -259,7 +280,7 @@ def against_runs(runs, build, older, limit):
             # What is measured without other contenders: once, though two runs have it.
             what = [contender.program or run.program, contender.launch or run.launch,
                     contender.options if contender.program else run.options, contender.name,
-                    run.ranks, run.mpirun, run.env, run.column]
+                    run.ranks, run.mpirun, run.env, run.column, run.pattern]
             if what in seen:
                 continue
             seen.append(what)

@@ -30,6 +30,8 @@ OURS = re.compile(r"(libangara|libuct_angara|mca_hook_angara)\.so")
 TRAFFIC = ("eager_tx", "sar_tx", "put_short", "put_bcopy", "put_zcopy", "get_short", "get_bcopy",
            "get_zcopy", "atomics")
 
+WORD = 8  # the size of what PATTERN finds
+
 UNIT_NS = {"ns": 1.0, "us": 1e3, "ms": 1e6}
 
 
@@ -95,7 +97,7 @@ class Launcher:
     def find_program(self, name, build=None):
         """An executable: of the OSU suite where OSU_HOME names one, of the build, or in PATH. Tools go
         with the libraries of another build, benchmarks don't: they are the same for all."""
-        if self.osu_home and name.startswith("osu_"):
+        if self.osu_home and re.match("osu_(?!oshm_)", name):  # those with OpenSHMEM choose their sizes themselves
             for folder, _, files in sorted(os.walk(self.osu_home)):
                 if name in files and os.access(os.path.join(folder, name), os.X_OK):
                     return os.path.join(folder, name)
@@ -108,6 +110,14 @@ class Launcher:
             if os.access(path, os.X_OK):
                 return path
         raise RunError("there is no program %s (run 'make' first)" % name)
+
+    def missing(self, run):
+        """Why the run can't be done here; None if it can."""
+        name, reason = run.needs or (None, None)
+        try:
+            return name and self.find_program(name) and None
+        except RunError:
+            return "there is no %s: %s" % (name, reason)
 
     def environment(self, run, contender, preload=False):
         env = dict(self.base)
@@ -390,7 +400,10 @@ def wait_for_listener(process, port):
 # --- reading output -------------------------------------------------------------------------------
 
 def parse_output(run, program, output, result):
-    if program == "ucx_perftest":
+    if run.pattern:
+        for match in run.pattern.finditer(output):
+            result.values[WORD] = float(match.group(1))
+    elif program == "ucx_perftest":
         parse_perftest(run, output, result)
     elif program.startswith("osu_") or output.startswith("# Size"):
         parse_osu(run, output, result)

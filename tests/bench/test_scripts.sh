@@ -96,6 +96,9 @@ test_config_errors()
     config_error "AGAINST names 'three'" "${two[@]}" AGAINST=three
     config_error "'novalue' is not NAME=value" "${two[@]}" ENV=novalue
     config_error "VARIANT 'nameless': must be 'NAME: ARGUMENTS'" "${two[@]}" VARIANT=nameless
+    config_error "PATTERN '\(': is no regular expression" "${two[@]}" 'PATTERN=('
+    config_error "PATTERN 'a': must have one group" "${two[@]}" PATTERN=a
+    config_error "NEEDS 'this:': must be 'PROGRAM: REASON'" "${two[@]}" NEEDS=this:
     config_error "contenders/three.conf: No such file" "${two[@]/one two/one three}"
     rm -f "$configs"/bench-*.conf
     run 60 scripts/bench --configs "$configs"
@@ -147,6 +150,23 @@ sys.exit(run["samples"]["two"]["8"] != [2, 2] or run["verdict"] != "reached")' \
     fi
     bench --strict
     ok 'bench --strict: exit status' rc_is 1
+}
+
+test_patterns()
+{
+    rm -f "$configs"/bench-*.conf
+    contender one ENV=FAKE_VALUES=8:1,16:4
+    contender two ENV=FAKE_VALUES=8:2,16:2
+    run_file bench-1 "${two[@]}" 'PATTERN=^16 +([0-9.]+) +Pass$'
+    run_file bench-2 "${two[@]}" 'NEEDS=osu_nothing: it grows on trees'
+    run_file bench-3 "${two[@]}" 'NEEDS=osu_fake: it grows on trees'
+    bench --no-plots
+    ok 'a value found by a pattern, and a run whose program is missing' all_of "rc_is"$'\t'0 \
+        "has_line"$'\t'stdout$'\t'"^8 B +4 +2$" "line_count"$'\t'stdout$'\t'"^A \[us\]"$'\t'2 \
+        "has_line"$'\t'stdout$'\t'"^skipped +A \(there is no osu_nothing: it grows on trees\)$"
+    run 60 scripts/bench --configs "$configs" --build "$build" --dry-run bench-2
+    ok '--dry-run tells of it, too' test "$(cat "$out/stdout")" == \
+        '# skipped: A (there is no osu_nothing: it grows on trees)'
 }
 
 # order_is TITLE...: the first column of the summary in stdout
@@ -226,11 +246,11 @@ test_quick()
     run 60 scripts/bench --configs "$configs" --list --quick
     ok 'variants: not all for --quick' test "$(grep -c ^bench "$out/stdout")" == 2
 
-    # Three seconds for each of five times as many executions, two and a half for each of the quick ones.
+    # Two seconds for each execution, of which there are five times as many.
     run 120 scripts/bench --build "$build" --dry-run
-    ok 'all shipped runs: an hour will do' all_of "rc_is"$'\t'0 "commands_within"$'\t'240
+    ok 'all shipped runs: an hour will do' all_of "rc_is"$'\t'0 "commands_within"$'\t'360
     run 120 scripts/bench --build "$build" --dry-run --quick
-    ok '--quick: five minutes will do' all_of "rc_is"$'\t'0 "commands_within"$'\t'120
+    ok '--quick: five minutes will do' all_of "rc_is"$'\t'0 "commands_within"$'\t'150
 }
 
 test_doc()
@@ -508,6 +528,7 @@ test_osu_home()
 test_config_errors
 test_ratios
 test_doc
+test_patterns
 test_order
 test_quick
 test_failures
