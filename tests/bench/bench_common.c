@@ -366,6 +366,14 @@ void bench_settle(const bench_t *b, int peer)
     }
 }
 
+void bench_compute(double seconds)
+{
+    double end = MPI_Wtime() + seconds;
+
+    while (MPI_Wtime() < end) {
+    }
+}
+
 static const char *bench_place_name(const bench_t *b, int end)
 {
     if (!b->opts.on_gpu[end]) {
@@ -389,6 +397,9 @@ void bench_print_header(const bench_t *b)
     }
     if (spec->options & BENCH_OPT_PAIRS) {
         printf("# [ pairs: %d ] [ window size: %d ]\n", b->opts.pairs, b->opts.window);
+    }
+    if (spec->options & BENCH_OPT_OVERLAP) {
+        printf("# Overall = Coll. Init + Compute + MPI_Test + MPI_Wait\n\n");
     }
     if (b->opts.runtime != NULL) {
         printf("# Send Buffer on %s and Receive Buffer on %s\n", bench_place_name(b, 0),

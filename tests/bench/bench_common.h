@@ -36,14 +36,15 @@
 
 /* Which of the options that not every benchmark has are accepted. */
 enum {
-    BENCH_OPT_SIZE   = 1 << 0, /* -m, -M */
-    BENCH_OPT_WINDOW = 1 << 1, /* -W */
-    BENCH_OPT_BUFFER = 1 << 2, /* -b */
-    BENCH_OPT_FULL   = 1 << 3, /* -f */
-    BENCH_OPT_PAIRS  = 1 << 4, /* -p, -R */
-    BENCH_OPT_RMA    = 1 << 5, /* -w, -s, -t */
-    BENCH_OPT_CHECK  = 1 << 6, /* -c, -u */
-    BENCH_OPT_DEVICE = 1 << 7  /* -d, H and D */
+    BENCH_OPT_SIZE    = 1 << 0, /* -m, -M */
+    BENCH_OPT_WINDOW  = 1 << 1, /* -W */
+    BENCH_OPT_BUFFER  = 1 << 2, /* -b */
+    BENCH_OPT_FULL    = 1 << 3, /* -f */
+    BENCH_OPT_PAIRS   = 1 << 4, /* -p, -R */
+    BENCH_OPT_RMA     = 1 << 5, /* -w, -s, -t */
+    BENCH_OPT_CHECK   = 1 << 6, /* -c, -u */
+    BENCH_OPT_DEVICE  = 1 << 7, /* -d, H and D */
+    BENCH_OPT_OVERLAP = 1 << 8  /* a column tells of it */
 };
 
 typedef enum { BENCH_WIN_ALLOCATE, BENCH_WIN_CREATE, BENCH_WIN_DYNAMIC } bench_win_type_t;
@@ -83,10 +84,6 @@ typedef struct bench_spec {
 #define BENCH_BANDWIDTH                                                     \
     .max_size = 4ul << 20, .granularity = 1, .iterations = 100, .skip = 10, \
     .iterations_large = 20, .skip_large = 2, .min_ranks = 2
-#define BENCH_COLLECTIVE(_granularity, _more_options)                                      \
-    .options  = BENCH_OPT_SIZE | BENCH_OPT_CHECK | BENCH_OPT_FULL | (_more_options),       \
-    .max_size = 1ul << 20, .granularity = (_granularity), .iterations = 1000, .skip = 100, \
-    .iterations_large = 100, .skip_large = 10, .min_ranks = 2
 
 /* What the user asked for. */
 typedef struct bench_options {
@@ -187,6 +184,9 @@ void bench_error(bench_t *b, int iteration, const char *format, ...)
 
 /* Zero-byte rounds with @a peer, so that neither side's timer covers the other's preparation. */
 void bench_settle(const bench_t *b, int peer);
+
+/* Keeps the processor busy so long, without a call of MPI that does anything. */
+void bench_compute(double seconds);
 
 /*
  * Printing; rows are collective calls, since validation is summed over the ranks. One has @a count

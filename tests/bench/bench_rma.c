@@ -144,14 +144,6 @@ static void rma_round(bench_t *b, bench_rma_t *r, const bench_rma_ops_t *ops)
     }
 }
 
-static void compute(int us)
-{
-    double end = MPI_Wtime() + us * 1e-6;
-
-    while (MPI_Wtime() < end) {
-    }
-}
-
 /* All that rank 0 has to do is done. Until then the target waits in MPI, or calls it now and then.
  */
 static void rma_meet(bench_t *b)
@@ -161,7 +153,7 @@ static void rma_meet(bench_t *b)
 
     MPI_Ibarrier(b->comm, &request);
     while (b->rank == BENCH_RMA_TARGET && b->opts.computes > 0 && !done) {
-        compute(b->opts.computes);
+        bench_compute(b->opts.computes * 1e-6);
         MPI_Test(&request, &done, MPI_STATUS_IGNORE);
     }
     MPI_Wait(&request, MPI_STATUS_IGNORE);

@@ -5,7 +5,8 @@
 BENCH_COMMON := bench_common bench_options
 BENCH_PT2PT  := osu_latency osu_multi_lat
 BENCH_WINDOW := osu_bw osu_bibw osu_mbw_mr
-BENCH_COLL   := osu_bcast osu_reduce osu_allreduce osu_allgather osu_alltoall
+BENCH_ICOLL  := osu_ibcast osu_iallreduce osu_iallgather osu_ialltoall
+BENCH_COLL   := osu_bcast osu_reduce osu_allreduce osu_reduce_scatter osu_allgather osu_alltoall $(BENCH_ICOLL)
 BENCH_RMA    := osu_put_latency osu_get_latency osu_put_bw osu_get_bw osu_acc_latency osu_get_acc_latency \
                 osu_fop_latency osu_cas_latency
 # Not every build of Open MPI has OpenSHMEM.
@@ -26,6 +27,12 @@ $(BENCH_OBJ)/%.o: tests/bench/%.c $(B)/.flags
 	$(SAY) MPI $<
 	@mkdir -p $(@D)
 	$(Q)$(BENCH_MPICC) $(CFLAGS_COMMON) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+
+# Non-blocking forms: the same sources.
+$(BENCH_ICOLL:%=$(BENCH_OBJ)/%.o): $(BENCH_OBJ)/osu_i%.o: tests/bench/osu_%.c $(B)/.flags
+	$(SAY) MPI $@
+	@mkdir -p $(@D)
+	$(Q)$(BENCH_MPICC) $(CFLAGS_COMMON) $(CPPFLAGS) $(CFLAGS) -DBENCH_NONBLOCKING -MMD -MP -c -o $@ $<
 
 $(addprefix $(B)/bench/,$(BENCH_MPI)): $(BENCH_COMMON:%=$(BENCH_OBJ)/%.o) $(GPU_DEVICE)
 $(addprefix $(B)/bench/,$(BENCH_PT2PT)): $(BENCH_OBJ)/bench_pingpong.o

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* osu_allgather: time of MPI_Allgather; the size is one rank's contribution. MPI only. */
+/* osu_allgather and osu_iallgather: time of MPI_Allgather, MPI_Iallgather; the size is one rank's
+ * contribution. MPI only. */
 #include "bench_coll.h"
 
 static const bench_spec_t spec = {
     BENCH_COLLECTIVE(1, 0),
-    .name  = "osu_allgather",
-    .title = "OSU MPI Allgather Latency Test",
+    .name  = BENCH_FORM("osu_allgather", "osu_iallgather"),
+    .title = BENCH_FORM("OSU MPI Allgather Latency Test",
+                        "OSU MPI Non-blocking Allgather Latency Test"),
 };
 
 static void call(bench_t *b, bench_coll_t *c)
 {
-    MPI_Allgather(c->send, (int)b->msg_size, MPI_CHAR, c->recv, (int)b->msg_size, MPI_CHAR,
-                  b->comm);
+    BENCH_CALL(MPI_Allgather, MPI_Iallgather, c->send, (int)b->msg_size, MPI_CHAR, c->recv,
+               (int)b->msg_size, MPI_CHAR, b->comm);
 }
 
 static void prepare(bench_t *b, bench_coll_t *c, int iteration)

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* osu_allreduce: time of MPI_Allreduce, a sum of floats. MPI only. */
+/* osu_allreduce and osu_iallreduce: time of MPI_Allreduce, MPI_Iallreduce, a sum of floats. MPI
+ * only. */
 #include "bench_coll.h"
 
 static const bench_spec_t spec = {
     BENCH_COLLECTIVE(sizeof(float), 0),
-    .name  = "osu_allreduce",
-    .title = "OSU MPI Allreduce Latency Test",
+    .name  = BENCH_FORM("osu_allreduce", "osu_iallreduce"),
+    .title = BENCH_FORM("OSU MPI Allreduce Latency Test",
+                        "OSU MPI Non-blocking Allreduce Latency Test"),
 };
 
 static void call(bench_t *b, bench_coll_t *c)
 {
-    MPI_Allreduce(c->send, c->recv, (int)(b->msg_size / sizeof(float)), MPI_FLOAT, MPI_SUM,
-                  b->comm);
+    BENCH_CALL(MPI_Allreduce, MPI_Iallreduce, c->send, c->recv, (int)(b->msg_size / sizeof(float)),
+               MPI_FLOAT, MPI_SUM, b->comm);
 }
 
 int main(int argc, char **argv)

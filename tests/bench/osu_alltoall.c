@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* osu_alltoall: time of MPI_Alltoall; the size is what one rank sends to one other. MPI only. */
+/* osu_alltoall and osu_ialltoall: time of MPI_Alltoall, MPI_Ialltoall; the size is what one rank
+ * sends to one other. MPI only. */
 #include "bench_coll.h"
 
 static const bench_spec_t spec = {
     BENCH_COLLECTIVE(1, 0),
-    .name  = "osu_alltoall",
-    .title = "OSU MPI All-to-All Personalized Exchange Latency Test",
+    .name  = BENCH_FORM("osu_alltoall", "osu_ialltoall"),
+    .title = BENCH_FORM("OSU MPI All-to-All Personalized Exchange Latency Test",
+                        "OSU MPI Non-blocking All-to-All Latency Test"),
 };
 
 static void call(bench_t *b, bench_coll_t *c)
 {
-    MPI_Alltoall(c->send, (int)b->msg_size, MPI_CHAR, c->recv, (int)b->msg_size, MPI_CHAR, b->comm);
+    BENCH_CALL(MPI_Alltoall, MPI_Ialltoall, c->send, (int)b->msg_size, MPI_CHAR, c->recv,
+               (int)b->msg_size, MPI_CHAR, b->comm);
 }
 
 static void prepare(bench_t *b, bench_coll_t *c, int iteration)

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* osu_bcast: time of MPI_Bcast from rank 0. MPI only. */
+/* osu_bcast and osu_ibcast: time of MPI_Bcast, MPI_Ibcast from rank 0. MPI only. */
 #include "bench_coll.h"
 
 static const bench_spec_t spec = {
-    BENCH_COLLECTIVE(1, BENCH_OPT_DEVICE),
-    .name  = "osu_bcast",
-    .title = "OSU MPI Broadcast Latency Test",
+    BENCH_COLLECTIVE(1, BENCH_FORM(BENCH_OPT_DEVICE, 0)),
+    .name  = BENCH_FORM("osu_bcast", "osu_ibcast"),
+    .title = BENCH_FORM("OSU MPI Broadcast Latency Test",
+                        "OSU MPI Non-blocking Broadcast Latency Test"),
 };
 
 static void call(bench_t *b, bench_coll_t *c)
 {
-    MPI_Bcast(c->recv, (int)b->msg_size, MPI_CHAR, 0, b->comm);
+    BENCH_CALL(MPI_Bcast, MPI_Ibcast, c->recv, (int)b->msg_size, MPI_CHAR, 0, b->comm);
 }
 
 static void prepare(bench_t *b, bench_coll_t *c, int iteration)

@@ -79,6 +79,9 @@ format()
 latency='# Size          Latency (us)'
 bandwidth='# Size      Bandwidth (MB/s)'
 collective='# Size       Avg Latency(us)'
+overlap='# Size           Overall(us)       Compute(us)    Pure Comm.(us)        Overlap(%)'
+overlaps="$float +$float +$float +$float"
+overall=$'# Overall = Coll. Init + Compute + MPI_Test + MPI_Wait\n'
 window=$'# Window creation: MPI_Win_allocate\n# Synchronization: MPI_Win_flush'
 
 test_formats()
@@ -93,9 +96,14 @@ test_formats()
     format osu_bcast 'OSU MPI Broadcast Latency Test' "$collective" "$float"
     format osu_reduce 'OSU MPI Reduce Latency Test' "$collective" "$float"
     format osu_allreduce 'OSU MPI Allreduce Latency Test' "$collective" "$float"
+    format osu_reduce_scatter 'OSU MPI Reduce_scatter Latency Test' "$collective" "$float"
     format osu_allgather 'OSU MPI Allgather Latency Test' "$collective" "$float"
     format osu_alltoall 'OSU MPI All-to-All Personalized Exchange Latency Test' "$collective" \
         "$float"
+    format osu_ibcast 'OSU MPI Non-blocking Broadcast Latency Test' "$overlap" "$overlaps" "$overall"
+    format osu_iallreduce 'OSU MPI Non-blocking Allreduce Latency Test' "$overlap" "$overlaps" "$overall"
+    format osu_iallgather 'OSU MPI Non-blocking Allgather Latency Test' "$overlap" "$overlaps" "$overall"
+    format osu_ialltoall 'OSU MPI Non-blocking All-to-All Latency Test' "$overlap" "$overlaps" "$overall"
     format osu_barrier 'OSU MPI Barrier Latency Test' '# Avg Latency(us)' "$float"
     format osu_put_latency 'OSU MPI_Put Latency Test' "$latency" "$float" "$window"
     format osu_get_latency 'OSU MPI_Get latency Test' "$latency" "$float" "$window"
@@ -147,6 +155,8 @@ test_options()
     ok 'two pairs' all_of "rc_is"$'\t'0 "has_line"$'\t'stdout$'\t'"^8 +$float +Pass$"
     mpi 5 osu_alltoall -m 1:32768 -i 2 -x 0 -c
     ok 'five ranks' all_of "rc_is"$'\t'0 "line_count"$'\t'stdout$'\t'" Pass$"$'\t'16
+    mpi 3 osu_reduce_scatter -m 4:4096 -i 2 -x 0 -c
+    ok 'a sum is scattered in unequal parts' all_of "rc_is"$'\t'0 "line_count"$'\t'stdout$'\t'" Pass$"$'\t'11
     mpi 3 osu_reduce -m 3:9 -i 2 -x 0 -c
     ok 'reductions take multiples of four bytes' all_of "rc_is"$'\t'0 \
         "line_count"$'\t'stdout$'\t'"^[48] .*Pass$"$'\t'2
