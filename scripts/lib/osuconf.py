@@ -44,7 +44,7 @@ class Run:
         self.program = values["PROGRAM"]
         self.options = values["OPTIONS"]
         self.launch = values["LAUNCH"]
-        self.ranks = values["RANKS"]
+        self.ranks = None  # runs_by_ranks() sets it
         self.mpirun = values["MPIRUN"].split()
         self.env = values["ENV"]
         self.contenders = contenders
@@ -132,6 +132,10 @@ def parse_pattern(text):
     return pattern
 
 
+def parse_ranks(text):
+    return [parse_positive(word) for word in text.split()] or parse_positive(text)
+
+
 REQUIRED = object()
 REPEATABLE = {"OPTIONS": str.split, "VARIANT": parse_variant, "MORE": parse_variant}
 
@@ -145,7 +149,7 @@ RUN_KEYS = {
     "VARIANT": (str, None),
     "MORE": (str, None),
     "LAUNCH": (LAUNCHES, "mpirun"),
-    "RANKS": (parse_positive, 2),
+    "RANKS": (parse_ranks, [2]),
     "MPIRUN": (str, ""),
     "ENV": (parse_environment, {}),
     "CONTENDERS": (parse_text, REQUIRED),
@@ -230,6 +234,19 @@ def variants(run, values):
     return result or [run]
 
 
+def runs_by_ranks(run, values):
+    """The run, or one for each number of ranks."""
+    result = []
+    for ranks in values["RANKS"]:
+        variant = copy.copy(run)
+        variant.ranks = ranks
+        if len(values["RANKS"]) > 1:
+            variant.name += "-%d-ranks" % ranks
+            variant.title += ", %d ranks" % ranks
+        result += variants(variant, values)
+    return result
+
+
 def read_run(path):
     """The runs of a file."""
     values = read_values(path, RUN_KEYS)
@@ -243,7 +260,7 @@ def read_run(path):
         raise ConfigError("%s: a GOAL needs AGAINST" % path)
     values["OPTIONS"] = values["OPTIONS"] or [[]]
     name = os.path.basename(path)[:-len(".conf")]
-    return variants(Run(name, path, values, [read_contender(folder, item) for item in names]), values)
+    return runs_by_ranks(Run(name, path, values, [read_contender(folder, item) for item in names]), values)
 
 
 def read_runs(folder, prefixes, only=None):

@@ -53,7 +53,9 @@ static void bench_check_ranks(bench_t *b)
         bench_fail(b, "this test requires at least %d processes, there are %d", spec->min_ranks,
                    b->nranks);
     }
-    if (b->opts.pairs > b->nranks / 2) {
+    if (b->opts.one_sender) {
+        b->opts.pairs = b->nranks - 1;
+    } else if (b->opts.pairs > b->nranks / 2) {
         bench_fail(b, "%d pairs need %d processes, there are %d", b->opts.pairs, 2 * b->opts.pairs,
                    b->nranks);
     }
@@ -66,7 +68,7 @@ static void bench_check_ranks(bench_t *b)
 static void bench_open_gpu(bench_t *b)
 {
     const bench_options_t *opts   = &b->opts;
-    int                    firsts = b->spec->column == NULL ? 1 : opts->pairs; /* the root */
+    int                    firsts = b->spec->column == NULL ? 1 : bench_senders(b); /* the root */
     int                    gpus   = 1, fewest, local;
     MPI_Comm               node;
 

@@ -98,6 +98,7 @@ typedef struct bench_options {
     int              settle;   /* -u: rounds that line ranks up before a validated transfer */
     int              pairs;    /* 0: half of the ranks */
     int              computes; /* -t: microseconds between two calls of the target's; 0: it waits */
+    bool             one_sender; /* in all pairs */
     bool             print_rate;
     bool             validate;
     bool             full;
@@ -149,6 +150,12 @@ void bench_fail(bench_t *b, const char *format, ...)
  * limit, with a warning.
  */
 void bench_limit_size(bench_t *b, size_t per_byte);
+
+/* How many ranks send, from 0 on. */
+static inline int bench_senders(const bench_t *b)
+{
+    return b->opts.one_sender ? 1 : b->opts.pairs;
+}
 
 /* The next message size, or false after the last one and after a failed one. */
 bool bench_next_size(bench_t *b);

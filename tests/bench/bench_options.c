@@ -33,6 +33,7 @@ static const option_row_t option_rows[] = {
     {'b', "buffer-num", "single|multiple", BENCH_OPT_BUFFER,
      "one buffer for the whole window, or one per message (single; with -c: multiple)"},
     {'p', "pairs", "N", BENCH_OPT_PAIRS, "pairs of processes (half of the processes)"},
+    {'o', "one-sender", NULL, BENCH_OPT_PAIRS, "rank 0 sends to all others"},
     {'R', "print-rate", "0|1", BENCH_OPT_PAIRS, "print the message rate (1)"},
     {'w', "win-option", "TYPE", BENCH_OPT_RMA, "window: allocate, create, dynamic (allocate)"},
     {'s', "sync-option", "SYNC", BENCH_OPT_RMA,
@@ -196,6 +197,9 @@ static bool parse_value(bench_options_t *opts, int letter, const char *text)
         return opts->multiple_buffers || strcmp(text, "single") == 0;
     case 'p':
         return parse_int(text, 1, &opts->pairs);
+    case 'o':
+        opts->one_sender = true;
+        return true;
     case 'R':
         ok               = parse_int(text, 0, &value) && value <= 1;
         opts->print_rate = ok && value == 1;

@@ -24,11 +24,10 @@ void bench_window_cleanup(bench_t *b, bench_window_t *w)
     free(w->requests);
 }
 
-static void window_transfer(const bench_t *b, bench_window_t *w)
+static void window_post(const bench_t *b, bench_window_t *w)
 {
-    int  size          = (int)b->msg_size;
-    char ack[ACK_SIZE] = {0};
-    int  n             = 0, i;
+    int size = (int)b->msg_size;
+    int n    = 0, i;
 
     if (w->receives) {
         for (i = 0; i < b->opts.window; i++) {
@@ -42,7 +41,14 @@ static void window_transfer(const bench_t *b, bench_window_t *w)
                       &w->requests[n++]);
         }
     }
-    MPI_Waitall(n, w->requests, MPI_STATUSES_IGNORE);
+    w->posted = n;
+}
+
+static void window_wait(const bench_t *b, bench_window_t *w)
+{
+    char ack[ACK_SIZE] = {0};
+
+    MPI_Waitall(w->posted, w->requests, MPI_STATUSES_IGNORE);
     if (w->sends && !w->receives) {
         MPI_Recv(ack, ACK_SIZE, MPI_CHAR, w->peer, TAG_ACK, b->comm, MPI_STATUS_IGNORE);
     } else if (w->receives && !w->sends) {
@@ -76,23 +82,28 @@ static void window_check(bench_t *b, bench_window_t *w, int iteration)
     }
 }
 
-double bench_window_run(bench_t *b, bench_window_t *w)
+double bench_window_run(bench_t *b, bench_window_t *w, int count)
 {
     bool   validate = b->opts.validate;
     double seconds = 0, start = 0;
-    int    i;
+    int    i, k;
 
     for (i = -b->skip; i < b->iterations; i++) {
-        if (validate) {
-            window_prepare(b, w, i);
+        for (k = 0; k < count && validate; k++) {
+            window_prepare(b, &w[k], i);
         }
         if (validate || i == 0) {
             start = MPI_Wtime();
         }
-        window_transfer(b, w);
-        if (validate) {
-            seconds += i >= 0 ? MPI_Wtime() - start : 0;
-            window_check(b, w, i);
+        for (k = 0; k < count; k++) {
+            window_post(b, &w[k]);
+        }
+        for (k = 0; k < count; k++) {
+            window_wait(b, &w[k]);
+        }
+        seconds += validate && i >= 0 ? MPI_Wtime() - start : 0;
+        for (k = 0; k < count && validate; k++) {
+            window_check(b, &w[k], i);
         }
     }
     return validate ? seconds : MPI_Wtime() - start;
@@ -107,7 +118,7 @@ int bench_window_main(bench_t *b, bool sends, bool receives)
     bench_window_init(b, &window, 1 - b->rank, sends, receives);
     bench_print_header(b);
     while (bench_next_size(b)) {
-        seconds = bench_window_run(b, &window);
+        seconds = bench_window_run(b, &window, 1);
         bytes   = (double)directions * (double)b->msg_size * b->iterations * b->opts.window;
         bench_print_row(b, bytes / 1e6 / seconds);
     }

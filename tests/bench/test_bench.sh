@@ -151,6 +151,10 @@ test_options()
     ok 'one pair of four ranks, no rate' all_of "rc_is"$'\t'0 \
         "has_line"$'\t'stdout$'\t'"^# \[ pairs: 1 \] \[ window size: 64 \]$" \
         "has_line"$'\t'stdout$'\t'"^8 +$float +Pass$"
+    mpi 4 osu_mbw_mr -m 8:16 -i 2 -x 1 -o -c
+    ok 'one sender, three receivers' all_of "rc_is"$'\t'0 \
+        "has_line"$'\t'stdout$'\t'"^# \[ pairs: 3 \] \[ window size: 64 \]$" \
+        "line_count"$'\t'stdout$'\t'"^(8|16) +$float +$float +Pass$"$'\t'2
     mpi 4 osu_multi_lat -m 8:8 -i 2 -x 0 -c
     ok 'two pairs' all_of "rc_is"$'\t'0 "has_line"$'\t'stdout$'\t'"^8 +$float +Pass$"
     mpi 5 osu_alltoall -m 1:32768 -i 2 -x 0 -c

@@ -246,6 +246,12 @@ test_quick()
     run 60 scripts/bench --configs "$configs" --list --quick
     ok 'variants: not all for --quick' test "$(grep -c ^bench "$out/stdout")" == 2
 
+    rm -f "$configs"/bench-*.conf
+    run_file bench-1 "${two[@]/LAUNCH=alone/LAUNCH=mpirun}" 'RANKS=2 3' 'VARIANT=kind: -b'
+    run 60 scripts/bench --configs "$configs" --build "$build" --dry-run
+    ok 'several numbers of ranks: a run for each' all_of "line_count"$'\t'stdout$'\t'" -np [23] .* -b$"$'\t'4 \
+        "has_line"$'\t'stdout$'\t'"^# bench-1-3-ranks-kind: A, 3 ranks, kind$"
+
     # Two seconds for each execution, of which there are five times as many.
     run 120 scripts/bench --build "$build" --dry-run
     ok 'all shipped runs: an hour will do' all_of "rc_is"$'\t'0 "commands_within"$'\t'360
