@@ -58,6 +58,7 @@ class Run:
         self.each = values["EACH"]
         self.quartiles = False  # beyond a limit only if the better quartiles are, too
         self.timeout = values["TIMEOUT"]
+        self.repeats = values["REPEATS"]
         self.quick = values["QUICK"] == "yes"
         self.needs = values["NEEDS"]  # a program, and the reason if it isn't there; or None
 
@@ -154,7 +155,7 @@ RUN_KEYS = {
     "ENV": (parse_environment, {}),
     "CONTENDERS": (parse_text, REQUIRED),
     "AGAINST": (str, ""),
-    "UNIT": (parse_choice("us", "ns", "MB/s", "msg/s", "instructions", "calls"), REQUIRED),
+    "UNIT": (parse_choice("us", "ns", "MB/s", "msg/s", "GUP/s", "instructions", "calls"), REQUIRED),
     "BETTER": (parse_choice("lower", "higher"), REQUIRED),
     "COLUMN": (parse_text, None),
     "PATTERN": (parse_pattern, None),
@@ -162,6 +163,7 @@ RUN_KEYS = {
     "GOAL": (parse_limit, None),
     "EACH": (parse_limit, None),
     "TIMEOUT": (parse_positive, 180),
+    "REPEATS": (parse_positive, None),
     "QUICK": (parse_choice("yes", "no"), "yes"),
     "NEEDS": (parse_needs, None),
 }

@@ -54,6 +54,12 @@ class Measurement:
         quantiles = statistics.quantiles(values, n=4, method="inclusive")
         return quantiles[0 if self.run.better == "lower" else 2]
 
+    def median_text(self, name, size):
+        """With the spread, where the run asks for it."""
+        values = self.samples[name].get(size, [])
+        spread = " (%s to %s)" % (number(min(values)), number(max(values))) if len(values) > 1 else ""
+        return number(self.median(name, size)) + (spread if self.run.repeats else "")
+
     def sizes(self):
         found = set()
         for by_size in self.samples.values():
@@ -219,7 +225,7 @@ def detail_rows(item):
             [contender.title for contender in run.contenders] +
             ([run.compare] if run.against else [])]
     for size in item.sizes():
-        row = [size_text(size)] + [number(item.median(contender.name, size))
+        row = [size_text(size)] + [item.median_text(contender.name, size)
                                    for contender in run.contenders]
         if run.against:
             row.append(item.compared_text(item.ratio(size, run.against)))

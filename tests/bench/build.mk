@@ -18,7 +18,11 @@ BENCH_MPI    := $(BENCH_PT2PT) $(BENCH_WINDOW) $(BENCH_COLL) $(BENCH_RMA) $(BENC
 BENCH_OBJ      := $(B)/obj/tests/bench
 BENCH_PROGRAMS := $(addprefix $(B)/bench/,$(BENCH_MPI) cacheline_pingpong)
 
-ALL_TARGETS += $(BENCH_PROGRAMS)
+ALL_TARGETS += $(BENCH_PROGRAMS) $(B)/bench/hpcc_values
+
+$(B)/bench/hpcc_values: tests/bench/hpcc_values
+	@mkdir -p $(@D)
+	$(Q)cp $< $@
 
 # The wrapper is told the compiler that everything else is built with.
 BENCH_MPICC := OMPI_CC='$(CC)' $(MPICC)

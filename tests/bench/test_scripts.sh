@@ -169,6 +169,34 @@ test_patterns()
         '# skipped: A (there is no osu_nothing: it grows on trees)'
 }
 
+# hpcc's executions find 0.02, 0.04 and 0.01 GUP/s.
+test_hpcc()
+{
+    cat >"$out/path/hpcc" <<END
+#!/bin/bash
+[[ \$(sed -n 6p hpccinf.txt) == *' N' && \$(wc -l <hpccinf.txt) == 36 ]] || exit 3
+values=(2 4 1)
+count=\$(cat '$out/count' 2>/dev/null || true)
+echo \$((count + 1)) >'$out/count'
+printf '%s\n' 'MPIRandomAccess_LCG_GUPs=7' "MPIRandomAccess_GUPs=0.0\${values[count]}" >hpccoutf.txt
+echo Success="\${FAKE_SUCCESS:-1}" >>hpccoutf.txt
+END
+    chmod +x "$out/path/hpcc"
+    local lines=(TITLE=A PROGRAM=hpcc_values LAUNCH=alone UNIT=GUP/s BETTER=higher CONTENDERS=bare REPEATS=3
+        'PATTERN=^MPIRandomAccess_GUPs=([-+.0-9e]+)$')
+    rm -f "$configs"/bench-*.conf
+    contender bare
+    contender failing ENV=FAKE_SUCCESS=0
+    run_file bench-1 "${lines[@]}"
+    run 60 scripts/bench --configs "$configs" --build "$build" --output "$out/results" --no-plots
+    ok 'HPCC: the median of as many as the run asks for, with the spread' all_of "rc_is"$'\t'0 \
+        "has_line"$'\t'stdout$'\t'"^8 B +0\.02 \(0\.01 to 0\.04\)$"
+    run_file bench-1 "${lines[@]/bare/failing}"
+    bench --no-plots
+    ok 'HPCC: not without success' all_of "rc_is"$'\t'1 "has_line"$'\t'stdout$'\t'"^The failing failed: exit status 1"
+    rm "$out/path/hpcc"
+}
+
 # order_is TITLE...: the first column of the summary in stdout
 order_is()
 {
@@ -535,6 +563,7 @@ test_config_errors
 test_ratios
 test_doc
 test_patterns
+test_hpcc
 test_order
 test_quick
 test_failures
