@@ -123,6 +123,13 @@ def parse_needs(text):
     return parse_name(name), reason
 
 
+def parse_also(text):
+    words = text.split()
+    if len(words) != 3:
+        raise ValueError("must be 'SUBJECT OTHER GOAL'")
+    return words[0], words[1], parse_limit(words[2])
+
+
 def parse_pattern(text):
     try:
         pattern = re.compile(text, re.MULTILINE)
@@ -166,6 +173,7 @@ RUN_KEYS = {
     "REPEATS": (parse_positive, None),
     "QUICK": (parse_choice("yes", "no"), "yes"),
     "NEEDS": (parse_needs, None),
+    "ALSO": (parse_also, None),
 }
 
 CONTENDER_KEYS = {
@@ -249,6 +257,17 @@ def runs_by_ranks(run, values):
     return result
 
 
+def also_run(run, also, folder):
+    """The same run between two others."""
+    subject, other, goal = also
+    result = copy.copy(run)
+    result.contenders = [read_contender(folder, name) for name in (subject, other)]
+    result.name += "-" + subject
+    result.title += ": " + result.subject.title
+    result.against, result.goal, result.each, result.quick = [other], goal, None, False
+    return result
+
+
 def read_run(path):
     """The runs of a file."""
     values = read_values(path, RUN_KEYS)
@@ -262,7 +281,10 @@ def read_run(path):
         raise ConfigError("%s: a GOAL needs AGAINST" % path)
     values["OPTIONS"] = values["OPTIONS"] or [[]]
     name = os.path.basename(path)[:-len(".conf")]
-    return runs_by_ranks(Run(name, path, values, [read_contender(folder, item) for item in names]), values)
+    runs = runs_by_ranks(Run(name, path, values, [read_contender(folder, item) for item in names]), values)
+    if values["ALSO"]:
+        runs += [also_run(run, values["ALSO"], folder) for run in runs if run.quick]
+    return runs
 
 
 def read_runs(folder, prefixes, only=None):

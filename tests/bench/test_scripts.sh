@@ -98,6 +98,7 @@ test_config_errors()
     config_error "VARIANT 'nameless': must be 'NAME: ARGUMENTS'" "${two[@]}" VARIANT=nameless
     config_error "PATTERN '\(': is no regular expression" "${two[@]}" 'PATTERN=('
     config_error "PATTERN 'a': must have one group" "${two[@]}" PATTERN=a
+    config_error "ALSO 'two one': must be 'SUBJECT OTHER GOAL'" "${two[@]}" 'ALSO=two one'
     config_error "NEEDS 'this:': must be 'PROGRAM: REASON'" "${two[@]}" NEEDS=this:
     config_error "contenders/three.conf: No such file" "${two[@]/one two/one three}"
     rm -f "$configs"/bench-*.conf
@@ -167,6 +168,22 @@ test_patterns()
     run 60 scripts/bench --configs "$configs" --build "$build" --dry-run bench-2
     ok '--dry-run tells of it, too' test "$(cat "$out/stdout")" == \
         '# skipped: A (there is no osu_nothing: it grows on trees)'
+}
+
+test_also()
+{
+    rm -f "$configs"/bench-*.conf
+    contender one ENV=FAKE_VALUES=8:1
+    contender two ENV=FAKE_VALUES=8:2
+    contender three ENV=FAKE_VALUES=8:4
+    run_file bench-1 "${two[@]}" 'VARIANT=first: -a' 'MORE=second: -b' 'ALSO=three two 1.9'
+    bench --no-plots
+    ok 'two others, too: not for what takes long' all_of "rc_is"$'\t'0 \
+        "has_line"$'\t'stdout$'\t'"^A, first: The three +2\.00x .* <= 1\.90x +not reached$" \
+        "line_count"$'\t'stdout$'\t'"^A, (first|second) .* 0\.50x$"$'\t'2 \
+        "line_count"$'\t'stdout$'\t'"^A, second: "$'\t'0
+    run 60 scripts/bench --configs "$configs" --list --quick
+    ok 'two others, too: not for --quick' test "$(cut -d' ' -f1 "$out/stdout" | xargs)" == bench-1-first
 }
 
 # hpcc's executions find 0.02, 0.04 and 0.01 GUP/s.
@@ -280,11 +297,11 @@ test_quick()
     ok 'several numbers of ranks: a run for each' all_of "line_count"$'\t'stdout$'\t'" -np [23] .* -b$"$'\t'4 \
         "has_line"$'\t'stdout$'\t'"^# bench-1-3-ranks-kind: A, 3 ranks, kind$"
 
-    # Two seconds for each execution, of which there are five times as many.
+    # 1.8 seconds for each execution, of which there are five times as many.
     run 120 scripts/bench --build "$build" --dry-run
-    ok 'all shipped runs: an hour will do' all_of "rc_is"$'\t'0 "commands_within"$'\t'360
+    ok 'all shipped runs: an hour will do' all_of "rc_is"$'\t'0 "commands_within"$'\t'400
     run 120 scripts/bench --build "$build" --dry-run --quick
-    ok '--quick: five minutes will do' all_of "rc_is"$'\t'0 "commands_within"$'\t'150
+    ok '--quick: five minutes will do' all_of "rc_is"$'\t'0 "commands_within"$'\t'160
 }
 
 test_doc()
@@ -563,6 +580,7 @@ test_config_errors
 test_ratios
 test_doc
 test_patterns
+test_also
 test_hpcc
 test_order
 test_quick
