@@ -199,7 +199,7 @@ demo: ## set up, build, run the validated demo; tables, CSV and plots go to buil
 	+@$(SUB) FLAVOR= all
 	@scripts/demo
 
-bench: ## set up, build, compare with UCX's and Open MPI's own transports (half an hour)
+bench: ## set up, build, compare with UCX's and Open MPI's own transports (an hour at most)
 	@scripts/setup --build
 	+@$(SUB) FLAVOR= all
 	@scripts/bench
