@@ -109,6 +109,38 @@ static void lifetimes(conf_t *t)
     CHECK_OK(angara_close(dom));
 }
 
+/* Memory at an address: peers reach it as they do other memory; what is there already stays. */
+static void allocated_at(conf_t *t)
+{
+    char       *place  = (char *)0x500000000000 + ((size_t)t->rank << 30);
+    size_t      length = 4097, other = 1;
+    uint64_t    keys[RANK_MAX], key, value = t->rank + 1;
+    angara_mr_h mr, again = NULL;
+
+    conf_open(t);
+    CHECK_OK(angara_mem_alloc_at(t->dom, place, &length, ANGARA_ACCESS_ALL, &mr));
+    CHECK_EQ(length, 8192);
+    memset(place, 0xee, length);
+    CHECK_STATUS(angara_mem_alloc_at(t->dom, place + 4096, &other, ANGARA_ACCESS_ALL, &again),
+                 ANGARA_ERR_NO_MEMORY);
+    CHECK_STATUS(angara_mem_alloc_at(t->dom, place + 1, &other, ANGARA_ACCESS_ALL, &again),
+                 ANGARA_ERR_INVALID);
+    CHECK_STATUS(angara_mem_alloc_at(t->dom, NULL, &other, ANGARA_ACCESS_ALL, &again),
+                 ANGARA_ERR_INVALID);
+    CHECK(again == NULL && place[4096] == (char)0xee);
+    key = angara_mr_key(mr);
+    conf_exchange(t, &key, keys, sizeof(key));
+    POST_OK(t, angara_offload_put_inline(t->peer[1 - t->rank], &value, keys[1 - t->rank], 8, 8));
+    conf_marker(t, 1 - t->rank);
+    conf_barrier(t);
+    memcpy(&value, place + 8, sizeof(value));
+    CHECK_EQ(value, 2 - t->rank);
+    conf_barrier(t);
+    CHECK_OK(angara_mem_free(mr));
+    CHECK(mprotect(place, 4096, PROT_READ) != 0); /* nothing is left there */
+    conf_close(t);
+}
+
 static void arguments(conf_t *t)
 {
     angara_pe_params_t params;
@@ -326,6 +358,7 @@ TEST(1, open_names)
 TEST(1, lifetimes)
 TEST(1, arguments)
 TEST(1, region_table)
+TEST(2, allocated_at)
 TEST(2, connecting)
 TEST(2, wrong_addresses)
 TEST(2, hostile_addresses)
@@ -333,10 +366,11 @@ TEST(2, hostile_addresses)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_library),         cmocka_unit_test(test_open_names),
-        cmocka_unit_test(test_lifetimes),       cmocka_unit_test(test_arguments),
-        cmocka_unit_test(test_region_table),    cmocka_unit_test(test_connecting),
-        cmocka_unit_test(test_wrong_addresses), cmocka_unit_test(test_hostile_addresses),
+        cmocka_unit_test(test_library),           cmocka_unit_test(test_open_names),
+        cmocka_unit_test(test_lifetimes),         cmocka_unit_test(test_arguments),
+        cmocka_unit_test(test_allocated_at),      cmocka_unit_test(test_region_table),
+        cmocka_unit_test(test_connecting),        cmocka_unit_test(test_wrong_addresses),
+        cmocka_unit_test(test_hostile_addresses),
     };
 
     return cmocka_run_group_tests_name("basic", tests, NULL, NULL);

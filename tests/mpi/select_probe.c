@@ -6,6 +6,7 @@
  * Options: -t  initialize MPI_T before MPI
  */
 #define _GNU_SOURCE
+#include "../common/maps.h"
 #include "ompi_config.h"
 #include "ompi/mca/osc/osc.h"
 #include "ompi/mca/pml/base/base.h"
@@ -100,9 +101,22 @@ static int exchange(int rank, int size, char *created, char *allocated, size_t n
     return got;
 }
 
+/* Is the memory of a large window that is allocated the transport's, which peers map? */
+static int has_mapped_window(void)
+{
+    MPI_Win win;
+    void   *base;
+    int     is_so;
+
+    MPI_Win_allocate(8 << 20, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &base, &win);
+    is_so = is_mapped_as(base, "angara-memory");
+    MPI_Win_free(&win);
+    return is_so;
+}
+
 int main(int argc, char **argv)
 {
-    int  rank, size, provided, is_right;
+    int  rank, size, provided, is_right, is_mapped;
     char created[64], allocated[64];
 
     if ((argc > 1) && !strcmp(argv[1], "-t")) {
@@ -111,11 +125,13 @@ int main(int argc, char **argv)
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
-    is_right = exchange(rank, size, created, allocated, sizeof(created));
+    is_right  = exchange(rank, size, created, allocated, sizeof(created));
+    is_mapped = has_mapped_window();
     if (rank == 0) {
         printf("pml %s\n", mca_pml_base_selected_component.pmlm_version.mca_component_name);
         printf("osc %s\n", created);
         printf("osc-allocated %s\n", allocated);
+        printf("large-window %s\n", is_mapped ? "mapped" : "private");
         print_environment();
         printf("data %s\n", is_right ? "right" : "wrong");
     }

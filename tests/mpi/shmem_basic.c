@@ -5,6 +5,7 @@
  * from PE 0. Static data is not used as a target: only the symmetric heap.
  */
 #include "../common/clock.h"
+#include "../common/maps.h"
 
 #include <shmem.h>
 
@@ -286,8 +287,14 @@ static void test_collectives(void)
 
 static void test_heap(void)
 {
-    char *blocks[20];
-    int   i;
+    const char *transports = getenv("UCX_TLS");
+    char       *blocks[20];
+    int         i;
+
+    /* peers map memory that the transport has allocated */
+    CHECK(transports == NULL || strstr(transports, "angara") == NULL ||
+              is_mapped_as(heap_buf, "angara-memory"),
+          "the heap isn't the transport's");
 
     for (i = 0; i < 20; ++i) {
         blocks[i] = shmem_malloc((size_t)1 << i);

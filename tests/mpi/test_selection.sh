@@ -191,6 +191,9 @@ test_user_wins()
     ok "--mca osc ^ucx wins" is_angara_without_osc
     launch "$asked" -- --mca osc ucx "$probe"
     ok "--mca osc ucx: for allocated windows, too" uses osc-allocated ucx
+    ok "whose memory peers map, large or small" uses large-window mapped
+    launch "$asked" UCX_ALLOC_PRIO=mmap -- --mca osc ucx "$probe"
+    ok "unless the user wants other memory" uses large-window private
 
     # Open MPI 5's mpirun reads that file, and puts it into the environment.
     local unchanged=is_ob1_clean_silent dashes=-

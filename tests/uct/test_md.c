@@ -130,8 +130,9 @@ static void iface_limits(ut_t *t)
 
 static void md_attributes(ut_t *t)
 {
-    const uint64_t tested = UCT_MD_FLAG_ALLOC | UCT_MD_FLAG_REG | UCT_MD_FLAG_NEED_MEMH |
-                            UCT_MD_FLAG_NEED_RKEY | UCT_ANGARA_MD_FLAG_INVALIDATE;
+    const uint64_t tested = UCT_MD_FLAG_ALLOC | UCT_MD_FLAG_FIXED | UCT_MD_FLAG_REG |
+                            UCT_MD_FLAG_NEED_MEMH | UCT_MD_FLAG_NEED_RKEY |
+                            UCT_ANGARA_MD_FLAG_INVALIDATE;
     const uct_md_attr_t *attr = &t->md_attr;
 
     ut_md_open(t);
@@ -183,7 +184,7 @@ static void allocation(ut_t *t)
     static const size_t    lengths[] = {1, 4095, 4096, 4097, 1 << 20, (16 << 20) + 1};
     uct_alloc_method_t     method    = UCT_ALLOC_METHOD_MD;
     uct_mem_alloc_params_t params;
-    uct_allocated_memory_t alloc;
+    uct_allocated_memory_t alloc, again;
     ut_mem_t               mem;
     unsigned               i;
     size_t                 j;
@@ -208,11 +209,20 @@ static void allocation(ut_t *t)
     params.mds.count = 1;
     params.name      = "test";
     CHECK_ERR(uct_mem_alloc((size_t)1 << 60, &method, 1, &params, &alloc));
-    /* the domain doesn't say FIXED, so it must not do it */
-    CHECK(!(t->md_attr.cap.flags & UCT_MD_FLAG_FIXED));
+    CHECK(t->md_attr.cap.flags & UCT_MD_FLAG_FIXED);
     params.flags |= UCT_MD_MEM_FLAG_FIXED;
     params.address = (void *)0x500000000000;
-    CHECK_ERR(uct_mem_alloc(4096, &method, 1, &params, &alloc));
+    CHECK_OK(uct_mem_alloc(4097, &method, 1, &params, &alloc));
+    CHECK(alloc.address == params.address);
+    CHECK_EQ(alloc.length, 8192);
+    memset(alloc.address, 0xee, alloc.length);
+    /* What is there stays. */
+    CHECK_ERR(uct_mem_alloc(4096, &method, 1, &params, &again));
+    CHECK_EQ(((const unsigned char *)alloc.address)[0], 0xee);
+    uct_mem_free(&alloc);
+    CHECK_OK(uct_mem_alloc(4096, &method, 1, &params, &alloc));
+    CHECK_EQ(((const unsigned char *)alloc.address)[0], 0);
+    uct_mem_free(&alloc);
     ut_md_close(t);
 }
 

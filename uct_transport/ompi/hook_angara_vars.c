@@ -298,6 +298,11 @@ char *hook_angara_vars_ucx_tls(void)
     return value;
 }
 
+/* In UCX's order large memory (windows, from a huge page on) is taken with huge pages if it can be,
+ * which peers don't map. It counts until the end: osc/ucx starts UCX with the first window. */
+#define UCX_ALLOC_PRIO_NAME  "UCX_ALLOC_PRIO"
+#define UCX_ALLOC_PRIO_VALUE "md:sysv,md:posix,md:" HOOK_ANGARA_TL_NAME ",huge,thp,md:*,mmap,heap"
+
 hook_angara_ucx_t hook_angara_vars_set(bool is_openshmem, bool has_gpu)
 {
     hook_angara_ucx_t result = HOOK_ANGARA_UCX_REFUSED;
@@ -326,6 +331,7 @@ hook_angara_ucx_t hook_angara_vars_set(bool is_openshmem, bool has_gpu)
     if (has_gpu) {
         var_set_unless_user(VAR_MEMORY);
     }
+    setenv(UCX_ALLOC_PRIO_NAME, UCX_ALLOC_PRIO_VALUE, 0);
     result = HOOK_ANGARA_UCX_ALLOWED;
 
 out:

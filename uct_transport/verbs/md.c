@@ -56,7 +56,7 @@ static uint64_t uct_angara_md_mem_types(const uct_angara_md_t *md)
 static ucs_status_t uct_angara_md_query(uct_md_h tl_md, uct_angara_md_attr_t *attr)
 {
     uct_angara_md_t     *md   = ucs_derived_of(tl_md, uct_angara_md_t);
-    uct_angara_md_caps_t caps = {.flags = UCT_MD_FLAG_REG | UCT_MD_FLAG_ALLOC |
+    uct_angara_md_caps_t caps = {.flags = UCT_MD_FLAG_REG | UCT_MD_FLAG_ALLOC | UCT_MD_FLAG_FIXED |
                                           UCT_MD_FLAG_NEED_MEMH | UCT_MD_FLAG_NEED_RKEY |
                                           UCT_ANGARA_MD_FLAG_INVALIDATE,
                                  .reg_mem_types    = uct_angara_md_mem_types(md),
@@ -177,7 +177,7 @@ static ucs_status_t uct_angara_md_mem_alloc(UCT_ANGARA_MEM_ALLOC_ARGS)
     size_t            length;
     void             *address;
 
-    if ((mem_type != UCS_MEMORY_TYPE_HOST) || (flags & UCT_MD_MEM_FLAG_FIXED)) {
+    if (mem_type != UCS_MEMORY_TYPE_HOST) {
         return UCS_ERR_UNSUPPORTED;
     }
 
@@ -186,8 +186,11 @@ static ucs_status_t uct_angara_md_mem_alloc(UCT_ANGARA_MEM_ALLOC_ARGS)
         return UCS_ERR_NO_MEMORY;
     }
 
-    length = *length_p;
-    status = angara_mem_alloc(md->dom, &length, ANGARA_ACCESS_ALL, &address, &mem->mr);
+    length  = *length_p;
+    address = *address_p;
+    status  = (flags & UCT_MD_MEM_FLAG_FIXED) ?
+                  angara_mem_alloc_at(md->dom, address, &length, ANGARA_ACCESS_ALL, &mem->mr) :
+                  angara_mem_alloc(md->dom, &length, ANGARA_ACCESS_ALL, &address, &mem->mr);
     if (status != ANGARA_OK) {
         uct_md_log_mem_reg_error(flags, "angara: allocating %zu bytes for %s failed: %s", *length_p,
                                  alloc_name, angara_strerror(status));

@@ -13,6 +13,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define ANG_STR_(_x) #_x
 #define ANG_STR(_x)  ANG_STR_(_x)
@@ -184,7 +185,19 @@ angara_status_t angara_mem_alloc(angara_domain_h dom, size_t *length, unsigned a
     CHECK(check_domain(dom));
     CHECK_ARG(length != NULL && *length != 0 && *length <= SIZE_MAX / 2 && addr_p != NULL &&
               mr_p != NULL && (access & ~(unsigned)ANGARA_ACCESS_ALL) == 0);
-    return take_ref(dom, dom->ops->mem_alloc(dom, length, access, addr_p, mr_p));
+    return take_ref(dom, dom->ops->mem_alloc(dom, NULL, length, access, addr_p, mr_p));
+}
+
+angara_status_t angara_mem_alloc_at(angara_domain_h dom, void *addr, size_t *length,
+                                    unsigned access, angara_mr_h *mr_p)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+
+    CHECK(check_domain(dom));
+    CHECK_ARG(length != NULL && *length != 0 && *length <= SIZE_MAX / 2 && addr != NULL &&
+              (uintptr_t)addr % page == 0 && mr_p != NULL &&
+              (access & ~(unsigned)ANGARA_ACCESS_ALL) == 0);
+    return take_ref(dom, dom->ops->mem_alloc(dom, addr, length, access, &addr, mr_p));
 }
 
 angara_status_t angara_mem_free(angara_mr_h mr)

@@ -323,6 +323,13 @@ ANGARA_API angara_status_t angara_mem_alloc(angara_domain_h dom, size_t *length,
                                             void **addr_p, angara_mr_h *mr_p);
 
 /**
+ * The same at an address: a multiple of the page size, where nothing is mapped.
+ * @return ANGARA_OK; ANGARA_ERR_NO_MEMORY also if something is there, or nothing can be.
+ */
+ANGARA_API angara_status_t angara_mem_alloc_at(angara_domain_h dom, void *addr, size_t *length,
+                                               unsigned access, angara_mr_h *mr_p);
+
+/**
  * Free memory of angara_mem_alloc() together with its region. Waits, and may fail with
  * ANGARA_ERR_BUSY, like angara_mr_deregister(): the memory stays then, and the call may be
  * repeated.

@@ -270,16 +270,21 @@ int nic_mr_is_stale(angara_mr_h mr, uint64_t offset, uint64_t length)
 /* ---- registered memory ----------------------------------------------------------------------- */
 
 /* Shared, so that a forked child has it, as the model says, and nothing is copied at fork. */
-angara_status_t nic_mem_alloc(angara_domain_h dom, size_t *length, unsigned access, void **addr_p,
-                              angara_mr_h *mr_p)
+angara_status_t nic_mem_alloc(angara_domain_h dom, void *at, size_t *length, unsigned access,
+                              void **addr_p, angara_mr_h *mr_p)
 {
     size_t          size = (*length + NIC_PAGE - 1) & ~(size_t)(NIC_PAGE - 1);
     void           *addr;
     angara_status_t status;
 
-    addr = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    addr = mmap(at, size, PROT_READ | PROT_WRITE,
+                MAP_SHARED | MAP_ANONYMOUS | (at != NULL ? MAP_FIXED_NOREPLACE : 0), -1, 0);
     if (addr == MAP_FAILED) {
-        return nic_error(errno, "allocating memory");
+        return at != NULL ? ANGARA_ERR_NO_MEMORY : nic_error(errno, "allocating memory");
+    }
+    if (at != NULL && addr != at) { /* a kernel before 4.17 takes another place */
+        munmap(addr, size);
+        return ANGARA_ERR_NO_MEMORY;
     }
     status = nic_mr_register(dom, addr, size, access, mr_p);
     if (status != ANGARA_OK) {

@@ -109,7 +109,7 @@ angara_status_t soft_domain_open(const char *device, angara_domain_h *dom_p)
     }
     dom->mr_max = (uint32_t)ang_config.mr_max;
     size        = sizeof(soft_domain_seg_t) + dom->mr_max * sizeof(soft_mr_entry_t);
-    status      = soft_segment_create("angara-domain", size, &dom->seg);
+    status      = soft_segment_create("angara-domain", NULL, size, &dom->seg);
     if (status != ANGARA_OK) {
         goto err_free;
     }
@@ -523,8 +523,8 @@ angara_status_t soft_mr_deregister(angara_mr_h mr)
     return mr_end((soft_mr_t *)mr);
 }
 
-angara_status_t soft_mem_alloc(angara_domain_h dom, size_t *length, unsigned access, void **addr_p,
-                               angara_mr_h *mr_p)
+angara_status_t soft_mem_alloc(angara_domain_h dom, void *at, size_t *length, unsigned access,
+                               void **addr_p, angara_mr_h *mr_p)
 {
     size_t          size = (*length + SOFT_PAGE - 1) & ~(size_t)(SOFT_PAGE - 1);
     soft_mr_t      *mr   = mr_new(dom, NULL, size, access);
@@ -533,7 +533,7 @@ angara_status_t soft_mem_alloc(angara_domain_h dom, size_t *length, unsigned acc
     if (mr == NULL) {
         return ANGARA_ERR_NO_MEMORY;
     }
-    status = soft_segment_create("angara-memory", size, &mr->seg);
+    status = soft_segment_create("angara-memory", at, size, &mr->seg);
     if (status != ANGARA_OK) {
         goto err_free;
     }

@@ -28,7 +28,8 @@ static int table_make(void)
     if (shares.table != NULL) {
         return 1;
     }
-    if (soft_segment_create("angara-gpu", sizeof(*shares.table), &shares.segment) != ANGARA_OK) {
+    if (soft_segment_create("angara-gpu", NULL, sizeof(*shares.table), &shares.segment) !=
+        ANGARA_OK) {
         return 0;
     }
     if (soft_segment_commit(&shares.segment, 0, sizeof(*shares.table)) != ANGARA_OK) {

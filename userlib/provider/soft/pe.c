@@ -53,7 +53,7 @@ static angara_status_t create_segment(soft_pe_t *pe, size_t window_size, unsigne
     angara_status_t status;
 
     soft_layout(events, window_size, &pe->layout);
-    status = soft_segment_create("angara-pe", pe->layout.total, &pe->segment);
+    status = soft_segment_create("angara-pe", NULL, pe->layout.total, &pe->segment);
     if (status == ANGARA_OK) {
         status = soft_segment_commit(&pe->segment, 0, pe->layout.staging);
     }

@@ -59,10 +59,20 @@ static angara_status_t from_errno(const char *what, const char *name, size_t siz
     return from_errno_at(ANG_LOG_ERROR, what, name, size);
 }
 
-static angara_status_t map(const char *name, soft_segment_t *seg, int fd, ang_log_level_t level)
+static angara_status_t map(const char *name, void *at, soft_segment_t *seg, int fd,
+                           ang_log_level_t level)
 {
-    void *base = mmap(NULL, seg->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+    int   flags = MAP_SHARED | MAP_NORESERVE | (at != NULL ? MAP_FIXED_NOREPLACE : 0);
+    void *base  = mmap(at, seg->size, PROT_READ | PROT_WRITE, flags, fd, 0);
 
+    if (at != NULL && base != at) {
+        if (base != MAP_FAILED) { /* a kernel before 4.17 takes another place */
+            munmap(base, seg->size);
+            errno = EEXIST;
+        }
+        ang_error("%zu bytes can't be mapped at %p: %s", seg->size, at, strerror(errno));
+        return ANGARA_ERR_NO_MEMORY;
+    }
     if (base == MAP_FAILED) {
         return from_errno_at(level, "mapping", name, seg->size);
     }
@@ -72,7 +82,7 @@ static angara_status_t map(const char *name, soft_segment_t *seg, int fd, ang_lo
     return ANGARA_OK;
 }
 
-angara_status_t soft_segment_create(const char *name, size_t size, soft_segment_t *seg)
+angara_status_t soft_segment_create(const char *name, void *at, size_t size, soft_segment_t *seg)
 {
     soft_segment_t  new_seg = {NULL, size, -1, 0, 0};
     angara_status_t status;
@@ -93,7 +103,7 @@ angara_status_t soft_segment_create(const char *name, size_t size, soft_segment_
         status = from_errno("sealing", name, size);
         goto err;
     }
-    status = map(name, &new_seg, new_seg.fd, ANG_LOG_ERROR);
+    status = map(name, at, &new_seg, new_seg.fd, ANG_LOG_ERROR);
     if (status != ANGARA_OK) {
         goto err;
     }
@@ -225,7 +235,7 @@ angara_status_t soft_segment_open(pid_t pid, int fd, size_t min_size, ang_log_le
         new_seg.size   = (size_t)info.st_size;
         new_seg.device = info.st_dev;
         new_seg.inode  = info.st_ino;
-        status         = map(path, &new_seg, opened, level);
+        status         = map(path, NULL, &new_seg, opened, level);
     }
     close(opened);
     if (status == ANGARA_OK) {

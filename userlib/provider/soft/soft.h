@@ -40,8 +40,11 @@ typedef struct {
  */
 int soft_open_of(pid_t pid, int fd, mode_t type, int flags, struct stat *info);
 
-/* Create a sealed memfd of `size` bytes of address space; no memory is allocated yet. */
-angara_status_t soft_segment_create(const char *name, size_t size, soft_segment_t *seg);
+/*
+ * Create a sealed memfd of `size` bytes of address space, at that address if it isn't NULL; no
+ * memory is allocated yet. ANGARA_ERR_NO_MEMORY: something else is there.
+ */
+angara_status_t soft_segment_create(const char *name, void *at, size_t size, soft_segment_t *seg);
 /* Allocate memory for a part, so that touching it can't fail. */
 angara_status_t soft_segment_commit(soft_segment_t *seg, size_t offset, size_t length);
 /*
@@ -338,8 +341,8 @@ angara_status_t soft_mr_register(angara_domain_h dom, void *addr, size_t length,
 angara_status_t soft_mr_deregister(angara_mr_h mr);
 int             soft_mr_is_stale(angara_mr_h mr, uint64_t offset, uint64_t length);
 unsigned        soft_mr_collect(angara_domain_h dom);
-angara_status_t soft_mem_alloc(angara_domain_h dom, size_t *length, unsigned access, void **addr_p,
-                               angara_mr_h *mr_p);
+angara_status_t soft_mem_alloc(angara_domain_h dom, void *at, size_t *length, unsigned access,
+                               void **addr_p, angara_mr_h *mr_p);
 angara_status_t soft_mem_free(angara_mr_h mr);
 
 /*
