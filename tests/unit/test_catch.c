@@ -359,7 +359,8 @@ static void passing_handler(int sig, siginfo_t *info, void *context)
     below.sa_sigaction(sig, info, context);
 }
 
-/* A handler above the library's that passes on to it is left, with the signal blocked for it. */
+/* A handler above the library's that passes on to it is left, with the signals that it has blocked.
+ */
 static void test_left_above(void **state_p)
 {
     struct sigaction passing = {.sa_sigaction = passing_handler, .sa_flags = SA_SIGINFO};
@@ -367,6 +368,7 @@ static void test_left_above(void **state_p)
     angara_mr_h      mr;
     sigset_t         now;
 
+    sigfillset(&passing.sa_mask);
     assert_true(page != MAP_FAILED);
     assert_int_equal(setup(state_p), 0);
     assert_int_equal(angara_mr_register(f.dom, page, SIZE, ANGARA_ACCESS_ALL, &mr), ANGARA_OK);
@@ -378,7 +380,8 @@ static void test_left_above(void **state_p)
                          ANGARA_ERR_BOUNDS);
         assert_int_equal(sigaction(SIGSEGV, &below, NULL), 0);
         pthread_sigmask(SIG_SETMASK, NULL, &now);
-        assert_false(sigismember(&now, SIGSEGV));
+        assert_false(sigismember(&now, SIGSEGV) || sigismember(&now, SIGBUS) ||
+                     sigismember(&now, SIGTERM));
     }
     assert_int_equal(angara_mr_deregister(mr), ANGARA_OK);
     assert_int_equal(teardown(state_p), 0);

@@ -297,6 +297,7 @@ static void trust(void)
     post();
     wait_for_answer();
     soft_peer(f.peer)->agent_distrust = 0;
+    soft_peer(f.peer)->now_skip       = 0;
 }
 
 /* Nobody begins with it: it's taken back. */
@@ -306,14 +307,17 @@ static void test_now_unanswered(void **state)
     uint64_t     value = 5;
 
     (void)state;
-    assert_int_equal(angara_asked_get(f.peer, &value, f.hello.key, 0, 8),
-                     0); /* the first is posted */
     trust();
     assert_int_equal(angara_asked_get(f.peer, &value, f.hello.key, 0, 8), 0);
     assert_int_equal(peer->agent, -1);
     assert_int_equal(service()->slots[peer->agent_last].owner, 0);
     assert_int_equal(soft_state_phase(service()->slots[peer->agent_last].state), SOFT_IDLE);
     assert_int_equal(value, 5);
+    assert_int_equal(peer->now_skip, 1); /* the next isn't waited for, one is, then three aren't */
+    for (unsigned i = 0; i < 4; ++i) {
+        assert_int_equal(angara_asked_get(f.peer, &value, f.hello.key, 0, 8), 0);
+        assert_int_equal(peer->now_skip, i == 0 ? 0 : 4 - i);
+    }
     assert_int_equal(angara_peer_status(f.peer), ANGARA_OK);
     post();
     wait_for_answer();

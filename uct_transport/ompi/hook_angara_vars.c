@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Open MPI's variables that decide about UCX: reads where their values come from, and puts other
- * values into the environment for as long as MPI_Init runs. The environment is the only place
- * from which the frameworks take a value that beats a parameter file when they start later on.
+ * values into the environment for as long as MPI_Init runs, one of UCX's for longer. The
+ * environment is the only place from which the frameworks take a value that beats a parameter file
+ * when they start later on.
  */
 #define _GNU_SOURCE
 #include "hook_angara.h"
@@ -301,7 +302,7 @@ char *hook_angara_vars_ucx_tls(void)
 /* In UCX's order large memory (windows, from a huge page on) is taken with huge pages if it can be,
  * which peers don't map. It counts until the end: osc/ucx starts UCX with the first window. */
 #define UCX_ALLOC_PRIO_NAME  "UCX_ALLOC_PRIO"
-#define UCX_ALLOC_PRIO_VALUE "md:sysv,md:posix,md:" HOOK_ANGARA_TL_NAME ",huge,thp,md:*,mmap,heap"
+#define UCX_ALLOC_PRIO_VALUE "md:sysv,md:posix,md:" HOOK_ANGARA_TL_NAME ",huge,thp,mmap,heap"
 
 hook_angara_ucx_t hook_angara_vars_set(bool is_openshmem, bool has_gpu)
 {
@@ -309,6 +310,7 @@ hook_angara_ucx_t hook_angara_vars_set(bool is_openshmem, bool has_gpu)
     var_owner_t       owner;
     char             *pml;
 
+    setenv(UCX_ALLOC_PRIO_NAME, UCX_ALLOC_PRIO_VALUE, 0);
     owner = var_owner(VAR_PML, PML_DISTRIBUTION_VALUE, &pml);
     if ((owner != VAR_OWNER_DISTRIBUTION) && !selection_has_ucx(pml)) {
         hook_angara_verbose(1, "pml=%s was chosen explicitly: left alone", pml);
@@ -331,7 +333,6 @@ hook_angara_ucx_t hook_angara_vars_set(bool is_openshmem, bool has_gpu)
     if (has_gpu) {
         var_set_unless_user(VAR_MEMORY);
     }
-    setenv(UCX_ALLOC_PRIO_NAME, UCX_ALLOC_PRIO_VALUE, 0);
     result = HOOK_ANGARA_UCX_ALLOWED;
 
 out:

@@ -232,11 +232,24 @@ angara_status_t soft_agent_short(soft_peer_t *peer, const soft_request_t *item, 
     return short_take(peer, item, near, old);
 }
 
+#define VAIN_MAX 255u /* tries that are left out at most */
+
+/* It was waited for in vain: leave out some tries, twice as many each time. */
+static void now_in_vain(soft_peer_t *peer)
+{
+    peer->now_vain = peer->now_vain < VAIN_MAX ? 2 * peer->now_vain + 1 : VAIN_MAX;
+    peer->now_skip = peer->now_vain;
+}
+
 int soft_agent_now(soft_peer_t *peer, const soft_request_t *item, void *near, uint64_t *old)
 {
     int others = !soft_needs_agent(peer, ang_op_right(item->op));
 
-    if (peer->agent >= 0 || peer->agent_distrust != 0 || !peer->agent_has_called ||
+    if (peer->now_skip != 0) {
+        peer->now_skip--;
+        return 0;
+    }
+    if (peer->agent >= 0 || peer->agent_distrust != 0 || (!others && !peer->agent_has_called) ||
         peer->remote.same_process || soft_agent_sleeps(peer) || angara_pe_is_asked(peer->base.pe) ||
         soft_way_may_map(&peer->remote, item->key)) {
         return 0;
@@ -247,11 +260,13 @@ int soft_agent_now(soft_peer_t *peer, const soft_request_t *item, void *near, ui
         return 0;
     }
     if (!soft_agent_is_soon(peer)) {
+        now_in_vain(peer);
         if (others) {
             soft_agent_take_back(peer);
         }
         return 0;
     }
+    peer->now_vain = 0;
     return short_receive(peer) == ANGARA_OK && peer->agent_performed != 0 &&
            short_take(peer, item, near, old) == ANGARA_OK;
 }

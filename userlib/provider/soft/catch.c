@@ -16,11 +16,14 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <string.h>
+#include <ucontext.h>
 
 static const int signals[2] = {SIGSEGV, SIGBUS};
 
 static struct sigaction before[2]; /* what to pass other faults on to */
 static int              is_set[2]; /* ours is there, or below another one */
+
+#define ADDRESS_MAX (1ull << 47) /* from here on there may be no memory ever, on x86-64 */
 
 /* The access under way: one of the process at a time. */
 static struct {
@@ -75,7 +78,8 @@ static int is_caught(const siginfo_t *info)
 
     return catching.back != NULL && pthread_equal(catching.thread, pthread_self()) &&
            info->si_code > 0 &&
-           ((addr >= catching.begin && addr < catching.end) || info->si_code == SI_KERNEL);
+           ((addr >= catching.begin && addr < catching.end) ||
+            (info->si_code == SI_KERNEL && catching.end > ADDRESS_MAX));
 }
 
 static void on_fault(int sig, siginfo_t *info, void *context)
@@ -83,10 +87,14 @@ static void on_fault(int sig, siginfo_t *info, void *context)
     sigjmp_buf *back = catching.back;
     sigset_t    mask;
 
-    if (is_caught(info)) {
+    if (is_caught(info)) { /* what the handlers, ours or one above, had blocked is so no more */
         sigemptyset(&mask);
         sigaddset(&mask, sig);
-        pthread_sigmask(SIG_UNBLOCK, &mask, NULL); /* a handler above may have had it blocked */
+        if (context != NULL) {
+            pthread_sigmask(SIG_SETMASK, &((const ucontext_t *)context)->uc_sigmask, NULL);
+        } else {
+            pthread_sigmask(SIG_UNBLOCK, &mask, NULL);
+        }
         catching.back = NULL;
         siglongjmp(*back, 1);
     }

@@ -43,6 +43,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#define HUGE_PAGE ((size_t)2 << 20)
 #define MR_COMMIT 1024 /* entries whose memory is allocated at once */
 
 static soft_domain_t *soft_domain(angara_domain_h dom)
@@ -540,6 +541,10 @@ angara_status_t soft_mem_alloc(angara_domain_h dom, void *at, size_t *length, un
     status = soft_segment_commit(&mr->seg, 0, size);
     if (status != ANGARA_OK) {
         goto err_segment;
+    }
+    if (size >= HUGE_PAGE) {
+        madvise(mr->seg.base, size,
+                MADV_HUGEPAGE); /* where the system's shmem_enabled is "advise" */
     }
     madvise(mr->seg.base, size, MADV_DOFORK); /* shared with forked children, as MAP_SHARED is */
     mr->base.addr      = mr->seg.base;

@@ -70,7 +70,8 @@ static angara_status_t map(const char *name, void *at, soft_segment_t *seg, int 
             munmap(base, seg->size);
             errno = EEXIST;
         }
-        ang_error("%zu bytes can't be mapped at %p: %s", seg->size, at, strerror(errno));
+        ang_log_alike(ANG_LOG_ERROR, "%zu bytes can't be mapped at %p: %s", seg->size, at,
+                      strerror(errno));
         return ANGARA_ERR_NO_MEMORY;
     }
     if (base == MAP_FAILED) {

@@ -449,6 +449,8 @@ struct soft_peer {
     int                agent_has_other;  /* it may be taken back, for another way */
     unsigned           agent_distrust;   /* so often the peer isn't expected to poll */
     unsigned           agent_doubt;      /* what that began with last */
+    unsigned           now_skip;         /* so often nothing is waited for within its call */
+    unsigned           now_vain;         /* what that began with last */
     /* A short one, see agent_ops.c: */
     int             agent_is_short;
     int             agent_in_slot;   /* one operation, without staging memory */
