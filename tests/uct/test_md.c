@@ -184,7 +184,7 @@ static void allocation(ut_t *t)
     static const size_t    lengths[] = {1, 4095, 4096, 4097, 1 << 20, (16 << 20) + 1};
     uct_alloc_method_t     method    = UCT_ALLOC_METHOD_MD;
     uct_mem_alloc_params_t params;
-    uct_allocated_memory_t alloc, again;
+    uct_allocated_memory_t alloc;
     ut_mem_t               mem;
     unsigned               i;
     size_t                 j;
@@ -212,13 +212,13 @@ static void allocation(ut_t *t)
     CHECK(t->md_attr.cap.flags & UCT_MD_FLAG_FIXED);
     params.flags |= UCT_MD_MEM_FLAG_FIXED;
     params.address = (void *)0x500000000000;
+    /* Open MPI takes the place before it asks for memory there. */
+    CHECK(mmap(params.address, 8192, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
+          params.address);
     CHECK_OK(uct_mem_alloc(4097, &method, 1, &params, &alloc));
     CHECK(alloc.address == params.address);
     CHECK_EQ(alloc.length, 8192);
     memset(alloc.address, 0xee, alloc.length);
-    /* What is there stays. */
-    CHECK_ERR(uct_mem_alloc(4096, &method, 1, &params, &again));
-    CHECK_EQ(((const unsigned char *)alloc.address)[0], 0xee);
     uct_mem_free(&alloc);
     CHECK_OK(uct_mem_alloc(4096, &method, 1, &params, &alloc));
     CHECK_EQ(((const unsigned char *)alloc.address)[0], 0);

@@ -50,7 +50,7 @@ typedef struct ang_provider_ops {
     unsigned (*mr_collect)(angara_domain_h dom);
     /* *mr->stale isn't 0: is that part another memory? NULL where no region has such a word. */
     int (*mr_is_stale)(angara_mr_h mr, uint64_t offset, uint64_t length);
-    /* `at`: where, or NULL. ANGARA_ERR_NO_MEMORY: something else is there. */
+    /* `at`: where, in place of what is there; or NULL. */
     angara_status_t (*mem_alloc)(angara_domain_h dom, void *at, size_t *length, unsigned access,
                                  void **addr_p, angara_mr_h *mr_p);
     angara_status_t (*mem_free)(angara_mr_h mr);

@@ -323,8 +323,8 @@ ANGARA_API angara_status_t angara_mem_alloc(angara_domain_h dom, size_t *length,
                                             void **addr_p, angara_mr_h *mr_p);
 
 /**
- * The same at an address: a multiple of the page size, where nothing is mapped.
- * @return ANGARA_OK; ANGARA_ERR_NO_MEMORY also if something is there, or nothing can be.
+ * The same at an address, a multiple of the page size. What is mapped there is replaced, as by
+ * mmap() with MAP_FIXED: it must be the caller's to give.
  */
 ANGARA_API angara_status_t angara_mem_alloc_at(angara_domain_h dom, void *addr, size_t *length,
                                                unsigned access, angara_mr_h *mr_p);

@@ -278,13 +278,9 @@ angara_status_t nic_mem_alloc(angara_domain_h dom, void *at, size_t *length, uns
     angara_status_t status;
 
     addr = mmap(at, size, PROT_READ | PROT_WRITE,
-                MAP_SHARED | MAP_ANONYMOUS | (at != NULL ? MAP_FIXED_NOREPLACE : 0), -1, 0);
+                MAP_SHARED | MAP_ANONYMOUS | (at != NULL ? MAP_FIXED : 0), -1, 0);
     if (addr == MAP_FAILED) {
-        return at != NULL ? ANGARA_ERR_NO_MEMORY : nic_error(errno, "allocating memory");
-    }
-    if (at != NULL && addr != at) { /* a kernel before 4.17 takes another place */
-        munmap(addr, size);
-        return ANGARA_ERR_NO_MEMORY;
+        return nic_error(errno, "allocating memory");
     }
     status = nic_mr_register(dom, addr, size, access, mr_p);
     if (status != ANGARA_OK) {

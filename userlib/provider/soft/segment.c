@@ -62,18 +62,9 @@ static angara_status_t from_errno(const char *what, const char *name, size_t siz
 static angara_status_t map(const char *name, void *at, soft_segment_t *seg, int fd,
                            ang_log_level_t level)
 {
-    int   flags = MAP_SHARED | MAP_NORESERVE | (at != NULL ? MAP_FIXED_NOREPLACE : 0);
+    int   flags = MAP_SHARED | MAP_NORESERVE | (at != NULL ? MAP_FIXED : 0);
     void *base  = mmap(at, seg->size, PROT_READ | PROT_WRITE, flags, fd, 0);
 
-    if (at != NULL && base != at) {
-        if (base != MAP_FAILED) { /* a kernel before 4.17 takes another place */
-            munmap(base, seg->size);
-            errno = EEXIST;
-        }
-        ang_log_alike(ANG_LOG_ERROR, "%zu bytes can't be mapped at %p: %s", seg->size, at,
-                      strerror(errno));
-        return ANGARA_ERR_NO_MEMORY;
-    }
     if (base == MAP_FAILED) {
         return from_errno_at(level, "mapping", name, seg->size);
     }

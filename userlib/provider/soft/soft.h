@@ -41,8 +41,8 @@ typedef struct {
 int soft_open_of(pid_t pid, int fd, mode_t type, int flags, struct stat *info);
 
 /*
- * Create a sealed memfd of `size` bytes of address space, at that address if it isn't NULL; no
- * memory is allocated yet. ANGARA_ERR_NO_MEMORY: something else is there.
+ * Create a sealed memfd of `size` bytes of address space, at that address if it isn't NULL, in
+ * place of what is there; no memory is allocated yet.
  */
 angara_status_t soft_segment_create(const char *name, void *at, size_t size, soft_segment_t *seg);
 /* Allocate memory for a part, so that touching it can't fail. */
