@@ -136,18 +136,23 @@ void bench_init(bench_t *b, int argc, char **argv, const bench_spec_t *spec)
     bench_open_gpu(b);
 }
 
-int bench_finish(bench_t *b)
+void bench_print_end(const bench_t *b)
 {
-    int finalized;
-
     if (b->failed && b->rank == 0) {
         printf("DATA VALIDATION ERROR: %s exited with status %d on message size %zu.\n",
                b->spec->name, EXIT_FAILURE, b->msg_size);
     }
-    free(b->staging);
     fflush(NULL);
+}
+
+int bench_finish(bench_t *b)
+{
+    int finalized;
+
+    free(b->staging);
     MPI_Finalized(&finalized); /* by OpenSHMEM's end */
     if (!finalized) {
+        bench_print_end(b);
         MPI_Finalize();
     }
     return b->failed ? EXIT_FAILURE : EXIT_SUCCESS;

@@ -139,6 +139,8 @@ typedef struct bench_slots {
 } bench_slots_t;
 
 void bench_init(bench_t *b, int argc, char **argv, const bench_spec_t *spec);
+/* Says that data were wrong, if they were; bench_finish() does so before MPI ends. */
+void bench_print_end(const bench_t *b);
 int  bench_finish(bench_t *b);
 
 /* Ends all ranks with exit status 1 and one message from rank 0; every rank must call it. */

@@ -83,6 +83,7 @@ int bench_shmem_main(int argc, char **argv, const bench_spec_t *spec, const benc
     }
     shmem_free(rma.exposed.base);
     bench_slots_cleanup(&b, &rma.local);
+    bench_print_end(&b); /* the first that ends with an error ends the job */
     shmem_finalize();
     return bench_finish(&b);
 }
