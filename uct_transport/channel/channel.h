@@ -129,12 +129,6 @@ ucs_status_t uct_angara_channel_take_slot(uct_angara_channel_t *ch);
 int uct_angara_channel_settle(uct_angara_channel_t *ch);
 
 /**
- * To be called before uct_angara_channel_try_complete(), where the user will wait for nothing but
- * the result: gives a peer that polls a moment to answer, which costs less than to come back later.
- */
-int uct_angara_channel_hurry(uct_angara_channel_t *ch);
-
-/**
  * To be called right after a ring operation was posted.
  *
  * @return UCS_OK if it and all before it has completed; UCS_INPROGRESS if @a value_p was set to the

@@ -8,6 +8,15 @@
 /* ---- flush --------------------------------------------------------------------------------- */
 
 /*
+ * The user will wait for nothing but this: a peer that polls gets a moment to answer, which costs
+ * less than to come back later. @return non-zero if all has been performed.
+ */
+static int uct_angara_channel_hurry(uct_angara_channel_t *ch)
+{
+    return ch->port->is_inline && ucs_queue_is_empty(&ch->markers.ops) && angara_peer_hurry(ch->ap);
+}
+
+/*
  * Post what is missing.
  * @return UCS_OK if all is confirmed; UCS_INPROGRESS if a marker of *value_p will confirm it, or
  *         the report of a failure will end it.

@@ -261,11 +261,6 @@ int uct_angara_channel_settle(uct_angara_channel_t *ch)
     return 1;
 }
 
-int uct_angara_channel_hurry(uct_angara_channel_t *ch)
-{
-    return ch->port->is_inline && ucs_queue_is_empty(&ch->markers.ops) && angara_peer_hurry(ch->ap);
-}
-
 ucs_status_t uct_angara_channel_try_complete(uct_angara_channel_t *ch, uint64_t *value_p)
 {
     uct_angara_markers_t *markers = &ch->markers;

@@ -207,17 +207,21 @@ int soft_agent_answered(const soft_peer_t *peer)
     return is_answer(slot_of(peer), peer->agent_turn);
 }
 
-int soft_agent_is_soon(const soft_peer_t *peer)
+/* Look for the answer for a moment. @return 1: there is one, or somebody asks this process. */
+static int look_closely(const soft_peer_t *peer, const soft_slot_t *slot, uint64_t turn)
 {
     for (unsigned i = 0; i < HURRY_LOOKS; ++i) {
-        if (soft_agent_answered(peer)) {
+        /* Of two that wait for each other, one serves first. */
+        if (is_answer(slot, turn) || angara_pe_is_asked(peer->base.pe)) {
             return 1;
-        }
-        if (angara_pe_is_asked(peer->base.pe)) { /* of two that wait, one serves first */
-            return 0;
         }
     }
     return 0;
+}
+
+int soft_agent_is_soon(const soft_peer_t *peer)
+{
+    return look_closely(peer, slot_of(peer), peer->agent_turn) && soft_agent_answered(peer);
 }
 
 int soft_agent_hurry(soft_peer_t *peer)
@@ -231,13 +235,7 @@ int soft_agent_hurry(soft_peer_t *peer)
         turn = peer->agent_turn;
     }
     ang_engine_unlock(peer->pair.engine);
-    for (unsigned i = 0; slot != NULL && i < HURRY_LOOKS; ++i) {
-        /* Of two that wait for each other, one serves first. */
-        if (is_answer(slot, turn) || angara_pe_is_asked(peer->base.pe)) {
-            return 1;
-        }
-    }
-    return 0;
+    return slot != NULL && look_closely(peer, slot, turn);
 }
 
 int soft_agent_take_back(soft_peer_t *peer)

@@ -22,6 +22,21 @@ static inline char *soft_agent_staging(const soft_peer_t *peer)
            (size_t)peer->agent * SOFT_STAGING;
 }
 
+/* A short operation as what the peer's process is asked for. */
+static inline soft_request_t soft_agent_item(const ang_desc_t *desc)
+{
+    return (soft_request_t){
+        .op      = desc->op == ANG_OP_PUT_INLINE ? ANG_OP_PUT : desc->op,
+        .atomic  = desc->atomic,
+        .width   = desc->width,
+        .length  = desc->op == ANG_OP_ATOMIC ? 0 : (uint32_t)desc->length,
+        .key     = desc->rkey,
+        .offset  = desc->roffset,
+        .operand = desc->operand,
+        .compare = desc->compare,
+    };
+}
+
 /* ---- agent.c --------------------------------------------------------------------------------- */
 
 /* Have a slot for a request. ANGARA_INPROGRESS: there is none by now; else why nobody waits. */

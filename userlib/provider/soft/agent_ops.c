@@ -57,17 +57,8 @@ static int make_item(soft_peer_t *peer, const ang_desc_t *desc, const void *data
         !(soft_needs_agent(peer, ang_op_right(desc->op)) || peer->agent_distrust == 0)) {
         return 0;
     }
-    *item = (soft_request_t){
-        .op      = desc->op == ANG_OP_PUT_INLINE ? ANG_OP_PUT : desc->op,
-        .atomic  = desc->atomic,
-        .width   = desc->width,
-        .length  = desc->op == ANG_OP_ATOMIC ? 0 : (uint32_t)length,
-        .key     = desc->rkey,
-        .offset  = desc->roffset,
-        .operand = desc->operand,
-        .compare = desc->compare,
-    };
-    *src = (const void *)(uintptr_t)near.addr;
+    *item = soft_agent_item(desc);
+    *src  = (const void *)(uintptr_t)near.addr;
     return 1;
 }
 

@@ -93,17 +93,17 @@ angara_status_t soft_guard_atomic(uint64_t addr, const ang_desc_t *desc, uint64_
 {
     atomic_t        args   = {addr, desc, old, ANGARA_OK};
     angara_status_t status = soft_catch(addr, desc->width, perform, &args);
+    angara_status_t asked;
 
-    if (status == ANGARA_ERR_UNSUPPORTED) {
-        status = kernel_writes(addr);
-        if (status == ANGARA_OK) {
-            perform(&args);
-        }
-    } else if (status != ANGARA_OK) {
-        status = kernel_writes(addr); /* why? */
-        return status == ANGARA_OK ? ANGARA_ERR_BOUNDS : status;
+    if (status == ANGARA_OK) {
+        return args.status;
     }
-    return status == ANGARA_OK ? args.status : status;
+    asked = kernel_writes(addr); /* before the access, or why it has faulted */
+    if (asked != ANGARA_OK || status != ANGARA_ERR_UNSUPPORTED) {
+        return asked != ANGARA_OK ? asked : status;
+    }
+    perform(&args);
+    return args.status;
 }
 
 /* Of linux/fs.h since 6.11: what mapping is at an address. */

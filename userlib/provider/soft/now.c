@@ -202,15 +202,8 @@ static int asked_post(angara_peer_h base, const ang_desc_t *desc, const void *da
 {
     soft_peer_t   *peer   = soft_peer(base);
     int            is_put = desc->op == ANG_OP_PUT || desc->op == ANG_OP_PUT_INLINE;
-    soft_request_t item   = {.op      = is_put ? ANG_OP_PUT : desc->op,
-                             .atomic  = desc->atomic,
-                             .width   = desc->width,
-                             .length  = (uint32_t)desc->length,
-                             .key     = desc->rkey,
-                             .offset  = desc->roffset,
-                             .operand = desc->operand,
-                             .compare = desc->compare};
     uint64_t       old    = 0;
+    soft_request_t item;
     ang_ref_t      local;
 
     if (is_put ? peer->has_put || desc->length - 1 >= SOFT_SHORT :
@@ -218,6 +211,7 @@ static int asked_post(angara_peer_h base, const ang_desc_t *desc, const void *da
         return 0;
     }
     peer->has_put |= is_put;
+    item = soft_agent_item(desc);
     /* What is asked for, and not answered, must find a place in the queue. */
     if (peer->pair.engine->spare == NULL || !pair_is_free(peer) ||
         !soft_way_near(&peer->pair, desc, data, &local) ||

@@ -307,13 +307,7 @@ static angara_status_t backend_atomic(ang_pair_t *pair, const ang_ref_t *ref,
                                       const ang_desc_t *desc, uint64_t *old)
 {
     if (ref->kind == SOFT_REF_AGENT) {
-        soft_request_t item = {.op      = ANG_OP_ATOMIC,
-                               .atomic  = desc->atomic,
-                               .width   = desc->width,
-                               .key     = ref->key,
-                               .offset  = ref->offset,
-                               .operand = desc->operand,
-                               .compare = desc->compare};
+        soft_request_t item = soft_agent_item(desc);
 
         return soft_agent_short(soft_pair_peer(pair), &item, NULL, 0, old);
     }
