@@ -4,12 +4,15 @@
  * the own table, and nothing but the slot and its staging memory is written for it. Initiators of
  * this library check before they ask, so only a test asks such things.
  */
+#define _GNU_SOURCE
 #include "service_slot.h"
 
 #include "src/config.h"
 #include "src/log.h"
 
+#include <dlfcn.h>
 #include <errno.h>
+#include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -375,6 +378,33 @@ static void test_short_gone(void **state_p)
 
 /* ---- the watched slot ------------------------------------------------------------------------ */
 
+static int no_threads;
+
+/* For the library: with no_threads it goes on without its helper. */
+int pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*start)(void *), void *arg)
+{
+    int (*next)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+
+    if (no_threads) {
+        return EAGAIN;
+    }
+    *(void **)&next = dlsym(RTLD_NEXT, "pthread_create");
+    return next(thread, attr, start, arg);
+}
+
+/* The owner's progress is the only one that serves. */
+static int setup_without_helper(void **state_p)
+{
+    no_threads = 1;
+    return setup(state_p);
+}
+
+static int teardown_without_helper(void **state_p)
+{
+    no_threads = 0;
+    return teardown(state_p);
+}
+
 /* Post a request in that slot that is in no list, and let the owner poll. @return served? */
 static int served_unlisted(unsigned slot, uint8_t by)
 {
@@ -435,11 +465,20 @@ static void test_watched(void **state_p)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_good),           TEST(test_keys_and_bounds),   TEST(test_rights),
-        TEST(test_nonsense),       TEST(test_garbage),           TEST(test_withdrawn),
-        TEST(test_abandoned),      TEST(test_atomic_unwritable), TEST(test_batch),
-        TEST(test_batch_nonsense), TEST(test_batch_garbage),     TEST(test_short_gone),
-        TEST(test_watched),
+        TEST(test_good),
+        TEST(test_keys_and_bounds),
+        TEST(test_rights),
+        TEST(test_nonsense),
+        TEST(test_garbage),
+        TEST(test_withdrawn),
+        TEST(test_abandoned),
+        TEST(test_atomic_unwritable),
+        TEST(test_batch),
+        TEST(test_batch_nonsense),
+        TEST(test_batch_garbage),
+        TEST(test_short_gone),
+        cmocka_unit_test_setup_teardown(test_watched, setup_without_helper,
+                                        teardown_without_helper),
     };
 
     return cmocka_run_group_tests_name("service", tests, NULL, NULL);
