@@ -7,6 +7,7 @@
  */
 #include "conf.h"
 
+#include <angara/angara_fast.h>
 #include <sched.h>
 #include <time.h>
 
@@ -102,13 +103,15 @@ static int step_mapped(conf_t *t, regions_t *r, char *model, unsigned n)
     switch (conf_random(t) % 3) {
     case 0:
         data_fill(bytes, length, conf_random(t));
-        if (!angara_mapped_put(t->peer[1], bytes, r->keys[1], offset, length)) {
+        if (!angara_fast_put(t->peer[1], bytes, r->keys[1], offset, length) &&
+            !angara_mapped_put(t->peer[1], bytes, r->keys[1], offset, length)) {
             return 0;
         }
         memcpy(model + offset, bytes, length);
         return 1;
     case 1:
-        if (!angara_mapped_get(t->peer[1], bytes, r->keys[1], offset, length)) {
+        if (!angara_fast_get(t->peer[1], bytes, r->keys[1], offset, length) &&
+            !angara_mapped_get(t->peer[1], bytes, r->keys[1], offset, length)) {
             return 0;
         }
         CHECK(memcmp(bytes, model + offset, length) == 0);

@@ -42,8 +42,8 @@ static void test_public(void **state)
     assert_int_equal(ANGARA_ATOMIC_LAST, 6);
     assert_int_equal(sizeof(angara_pe_params_t), 24);
     assert_int_equal(offsetof(angara_pe_params_t, size), 0);
-    assert_int_equal(ANGARA_FAST_VERSION, 3);
-    assert_int_equal(sizeof(struct angara_peer_fast), 32);
+    assert_int_equal(ANGARA_FAST_VERSION, 4);
+    assert_int_equal(sizeof(struct angara_peer_fast), 232);
     assert_int_equal(offsetof(struct angara_peer_fast, window), 0);
     assert_int_equal(offsetof(struct angara_peer_fast, window_size), 8);
     assert_int_equal(offsetof(struct angara_peer_fast, armed), 16);

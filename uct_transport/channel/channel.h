@@ -30,14 +30,15 @@ enum {
 
 /* Allocated on a cache line; the parts that are hot begin on one. */
 typedef struct uct_angara_channel {
-    uct_angara_tx_t         tx;
-    angara_peer_h           ap;
-    unsigned                blocked;    /**< UCT_ANGARA_BLOCK_* */
-    uint16_t                rma_dirty;  /**< ring operations since the last marker */
-    uint16_t                gets_asked; /**< one by one, since the last flush */
-    uct_angara_markers_t    markers;
-    uint64_t                fence_value; /**< marker that ends a fence */
-    uint64_t                rma_value;   /**< marker that covers the last ring operation */
+    uct_angara_tx_t      tx;
+    angara_peer_h        ap;
+    unsigned             blocked;     /**< UCT_ANGARA_BLOCK_* */
+    uint16_t             rma_dirty;   /**< ring operations since the last marker */
+    uint8_t              gets_asked;  /**< one by one, since the last flush */
+    uint8_t              is_unfenced; /**< plain stores to the peer's memory since the last fence */
+    uct_angara_markers_t markers;
+    uint64_t             fence_value; /**< marker that ends a fence */
+    uint64_t             rma_value;   /**< marker that covers the last ring operation */
     struct uct_angara_port *port;
     ucs_list_link_t         list;     /**< port->channels */
     ucs_list_link_t         active;   /**< port->active while there is slow work */
@@ -96,7 +97,11 @@ ucs_status_t uct_angara_channel_admit(uct_angara_channel_t *ch);
 /* ---- markers (channel/marker.c) ------------------------------------------------------------ */
 
 /** @return non-zero if something was written or asked since the last marker. */
-int uct_angara_channel_is_dirty(const uct_angara_channel_t *ch);
+static UCS_F_ALWAYS_INLINE int uct_angara_channel_is_dirty(const uct_angara_channel_t *ch)
+{
+    return ch->rma_dirty || ch->is_credit_dirty || (ch->tx.head != ch->tx.marked) ||
+           ch->tx.ready_owed;
+}
 
 /** @return non-zero if a put, get or atomic was issued that no marker has confirmed. */
 int uct_angara_channel_has_rma(const uct_angara_channel_t *ch);
@@ -127,6 +132,15 @@ ucs_status_t uct_angara_channel_take_slot(uct_angara_channel_t *ch);
  * @return non-zero if that is so; what is sent from here on comes behind it.
  */
 int uct_angara_channel_settle(uct_angara_channel_t *ch);
+
+/** What was stored to the peer's memory within calls comes before all that follows. */
+static UCS_F_ALWAYS_INLINE void uct_angara_channel_fence_stores(uct_angara_channel_t *ch)
+{
+    if (ch->is_unfenced) {
+        __atomic_thread_fence(__ATOMIC_SEQ_CST);
+        ch->is_unfenced = 0;
+    }
+}
 
 /**
  * To be called right after a ring operation was posted.
@@ -164,6 +178,20 @@ void uct_angara_channel_close_markers(uct_angara_channel_t *ch);
 
 /* ---- flush and fence (channel/flush.c) ----------------------------------------------------- */
 
+/** uct_angara_channel_flush() where something waits, or may. */
+ucs_status_t uct_angara_channel_flush_slow(uct_angara_channel_t *ch, uct_angara_op_func_t func,
+                                           uct_completion_t *comp, void *group);
+
+/** Has all been confirmed, but for what was stored within calls? Else 0, or unknown. */
+static UCS_F_ALWAYS_INLINE int uct_angara_channel_is_quiet(const uct_angara_channel_t *ch)
+{
+    return (ch->status == UCS_OK) && !uct_angara_channel_is_dirty(ch) &&
+           (ch->tx.head == ch->tx.confirmed) && ucs_queue_is_empty(&ch->markers.ops) &&
+           (ch->self_ops == 0) && uct_angara_early_is_empty(&ch->early) &&
+           ((ch->markers.slot == NULL) ||
+            angara_marker_arrived(ch->markers.slot, ch->markers.posted));
+}
+
 /**
  * Start or continue a flush.
  *
@@ -171,8 +199,19 @@ void uct_angara_channel_close_markers(uct_angara_channel_t *ch);
  * @param comp   User's completion or NULL.
  * @param group  For @a func.
  */
-ucs_status_t uct_angara_channel_flush(uct_angara_channel_t *ch, uct_angara_op_func_t func,
-                                      uct_completion_t *comp, void *group);
+static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_channel_flush(uct_angara_channel_t *ch,
+                                                                 uct_angara_op_func_t  func,
+                                                                 uct_completion_t     *comp,
+                                                                 void                 *group)
+{
+    if (ucs_likely(uct_angara_channel_is_quiet(ch))) {
+        ch->gets_asked = 0;
+        uct_angara_channel_fence_stores(ch);
+        return UCS_OK;
+    }
+
+    return uct_angara_channel_flush_slow(ch, func, comp, group);
+}
 
 /**
  * As uct_angara_channel_flush() for the owner itself: what is written now has landed at its end.

@@ -35,6 +35,7 @@ static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_channel_flush_start(uct_angar
 
     *value_p       = markers->posted;
     ch->gets_asked = 0;
+    uct_angara_channel_fence_stores(ch);
     if (uct_angara_channel_is_dirty(ch) && !uct_angara_channel_settle(ch) &&
         !(uct_angara_channel_hurry(ch) && uct_angara_channel_settle(ch))) {
         /* if the marker can't be posted now, progress posts it */
@@ -60,8 +61,8 @@ static void uct_angara_channel_flush_enqueue(uct_angara_channel_t *ch, uct_angar
     }
 }
 
-ucs_status_t uct_angara_channel_flush(uct_angara_channel_t *ch, uct_angara_op_func_t func,
-                                      uct_completion_t *comp, void *group)
+ucs_status_t uct_angara_channel_flush_slow(uct_angara_channel_t *ch, uct_angara_op_func_t func,
+                                           uct_completion_t *comp, void *group)
 {
     uint64_t         value = 0;
     uct_angara_op_t *op;
@@ -139,6 +140,7 @@ void uct_angara_channel_fence(uct_angara_channel_t *ch)
         return;
     }
 
+    uct_angara_channel_fence_stores(ch);
     if (uct_angara_channel_is_dirty(ch) && !uct_angara_channel_settle(ch)) {
         value = (uct_angara_channel_post_marker(ch) == UCS_OK) ? markers->posted :
                                                                  markers->posted + 1;

@@ -188,12 +188,6 @@ ucs_status_t uct_angara_channel_take_slot(uct_angara_channel_t *ch)
 
 /* ---- markers of a channel ------------------------------------------------------------------- */
 
-int uct_angara_channel_is_dirty(const uct_angara_channel_t *ch)
-{
-    return ch->rma_dirty || ch->is_credit_dirty || (ch->tx.head != ch->tx.marked) ||
-           ch->tx.ready_owed;
-}
-
 ucs_status_t uct_angara_channel_post_marker(uct_angara_channel_t *ch)
 {
     uct_angara_markers_t *markers = &ch->markers;

@@ -40,7 +40,7 @@ static UCS_F_ALWAYS_INLINE int uct_angara_amo_here(uct_angara_peer_t *peer, unsi
         return 0;
     }
 
-    peer->ch.rma_dirty = 1;
+    peer->ch.is_unfenced = 1;
     ++peer->ch.stats.atomics;
     return 1;
 }

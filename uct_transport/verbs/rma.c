@@ -34,12 +34,27 @@ static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_rma_posted(uct_angara_peer_t 
 
 /* ---- put ----------------------------------------------------------------------------------- */
 
+static UCS_F_NOINLINE ucs_status_t uct_angara_put_short_called(uct_angara_peer_t *peer,
+                                                               const void *buffer, unsigned length,
+                                                               uint64_t key, uint64_t offset)
+{
+    angara_status_t status;
+
+    if (angara_mapped_put(peer->ch.ap, buffer, key, offset, length)) {
+        peer->ch.is_unfenced = 1;
+        return UCS_OK;
+    }
+
+    status = angara_offload_put_inline(peer->ch.ap, buffer, key, offset, length);
+    return uct_angara_rma_posted(peer, status, "put");
+}
+
 ucs_status_t uct_angara_ep_put_short(uct_ep_h tl_ep, const void *buffer, unsigned length,
                                      uint64_t remote_addr, uct_rkey_t rkey)
 {
     uct_angara_peer_t *peer = uct_angara_ep_peer(tl_ep);
-    angara_status_t    angara_status;
     ucs_status_t       status;
+    uint64_t           key, offset;
 
     UCT_CHECK_LENGTH(length, 0, uct_angara_iface_md(uct_angara_peer_iface(peer))->attr.inline_max,
                      "put_short");
@@ -50,20 +65,21 @@ ucs_status_t uct_angara_ep_put_short(uct_ep_h tl_ep, const void *buffer, unsigne
         return status;
     }
 
-    if (ucs_likely(angara_mapped_put(peer->ch.ap, buffer, uct_angara_rma_key(rkey),
-                                     uct_angara_rma_offset(remote_addr, rkey), length))) {
-        peer->ch.rma_dirty = 1; /* a flush is a full fence */
+    key    = uct_angara_rma_key(rkey);
+    offset = uct_angara_rma_offset(remote_addr, rkey);
+    if (ucs_likely(angara_fast_put(peer->ch.ap, buffer, key, offset, length))) {
+        peer->ch.is_unfenced = 1;
     } else {
-        angara_status = angara_offload_put_inline(peer->ch.ap, buffer, uct_angara_rma_key(rkey),
-                                                  uct_angara_rma_offset(remote_addr, rkey), length);
-        status        = uct_angara_rma_posted(peer, angara_status, "put");
+        status = uct_angara_put_short_called(peer, buffer, length, key, offset);
+        if (ucs_unlikely(status != UCS_OK)) {
+            return status;
+        }
     }
-    if (ucs_likely(status == UCS_OK)) {
-        ++peer->ch.stats.put_short;
-        peer->ch.stats.put_bytes += length;
-        UCT_TL_EP_STAT_OP(&ucs_derived_of(tl_ep, uct_angara_ep_t)->super, PUT, SHORT, length);
-    }
-    return status;
+
+    ++peer->ch.stats.put_short;
+    peer->ch.stats.put_bytes += length;
+    UCT_TL_EP_STAT_OP(&ucs_derived_of(tl_ep, uct_angara_ep_t)->super, PUT, SHORT, length);
+    return UCS_OK;
 }
 
 static void uct_angara_op_done(uct_angara_port_t *port, uct_angara_op_t *op, ucs_status_t status)
@@ -328,7 +344,8 @@ static int uct_angara_get_here(uct_angara_peer_t *peer, void *data, size_t lengt
     uint64_t key    = uct_angara_rma_key(rkey);
     uint64_t offset = uct_angara_rma_offset(remote_addr, rkey);
 
-    if (ucs_likely(angara_mapped_get(peer->ch.ap, data, key, offset, length))) {
+    if (ucs_likely(angara_fast_get(peer->ch.ap, data, key, offset, length) ||
+                   angara_mapped_get(peer->ch.ap, data, key, offset, length))) {
         return 1;
     }
     if (peer->ch.gets_asked >= UCT_ANGARA_GETS_ASKED) {

@@ -68,12 +68,18 @@ void ang_peer_init(angara_peer_h peer, angara_pe_h pe, const angara_address_t *a
 const uint32_t ang_awake;
 const uint64_t ang_unasked;
 
+void ang_peer_cut(angara_peer_h peer)
+{
+    peer->fast.window = NULL;
+    memset(peer->fast.maps, 0, sizeof(peer->fast.maps));
+}
+
 static void peer_in_child(ang_fork_t *node)
 {
-    struct angara_peer_fast *fast = &ANG_FORK_OBJECT(struct angara_peer, node)->fast;
+    angara_peer_h peer = ANG_FORK_OBJECT(struct angara_peer, node);
 
-    fast->window = NULL;
-    fast->armed  = &ang_awake;
+    ang_peer_cut(peer);
+    peer->fast.armed = &ang_awake;
 }
 
 void ang_peer_link(angara_peer_h peer)

@@ -141,9 +141,10 @@ struct angara_mr {
 
 /* What the user has asked of a pair. */
 typedef struct {
-    uint64_t puts, gets, bytes, atomics, markers, notifies;
-    uint64_t refused; /* calls that found no resource, and are made again */
-    uint64_t faults;  /* events of them that the user has got */
+    struct angara_fast_counts fast; /* inline code counts here, too */
+    uint64_t                  atomics, markers, notifies;
+    uint64_t                  refused; /* calls that found no resource, and are made again */
+    uint64_t                  faults;  /* events of them that the user has got */
 } ang_posted_t;
 
 struct angara_pe {
@@ -167,7 +168,8 @@ struct angara_pe {
 struct angara_peer {
     /*
      * Must be first: angara_fast.h. (p), and once more when the pair is found dead (`window` is
-     * NULL then: what is inline becomes a call, which says so) or in a forked child.
+     * NULL then, and no map is there: what is inline becomes a call, which says so) or in a forked
+     * child: ang_peer_cut(). The maps are (p) at any time.
      */
     struct angara_peer_fast   fast;
     const ang_provider_ops_t *ops;      /* ang_peer_init() */
@@ -191,6 +193,8 @@ void ang_peer_init(angara_peer_h peer, angara_pe_h pe, const angara_address_t *a
  * and nobody asleep: what is inline becomes a call there, which says ANGARA_ERR_FORKED.
  */
 void ang_peer_link(angara_peer_h peer);
+/* From here on nothing of the peer's is touched by inline code, which calls instead. */
+void ang_peer_cut(angara_peer_h peer);
 void ang_peer_unlink(angara_peer_h peer);
 /* The pair of the own PE with that one that somebody has connected; NULL: a stranger. */
 angara_peer_h ang_peer_find(angara_pe_h pe, const angara_pe_id_t *id);

@@ -286,9 +286,9 @@ static const angara_watch_kind_t pe_kind = {sizeof(pe_kind), "pe", pe_counters,
 
 static void add_posted(ang_posted_t *sum, const ang_posted_t *posted)
 {
-    sum->puts += posted->puts;
-    sum->gets += posted->gets;
-    sum->bytes += posted->bytes;
+    sum->fast.puts += posted->fast.puts;
+    sum->fast.gets += posted->fast.gets;
+    sum->fast.bytes += posted->fast.bytes;
     sum->atomics += posted->atomics;
     sum->markers += posted->markers;
     sum->notifies += posted->notifies;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Inline fast paths of libangara: window puts without a call, bound to the provider once, when the
- * peer is connected.
+ * Inline fast paths of libangara: window puts, and short puts and gets of mapped regions, without a
+ * call, bound to the provider when the peer is connected or the region was used first.
  *
  * A window put is written in place:
  *
@@ -35,15 +35,43 @@ extern "C" {
 #define ANGARA_CAST(_type, _value) ((_type)(_value))
 #endif
 
+/** A region of a peer's that is mapped into this process. */
+struct angara_fast_map {
+    uint64_t                 rkey;   /**< 0: none */
+    const volatile uint64_t *there;  /**< holds rkey as long as the region is registered */
+    char                    *base;   /**< of the region */
+    uint64_t                 length; /**< bytes */
+    uint64_t                 access; /**< ANGARA_ACCESS_REMOTE_READ, _WRITE */
+};
+
+/** What inline code has done, where the library counts. */
+struct angara_fast_counts {
+    uint64_t puts, gets, bytes;
+};
+
+#define ANGARA_FAST_MAPS 4    /**< a region's place is rkey % this */
+#define ANGARA_FAST_MAX  256  /**< bytes of a short operation */
+#define ANGARA_FAST_TURN 4096 /**< one of so many puts, or gets, to a peer is a call */
+
 /**
- * Start of every provider's peer object. Read-only for users of the library. It is compiled into
- * them: ANGARA_FAST_VERSION goes up with every change here, and angara_open() compares.
+ * Start of every provider's peer object. Read-only for users of the library, but for what the
+ * functions below count. It is compiled into them: ANGARA_FAST_VERSION goes up with every change
+ * here, and angara_open() compares.
  */
 struct angara_peer_fast {
     char                    *window;      /**< window for plain stores; NULL: by call only */
     uint64_t                 window_size; /**< bytes, for bounds checks */
     const volatile uint32_t *armed;       /**< non-zero: the peer sleeps, wake it after a flag */
     uint32_t                 fence;       /**< full fence needed before *armed is read */
+
+    /* for mapped regions */
+    uint32_t                   generation;   /**< of the peer's PE, */
+    const volatile uint32_t   *generation_p; /**< as long as that is open */
+    const volatile uint32_t   *pending;      /**< non-zero: operations of the PE are queued */
+    const volatile uint32_t   *guest;        /**< so are they; to be read behind *pending */
+    struct angara_fast_counts *asked;        /**< of this peer */
+    struct angara_fast_counts *performed;    /**< of the PE */
+    struct angara_fast_map     maps[ANGARA_FAST_MAPS];
 };
 
 /** The same of a local PE. */
@@ -171,6 +199,92 @@ static inline void angara_wake_if_armed(angara_peer_h peer)
     if (ANGARA_UNLIKELY(*fast->armed != 0)) {
         angara_wake(peer);
     }
+}
+
+/**
+ * Where a short operation may touch a peer's memory now, by plain loads and stores. Only if no
+ * operation waits in front of it; and a region that was never used by angara_mapped_put() or
+ * angara_mapped_get() isn't known here. Valid for one operation: ask again for the next.
+ * @param access  ANGARA_ACCESS_REMOTE_READ or _WRITE
+ * @return NULL: not this way.
+ */
+static inline char *angara_fast_mapped(angara_peer_h peer, uint64_t rkey, uint64_t roffset,
+                                       uint64_t length, unsigned access)
+{
+    const struct angara_peer_fast *fast = angara_peer_fast(peer);
+    const struct angara_fast_map  *map  = &fast->maps[rkey % ANGARA_FAST_MAPS];
+    uint32_t                       queued;
+
+    if (ANGARA_UNLIKELY(map->rkey != rkey || roffset > map->length ||
+                        length - 1 >= map->length - roffset || (access & ~map->access) != 0)) {
+        return NULL;
+    }
+    queued = __atomic_load_n(fast->pending, __ATOMIC_ACQUIRE);
+    queued |= __atomic_load_n(fast->guest, __ATOMIC_ACQUIRE);
+    if (ANGARA_UNLIKELY(queued != 0 || *fast->generation_p != fast->generation ||
+                        __atomic_load_n(map->there, __ATOMIC_ACQUIRE) != rkey)) {
+        return NULL;
+    }
+    return map->base + roffset;
+}
+
+/* Words as the library copies them: at once where they are aligned. */
+typedef uint32_t angara_u32_t __attribute__((may_alias, aligned(1)));
+typedef uint64_t angara_u64_t __attribute__((may_alias, aligned(1)));
+
+static inline void angara_fast_copy(void *dst, const void *src, size_t length)
+{
+    if (ANGARA_LIKELY(length == 8)) {
+        *ANGARA_CAST(volatile angara_u64_t *, dst) = *ANGARA_CAST(const volatile angara_u64_t *,
+                                                                  src);
+    } else if (length == 4) {
+        *ANGARA_CAST(volatile angara_u32_t *, dst) = *ANGARA_CAST(const volatile angara_u32_t *,
+                                                                  src);
+    } else {
+        memmove(dst, src, length);
+    }
+}
+
+/* Count one more in the place of a peer and that of its PE. */
+#define ANGARA_FAST_COUNT(_fast, _counter, _length) \
+    do {                                            \
+        ++(_fast)->asked->_counter;                 \
+        (_fast)->asked->bytes += (_length);         \
+        ++(_fast)->performed->_counter;             \
+        (_fast)->performed->bytes += (_length);     \
+    } while (0)
+
+/** As angara_mapped_put(), of at most ANGARA_FAST_MAX bytes; 0: try that. */
+static inline int angara_fast_put(angara_peer_h peer, const void *src, uint64_t rkey,
+                                  uint64_t roffset, size_t length)
+{
+    const struct angara_peer_fast *fast = angara_peer_fast(peer);
+    char *there = angara_fast_mapped(peer, rkey, roffset, length, ANGARA_ACCESS_REMOTE_WRITE);
+
+    if (ANGARA_UNLIKELY(there == NULL || length > ANGARA_FAST_MAX ||
+                        (fast->asked->puts + 1) % ANGARA_FAST_TURN == 0)) {
+        return 0;
+    }
+    angara_fast_copy(there, src, length);
+    ANGARA_FAST_COUNT(fast, puts, length);
+    return 1;
+}
+
+/** As angara_mapped_get(), of at most ANGARA_FAST_MAX bytes; 0: try that. */
+static inline int angara_fast_get(angara_peer_h peer, void *dst, uint64_t rkey, uint64_t roffset,
+                                  size_t length)
+{
+    const struct angara_peer_fast *fast = angara_peer_fast(peer);
+    const char *there = angara_fast_mapped(peer, rkey, roffset, length, ANGARA_ACCESS_REMOTE_READ);
+
+    if (ANGARA_UNLIKELY(there == NULL || length > ANGARA_FAST_MAX ||
+                        (fast->asked->gets + 1) % ANGARA_FAST_TURN == 0)) {
+        return 0;
+    }
+    angara_fast_copy(dst, there, length);
+    __atomic_thread_fence(__ATOMIC_ACQUIRE); /* what follows reads later */
+    ANGARA_FAST_COUNT(fast, gets, length);
+    return 1;
 }
 
 /** @return non-zero once the marker @a value has arrived in the slot. */

@@ -45,6 +45,18 @@ static inline int pair_is_free(const soft_peer_t *peer)
            peer->remote.seg->generation == peer->remote.address.generation;
 }
 
+/* The next operation on that region may be done by inline code (angara_fast.h). */
+static inline void remember(soft_peer_t *peer, const soft_map_t *map)
+{
+    struct angara_fast_map *fast = &peer->base.fast.maps[map->key % ANGARA_FAST_MAPS];
+
+    fast->rkey   = map->key;
+    fast->there  = &peer->remote.dom->entries[SOFT_KEY_INDEX(map->key)].key;
+    fast->base   = map->base;
+    fast->length = map->length;
+    fast->access = map->access & (ang_config.loopback ? ~0u : ANGARA_ACCESS_REMOTE_WRITE);
+}
+
 static inline int mapped_may(const soft_peer_t *peer, uint64_t length)
 {
     return length <= MAPPED_MAX && pair_is_free(peer);
@@ -78,6 +90,7 @@ static inline char *mapped_begin(soft_peer_t *peer, unsigned access, uint64_t rk
             rkey) {
         return NULL;
     }
+    remember(peer, map);
     return map->base + roffset;
 }
 

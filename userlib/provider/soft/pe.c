@@ -268,9 +268,9 @@ static void soft_pe_counters(angara_pe_h base, angara_counters_t *counters)
 
     ang_engine_lock(&pe->engine);
     *counters               = pe->counters;
-    counters->offload_puts  = pe->engine.stats.puts;
-    counters->offload_gets  = pe->engine.stats.gets;
-    counters->offload_bytes = pe->engine.stats.bytes;
+    counters->offload_puts  = pe->engine.stats.puts + pe->inline_counts.puts;
+    counters->offload_gets  = pe->engine.stats.gets + pe->inline_counts.gets;
+    counters->offload_bytes = pe->engine.stats.bytes + pe->inline_counts.bytes;
     counters->atomics       = pe->engine.stats.atomics;
     counters->markers       = pe->engine.stats.markers;
     counters->faults        = pe->engine.stats.faults;

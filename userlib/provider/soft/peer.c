@@ -156,6 +156,20 @@ static void bind_fast_path(soft_pe_t *pe, soft_peer_t *peer)
     /* In chaos mode the sleeper is woken by what lands, as by a NIC. */
     fast->armed = pe->engine.chaos == NULL ? &peer->remote.seg->armed : &ang_awake;
     fast->fence = (pe->seg->flags | peer->remote.seg->flags) & SOFT_PE_NEEDS_FENCE;
+
+    fast->generation   = peer->remote.address.generation;
+    fast->generation_p = &peer->remote.seg->generation;
+    fast->pending      = &pe->engine.pending;
+    fast->guest        = &pe->engine.guest;
+    fast->asked        = &peer->base.posted.fast;
+    fast->performed    = &pe->inline_counts;
+}
+
+void soft_peers_unmap(soft_pe_t *pe)
+{
+    for (angara_peer_h peer = pe->base.peers; peer != NULL; peer = peer->next) {
+        memset(peer->fast.maps, 0, sizeof(peer->fast.maps));
+    }
 }
 
 angara_status_t soft_peer_connect(angara_pe_h base, const angara_address_t *address,
@@ -230,6 +244,7 @@ static soft_peer_t *unfinished(soft_pe_t *pe, soft_peer_t *only)
 /* Drop what is queued, and set the pair's error. */
 static void drop_queue(soft_pe_t *pe, soft_peer_t *peer, angara_status_t error)
 {
+    memset(peer->base.fast.maps, 0, sizeof(peer->base.fast.maps));
     ang_engine_pair_reset(&peer->pair, error);
     ang_slots_settle(&pe->base.slots, &peer->base);
 }
@@ -389,8 +404,8 @@ static void peer_down(soft_pe_t *pe, soft_peer_t *peer, int exited)
     int closed = peer->remote.seg->generation != peer->remote.address.generation;
 
     unwatch(pe, peer);
-    peer->down             = 1;
-    peer->base.fast.window = NULL; /* what is inline becomes a call, which says so */
+    peer->down = 1;
+    ang_peer_cut(&peer->base); /* what is inline becomes a call, which says so */
     ang_info("%s %s%s", peer->base.name, exited ? "exited" : "closed its PE",
              closed ? "" : " without closing its PE");
     drop_queue(pe, peer, ANGARA_ERR_PEER_DEAD);

@@ -228,6 +228,7 @@ static void drop(soft_maps_t *maps, unsigned place)
     soft_map_t  *map = maps->places[place];
     soft_map_t **link;
 
+    soft_peers_unmap(map->domain->pe);
     for (link = soft_maps_bucket(maps, map->key); *link != map; link = &(*link)->next) {
     }
     *link               = map->next;
@@ -248,6 +249,7 @@ static int evict(soft_maps_t *maps)
             return 1;
         }
         map->used = 0;
+        soft_peers_unmap(map->domain->pe); /* inline code doesn't say that it uses it */
     }
     return 0;
 }

@@ -420,9 +420,10 @@ typedef struct soft_pe {
     unsigned npeers;     /* seen by the last one */
     int      owes_wakes; /* some peer has not been woken for want of a descriptor */
 
-    angara_counters_t counters;
-    int               uses_helper; /* counted among the users of the helper's pipe */
-    struct soft_pe   *next;        /* all PEs of the process, under soft_helper_lock */
+    angara_counters_t         counters;
+    struct angara_fast_counts inline_counts; /* puts and gets that inline code has performed */
+    int                       uses_helper;   /* counted among the users of the helper's pipe */
+    struct soft_pe           *next;          /* all PEs of the process, under soft_helper_lock */
 } soft_pe_t;
 
 struct soft_peer {
@@ -571,6 +572,8 @@ void            soft_peer_destroy(soft_peer_t *peer);
 void soft_peers_end(soft_pe_t *pe, soft_peer_t *only);
 /* Look for peers that died; raise PEER_DOWN for them. */
 unsigned soft_peers_check(soft_pe_t *pe);
+/* A mapping is about to go: inline code forgets all that it knows of mapped regions. */
+void soft_peers_unmap(soft_pe_t *pe);
 
 /* agent.c: requests to the peer's process; more in agent.h */
 /* Bytes of an operation that a peer's process may do faster than a call. */
