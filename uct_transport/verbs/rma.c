@@ -34,25 +34,29 @@ static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_rma_posted(uct_angara_peer_t 
 
 /* ---- put ----------------------------------------------------------------------------------- */
 
-static UCS_F_NOINLINE ucs_status_t uct_angara_put_short_called(uct_angara_peer_t *peer,
-                                                               const void *buffer, unsigned length,
-                                                               uint64_t key, uint64_t offset)
+/* May a short operation of inline code be tried? */
+static UCS_F_ALWAYS_INLINE int uct_angara_may_be_fast(const uct_angara_peer_t *peer, size_t length)
 {
-    angara_status_t status;
-
-    if (angara_mapped_put(peer->ch.ap, buffer, key, offset, length)) {
-        peer->ch.is_unfenced = 1;
-        return UCS_OK;
-    }
-
-    status = angara_offload_put_inline(peer->ch.ap, buffer, key, offset, length);
-    return uct_angara_rma_posted(peer, status, "put");
+    return ucs_likely((length - 1 < ANGARA_FAST_MAX) &&
+                      !(peer->ch.blocked & ~UCT_ANGARA_BLOCK_RING));
 }
 
-ucs_status_t uct_angara_ep_put_short(uct_ep_h tl_ep, const void *buffer, unsigned length,
-                                     uint64_t remote_addr, uct_rkey_t rkey)
+static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_put_short_done(uct_ep_h tl_ep, unsigned length)
 {
     uct_angara_peer_t *peer = uct_angara_ep_peer(tl_ep);
+
+    ++peer->ch.stats.put_short;
+    peer->ch.stats.put_bytes += length;
+    UCT_TL_EP_STAT_OP(&ucs_derived_of(tl_ep, uct_angara_ep_t)->super, PUT, SHORT, length);
+    return UCS_OK;
+}
+
+static UCS_F_NOINLINE ucs_status_t uct_angara_put_short_slow(uct_ep_h tl_ep, const void *buffer,
+                                                             unsigned length, uint64_t remote_addr,
+                                                             uct_rkey_t rkey)
+{
+    uct_angara_peer_t *peer = uct_angara_ep_peer(tl_ep);
+    angara_status_t    angara_status;
     ucs_status_t       status;
     uint64_t           key, offset;
 
@@ -67,19 +71,28 @@ ucs_status_t uct_angara_ep_put_short(uct_ep_h tl_ep, const void *buffer, unsigne
 
     key    = uct_angara_rma_key(rkey);
     offset = uct_angara_rma_offset(remote_addr, rkey);
-    if (ucs_likely(angara_fast_put(peer->ch.ap, buffer, key, offset, length))) {
+    if (angara_mapped_put(peer->ch.ap, buffer, key, offset, length)) {
         peer->ch.is_unfenced = 1;
-    } else {
-        status = uct_angara_put_short_called(peer, buffer, length, key, offset);
-        if (ucs_unlikely(status != UCS_OK)) {
-            return status;
-        }
+        return uct_angara_put_short_done(tl_ep, length);
     }
 
-    ++peer->ch.stats.put_short;
-    peer->ch.stats.put_bytes += length;
-    UCT_TL_EP_STAT_OP(&ucs_derived_of(tl_ep, uct_angara_ep_t)->super, PUT, SHORT, length);
-    return UCS_OK;
+    angara_status = angara_offload_put_inline(peer->ch.ap, buffer, key, offset, length);
+    status        = uct_angara_rma_posted(peer, angara_status, "put");
+    return ucs_likely(status == UCS_OK) ? uct_angara_put_short_done(tl_ep, length) : status;
+}
+
+ucs_status_t uct_angara_ep_put_short(uct_ep_h tl_ep, const void *buffer, unsigned length,
+                                     uint64_t remote_addr, uct_rkey_t rkey)
+{
+    uct_angara_peer_t *peer = uct_angara_ep_peer(tl_ep);
+
+    if (uct_angara_may_be_fast(peer, length) &&
+        ucs_likely(angara_fast_put(peer->ch.ap, buffer, uct_angara_rma_key(rkey),
+                                   uct_angara_rma_offset(remote_addr, rkey), length))) {
+        peer->ch.is_unfenced = 1;
+        return uct_angara_put_short_done(tl_ep, length);
+    }
+    return uct_angara_put_short_slow(tl_ep, buffer, length, remote_addr, rkey);
 }
 
 static void uct_angara_op_done(uct_angara_port_t *port, uct_angara_op_t *op, ucs_status_t status)
@@ -344,8 +357,7 @@ static int uct_angara_get_here(uct_angara_peer_t *peer, void *data, size_t lengt
     uint64_t key    = uct_angara_rma_key(rkey);
     uint64_t offset = uct_angara_rma_offset(remote_addr, rkey);
 
-    if (ucs_likely(angara_fast_get(peer->ch.ap, data, key, offset, length) ||
-                   angara_mapped_get(peer->ch.ap, data, key, offset, length))) {
+    if (angara_mapped_get(peer->ch.ap, data, key, offset, length)) {
         return 1;
     }
     if (peer->ch.gets_asked >= UCT_ANGARA_GETS_ASKED) {
@@ -362,6 +374,15 @@ static void uct_angara_get_bcopy_done(uct_angara_port_t *port, uct_angara_op_t *
         op->unpack.cb(op->unpack.arg, op->bounce, op->unpack.length);
     }
     uct_angara_op_finish(port, op, status);
+}
+
+static UCS_F_ALWAYS_INLINE void uct_angara_get_bcopy_count(uct_ep_h tl_ep, size_t length)
+{
+    uct_angara_peer_t *peer = uct_angara_ep_peer(tl_ep);
+
+    ++peer->ch.stats.get_bcopy;
+    peer->ch.stats.get_bytes += length;
+    UCT_TL_EP_STAT_OP(&ucs_derived_of(tl_ep, uct_angara_ep_t)->super, GET, BCOPY, length);
 }
 
 /** Get it through a bounce buffer. */
@@ -394,9 +415,7 @@ static ucs_status_t uct_angara_get_bounced(uct_ep_h tl_ep, uct_unpack_callback_t
         return status;
     }
 
-    ++peer->ch.stats.get_bcopy;
-    peer->ch.stats.get_bytes += length;
-    UCT_TL_EP_STAT_OP(&ucs_derived_of(tl_ep, uct_angara_ep_t)->super, GET, BCOPY, length);
+    uct_angara_get_bcopy_count(tl_ep, length);
     if (ucs_likely(uct_angara_channel_try_complete(&peer->ch, &value) == UCS_OK)) {
         unpack_cb(arg, op->bounce, length);
         op->comp = NULL; /* told by the return value */
@@ -408,9 +427,11 @@ static ucs_status_t uct_angara_get_bounced(uct_ep_h tl_ep, uct_unpack_callback_t
     return UCS_INPROGRESS;
 }
 
-ucs_status_t uct_angara_ep_get_bcopy(uct_ep_h tl_ep, uct_unpack_callback_t unpack_cb, void *arg,
-                                     size_t length, uint64_t remote_addr, uct_rkey_t rkey,
-                                     uct_completion_t *comp)
+static UCS_F_NOINLINE ucs_status_t uct_angara_get_bcopy_slow(uct_ep_h              tl_ep,
+                                                             uct_unpack_callback_t unpack_cb,
+                                                             void *arg, size_t length,
+                                                             uint64_t remote_addr, uct_rkey_t rkey,
+                                                             uct_completion_t *comp)
 {
     uct_angara_peer_t *peer = uct_angara_ep_peer(tl_ep);
     uct_angara_port_t *port = peer->ch.port;
@@ -430,13 +451,28 @@ ucs_status_t uct_angara_ep_get_bcopy(uct_ep_h tl_ep, uct_unpack_callback_t unpac
 
     if ((length <= sizeof(data)) && uct_angara_get_here(peer, data, length, remote_addr, rkey)) {
         unpack_cb(arg, data, length);
-        ++peer->ch.stats.get_bcopy;
-        peer->ch.stats.get_bytes += length;
-        UCT_TL_EP_STAT_OP(&ucs_derived_of(tl_ep, uct_angara_ep_t)->super, GET, BCOPY, length);
+        uct_angara_get_bcopy_count(tl_ep, length);
         return UCS_OK;
     }
 
     return uct_angara_get_bounced(tl_ep, unpack_cb, arg, length, remote_addr, rkey, comp);
+}
+
+ucs_status_t uct_angara_ep_get_bcopy(uct_ep_h tl_ep, uct_unpack_callback_t unpack_cb, void *arg,
+                                     size_t length, uint64_t remote_addr, uct_rkey_t rkey,
+                                     uct_completion_t *comp)
+{
+    uct_angara_peer_t *peer = uct_angara_ep_peer(tl_ep);
+    char               data[ANGARA_FAST_MAX];
+
+    if (uct_angara_may_be_fast(peer, length) &&
+        ucs_likely(angara_fast_get(peer->ch.ap, data, uct_angara_rma_key(rkey),
+                                   uct_angara_rma_offset(remote_addr, rkey), length))) {
+        unpack_cb(arg, data, length);
+        uct_angara_get_bcopy_count(tl_ep, length);
+        return UCS_OK;
+    }
+    return uct_angara_get_bcopy_slow(tl_ep, unpack_cb, arg, length, remote_addr, rkey, comp);
 }
 
 /** Blocking get: waits here for the data. */
