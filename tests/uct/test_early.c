@@ -50,6 +50,11 @@ static void ea_init(ea_t *ea, ut_t *t)
     ut_mem_exchange(t, &ea->mem, ea->remotes);
     CHECK_OK(uct_iface_set_am_handler(t->main.iface, EA_AM, ea_receive, ea, 0));
     ut_barrier(t);
+    if (t->rank == 1) { /* it has left the barrier, and makes no progress any more */
+        ut_send_word(t, 0, 0);
+    } else if ((t->rank == 0) && (t->nranks > 1)) {
+        ut_recv_word(t, 1);
+    }
 }
 
 static void ea_cleanup(ea_t *ea)
