@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Short puts and gets of mapped regions by inline code (angara_fast.h). They do what the calls do,
- * are counted as the calls are, and end when the region, its mapping, the peer or the pair does.
+ * Short puts, gets and atomics of mapped regions by inline code (angara_fast.h). They do what the
+ * calls do, are counted as the calls are, and end when the region, its mapping, the peer or the
+ * pair does.
  */
 #include "conf.h"
 
@@ -87,6 +88,59 @@ static void check_lengths(conf_t *t, angara_peer_h peer, uint64_t key)
         CHECK_EQ(angara_fast_get(peer, back, key, offset + 1, length), 0);
         CHECK_EQ(angara_fast_get(peer, back, key, 0, 0), 0);
     }
+}
+
+/* All operations and both widths, as angara_mapped_atomic() performs them; and what isn't one. */
+static void check_atomics(conf_t *t, angara_peer_h peer, uint64_t key)
+{
+    uint64_t operand = 0x8899aabbccddeeffull, old, expected;
+
+    for (unsigned i = 0; i < 4u * ANGARA_ATOMIC_LAST; ++i) {
+        angara_atomic_op_t op      = (angara_atomic_op_t)(i / 4);
+        unsigned           width   = i % 2 ? 4 : 8;
+        uint64_t           compare = i / 2 % 2 ? 1 : 5;
+
+        map(t, peer, key); /* the word is 0, */
+        CHECK_EQ(angara_mapped_atomic(peer, ANGARA_ATOMIC_ADD, 8, 5, 0, key, 0, NULL), 1);
+        CHECK_EQ(angara_mapped_atomic(peer, op, width, operand, compare, key, 0, NULL), 1);
+        CHECK_EQ(angara_mapped_get(peer, &expected, key, 0, 8), 1);
+        map(t, peer, key); /* once more */
+        CHECK_EQ(angara_fast_atomic(peer, ANGARA_ATOMIC_ADD, 8, 5, 0, key, 0, NULL), 1);
+        old = 0;
+        CHECK_EQ(angara_fast_atomic(peer, op, width, operand, compare, key, 0, &old), 1);
+        CHECK_EQ(old, 5);
+        CHECK_EQ(angara_fast_get(peer, &old, key, 0, 8), 1);
+        CHECK_EQ(old, expected);
+    }
+    CHECK_EQ(angara_fast_atomic(peer, ANGARA_ATOMIC_ADD, 8, 1, 0, key, 4, &old), 0);
+    CHECK_EQ(angara_fast_atomic(peer, ANGARA_ATOMIC_ADD, 4, 1, 0, key, 2, &old), 0);
+    CHECK_EQ(angara_fast_atomic(peer, ANGARA_ATOMIC_ADD, 2, 1, 0, key, 0, &old), 0);
+    CHECK_EQ(angara_fast_atomic(peer, ANGARA_ATOMIC_LAST, 8, 1, 0, key, 0, &old), 0);
+    CHECK_EQ(angara_fast_atomic(peer, ANGARA_ATOMIC_ADD, 8, 1, 0, key, LENGTH, &old), 0);
+    CHECK_EQ(angara_fast_atomic(peer, ANGARA_ATOMIC_ADD, 8, 1, 0, key + 1, 0, &old), 0);
+}
+
+static void atomics(conf_t *t)
+{
+    angara_counters_t before, now;
+    region_t          r;
+
+    region_init(t, &r);
+    if (t->rank == 0) {
+        map(t, t->peer[1], r.keys[1]);
+        angara_pe_counters(t->pe, &before);
+        if (may_get(t)) {
+            check_atomics(t, t->peer[1], r.keys[1]);
+        } else {
+            CHECK_EQ(angara_fast_atomic(t->peer[1], ANGARA_ATOMIC_ADD, 8, 1, 0, r.keys[1], 0, NULL),
+                     0);
+        }
+        angara_pe_counters(t->pe, &now);
+        CHECK_EQ(now.atomics - before.atomics, may_get(t) ? 16u * ANGARA_ATOMIC_LAST : 0);
+    }
+    conf_barrier(t);
+    conf_mem_cleanup(&r.mem);
+    conf_close(t);
 }
 
 /* Caught: what is out of the region is touched, a length that is cut, one that isn't counted. */
@@ -325,6 +379,7 @@ static void evicted(conf_t *t)
     }
 
 TEST(bounds)
+TEST(atomics)
 TEST(turns)
 TEST(rights)
 TEST(gone)
@@ -335,10 +390,10 @@ TEST(evicted)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bounds),  cmocka_unit_test(test_turns),
-        cmocka_unit_test(test_rights),  cmocka_unit_test(test_gone),
-        cmocka_unit_test(test_failed),  cmocka_unit_test(test_queued),
-        cmocka_unit_test(test_evicted),
+        cmocka_unit_test(test_bounds), cmocka_unit_test(test_atomics),
+        cmocka_unit_test(test_turns),  cmocka_unit_test(test_rights),
+        cmocka_unit_test(test_gone),   cmocka_unit_test(test_failed),
+        cmocka_unit_test(test_queued), cmocka_unit_test(test_evicted),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -117,7 +117,8 @@ static int step_mapped(conf_t *t, regions_t *r, char *model, unsigned n)
         CHECK(memcmp(bytes, model + offset, length) == 0);
         return 1;
     default:
-        if (!angara_mapped_atomic(t->peer[1], ANGARA_ATOMIC_ADD, 8, n, 0, r->keys[1], word, &old)) {
+        if (!angara_fast_atomic(t->peer[1], ANGARA_ATOMIC_ADD, 8, n, 0, r->keys[1], word, &old) &&
+            !angara_mapped_atomic(t->peer[1], ANGARA_ATOMIC_ADD, 8, n, 0, r->keys[1], word, &old)) {
             return 0;
         }
         memcpy(&value, model + word, sizeof(value));
@@ -322,7 +323,8 @@ static void hammer_once(conf_t *t, regions_t *r, unsigned n, uint64_t *sum)
     uint64_t  seen;
 
     if (n % 2 == 0 ||
-        !angara_mapped_atomic(t->peer[0], ANGARA_ATOMIC_ADD, 8, n, 0, r->keys[0], 0, NULL)) {
+        (!angara_fast_atomic(t->peer[0], ANGARA_ATOMIC_ADD, 8, n, 0, r->keys[0], 0, NULL) &&
+         !angara_mapped_atomic(t->peer[0], ANGARA_ATOMIC_ADD, 8, n, 0, r->keys[0], 0, NULL))) {
         POST_OK(t,
                 angara_atomic(t->peer[0], ANGARA_ATOMIC_ADD, 8, n, 0, r->keys[0], 0, NULL, NULL));
     }

@@ -43,7 +43,7 @@ static void test_public(void **state)
     assert_int_equal(sizeof(angara_pe_params_t), 24);
     assert_int_equal(offsetof(angara_pe_params_t, size), 0);
     assert_int_equal(ANGARA_FAST_VERSION, 4);
-    assert_int_equal(sizeof(struct angara_peer_fast), 232);
+    assert_int_equal(sizeof(struct angara_peer_fast), 248);
     assert_int_equal(offsetof(struct angara_peer_fast, window), 0);
     assert_int_equal(offsetof(struct angara_peer_fast, window_size), 8);
     assert_int_equal(offsetof(struct angara_peer_fast, armed), 16);

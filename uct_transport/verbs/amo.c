@@ -35,7 +35,9 @@ static UCS_F_ALWAYS_INLINE int uct_angara_amo_here(uct_angara_peer_t *peer, unsi
 {
     const uct_angara_rkey_t *key = (const uct_angara_rkey_t *)rkey;
 
-    if (!angara_mapped_atomic(peer->ch.ap, (angara_atomic_op_t)opcode, width, operand, compare,
+    if (!angara_fast_atomic(peer->ch.ap, (angara_atomic_op_t)opcode, width, operand, compare,
+                            key->key, remote_addr - key->base, result) &&
+        !angara_mapped_atomic(peer->ch.ap, (angara_atomic_op_t)opcode, width, operand, compare,
                               key->key, remote_addr - key->base, result)) {
         return 0;
     }

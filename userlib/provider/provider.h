@@ -139,12 +139,11 @@ struct angara_mr {
     int owed;
 };
 
-/* What the user has asked of a pair. */
+/* What the user has asked of a pair, but for what was done on mapped memory: that is in `fast`. */
 typedef struct {
-    struct angara_fast_counts fast; /* inline code counts here, too */
-    uint64_t                  atomics, markers, notifies;
-    uint64_t                  refused; /* calls that found no resource, and are made again */
-    uint64_t                  faults;  /* events of them that the user has got */
+    uint64_t puts, gets, bytes, atomics, markers, notifies;
+    uint64_t refused; /* calls that found no resource, and are made again */
+    uint64_t faults;  /* events of them that the user has got */
 } ang_posted_t;
 
 struct angara_pe {

@@ -284,12 +284,15 @@ static const char *const pe_counters[] = {
 static const angara_watch_kind_t pe_kind = {sizeof(pe_kind), "pe", pe_counters,
                                             sizeof(pe_counters) / sizeof(pe_counters[0]), read_pe};
 
-static void add_posted(ang_posted_t *sum, const ang_posted_t *posted)
+static void add_posted(ang_posted_t *sum, const struct angara_peer *peer)
 {
-    sum->fast.puts += posted->fast.puts;
-    sum->fast.gets += posted->fast.gets;
-    sum->fast.bytes += posted->fast.bytes;
-    sum->atomics += posted->atomics;
+    const ang_posted_t              *posted = &peer->posted;
+    const struct angara_fast_counts *done   = &peer->fast.done;
+
+    sum->puts += posted->puts + done->puts;
+    sum->gets += posted->gets + done->gets;
+    sum->bytes += posted->bytes + done->bytes;
+    sum->atomics += posted->atomics + done->atomics;
     sum->markers += posted->markers;
     sum->notifies += posted->notifies;
     sum->refused += posted->refused;
@@ -303,14 +306,17 @@ static void read_peers(const void *object, uint64_t *values)
     ang_posted_t            sum = pe->gone;
 
     for (angara_peer_h peer = pe->peers; peer != NULL; peer = peer->next) {
-        add_posted(&sum, &peer->posted);
+        add_posted(&sum, peer);
     }
     memcpy(values, &sum, sizeof(sum));
 }
 
 static void read_peer(const void *object, uint64_t *values)
 {
-    memcpy(values, object, sizeof(ang_posted_t));
+    ang_posted_t sum = {0};
+
+    add_posted(&sum, object);
+    memcpy(values, &sum, sizeof(sum));
 }
 
 static const char *const peer_counters[] = {"puts",    "gets",     "bytes",   "atomics",
@@ -482,7 +488,7 @@ angara_status_t angara_peer_connect(angara_pe_h pe, const angara_address_t *addr
     peer = find_connected(pe, address);
     if (peer == NULL) {
         CHECK(pe->ops->peer_connect(pe, address, &peer));
-        peer->watch = angara_watch_add(pe, &peer_kind, &peer->posted, peer->name);
+        peer->watch = angara_watch_add(pe, &peer_kind, peer, peer->name);
         *peer_p     = peer;
         return ANGARA_OK;
     }
@@ -495,8 +501,7 @@ void angara_peer_disconnect(angara_peer_h peer)
 {
     if (check_peer(peer) == ANGARA_OK && --peer->refs == 0) {
         angara_watch_remove(peer->watch);
-        add_posted(&peer->pe->gone, &peer->posted);
-        memset(&peer->posted, 0, sizeof(peer->posted));
+        add_posted(&peer->pe->gone, peer);
         peer->ops->peer_disconnect(peer);
     }
 }

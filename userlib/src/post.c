@@ -15,7 +15,7 @@ static inline angara_status_t posted(angara_peer_h peer, uint64_t *counter, size
                                      angara_status_t status)
 {
     if (__builtin_expect(status == ANGARA_OK, 1)) {
-        peer->posted.fast.bytes += bytes;
+        peer->posted.bytes += bytes;
         if (__builtin_expect(++*counter % POSTS_PER_LOOK == 0, 0)) {
             ang_watch_look(peer->pe, 0);
         }
@@ -90,8 +90,8 @@ static inline angara_status_t post_copy(angara_peer_h peer, ang_op_t op, angara_
     if (__builtin_expect(status == ANGARA_OK, 1)) {
         ang_desc_t desc = copy_desc(op, lmr, laddr, rkey, roffset, length);
 
-        status = posted(peer, op == ANG_OP_GET ? &peer->posted.fast.gets : &peer->posted.fast.puts,
-                        length, peer->ops->post(peer, &desc, NULL));
+        status = posted(peer, op == ANG_OP_GET ? &peer->posted.gets : &peer->posted.puts, length,
+                        peer->ops->post(peer, &desc, NULL));
     }
     return status;
 }
@@ -109,7 +109,7 @@ angara_status_t angara_offload_put_inline(angara_peer_h peer, const void *src, u
 
     CHECK(check_peer(peer));
     CHECK_ARG(length <= peer->pe->dom->attr.inline_max);
-    return posted(peer, &peer->posted.fast.puts, length, peer->ops->post(peer, &desc, src));
+    return posted(peer, &peer->posted.puts, length, peer->ops->post(peer, &desc, src));
 }
 
 angara_status_t angara_offload_get(angara_peer_h peer, angara_mr_h lmr, void *laddr, uint64_t rkey,
@@ -146,8 +146,8 @@ angara_status_t angara_offload_batch(angara_peer_h peer, angara_batch_op_t op,
     }
     status = peer->ops->post_batch(peer, descs, good, posted_p);
     for (unsigned i = 0; i < *posted_p; ++i) {
-        posted(peer, code == ANG_OP_GET ? &peer->posted.fast.gets : &peer->posted.fast.puts,
-               descs[i].length, ANGARA_OK);
+        posted(peer, code == ANG_OP_GET ? &peer->posted.gets : &peer->posted.puts, descs[i].length,
+               ANGARA_OK);
     }
     peer->posted.refused += status == ANGARA_ERR_NO_RESOURCE;
     return status == ANGARA_OK ? bad : status;
@@ -188,7 +188,7 @@ int angara_mapped_put(angara_peer_h peer, const void *src, uint64_t rkey, uint64
         !peer->ops->mapped_put(peer, src, rkey, roffset, length)) {
         return 0;
     }
-    posted(peer, &peer->posted.fast.puts, length, ANGARA_OK);
+    posted(peer, &peer->fast.done.puts, length, ANGARA_OK);
     return 1;
 }
 
@@ -198,7 +198,7 @@ int angara_mapped_get(angara_peer_h peer, void *dst, uint64_t rkey, uint64_t rof
         !peer->ops->mapped_get(peer, dst, rkey, roffset, length)) {
         return 0;
     }
-    posted(peer, &peer->posted.fast.gets, length, ANGARA_OK);
+    posted(peer, &peer->fast.done.gets, length, ANGARA_OK);
     return 1;
 }
 
@@ -208,7 +208,7 @@ int angara_asked_get(angara_peer_h peer, void *dst, uint64_t rkey, uint64_t roff
         !peer->ops->asked_get(peer, dst, rkey, roffset, length)) {
         return 0;
     }
-    posted(peer, &peer->posted.fast.gets, length, ANGARA_OK);
+    posted(peer, &peer->posted.gets, length, ANGARA_OK);
     return 1;
 }
 
@@ -230,7 +230,7 @@ int angara_mapped_atomic(angara_peer_h peer, angara_atomic_op_t op, unsigned wid
         !peer->ops->mapped_atomic(peer, &desc, &old)) {
         return 0;
     }
-    posted(peer, &peer->posted.atomics, 0, ANGARA_OK);
+    posted(peer, &peer->fast.done.atomics, 0, ANGARA_OK);
     if (result != NULL) {
         memcpy(result, &old, width);
     }

@@ -31,8 +31,10 @@ extern "C" {
 /* A cast from a void pointer, or of a number: without a warning in C++, too. */
 #ifdef __cplusplus
 #define ANGARA_CAST(_type, _value) static_cast<_type>(_value)
+#define ANGARA_ADDRESS(_pointer)   reinterpret_cast<uintptr_t>(_pointer)
 #else
 #define ANGARA_CAST(_type, _value) ((_type)(_value))
+#define ANGARA_ADDRESS(_pointer)   ((uintptr_t)(_pointer))
 #endif
 
 /** A region of a peer's that is mapped into this process. */
@@ -41,17 +43,18 @@ struct angara_fast_map {
     const volatile uint64_t *there;  /**< holds rkey as long as the region is registered */
     char                    *base;   /**< of the region */
     uint64_t                 length; /**< bytes */
-    uint64_t                 access; /**< ANGARA_ACCESS_REMOTE_READ, _WRITE */
+    uint64_t                 access; /**< ANGARA_ACCESS_REMOTE_... */
 };
 
-/** What inline code has done, where the library counts. */
+/** What was done on mapped memory, within calls and inline. */
 struct angara_fast_counts {
-    uint64_t puts, gets, bytes;
+    uint64_t puts, gets, atomics;
+    uint64_t bytes; /**< of puts and gets */
 };
 
 #define ANGARA_FAST_MAPS 4    /**< a region's place is rkey % this */
 #define ANGARA_FAST_MAX  256  /**< bytes of a short operation */
-#define ANGARA_FAST_TURN 4096 /**< one of so many puts, or gets, to a peer is a call */
+#define ANGARA_FAST_TURN 4096 /**< one of so many of a kind, to a peer, is a call */
 
 /**
  * Start of every provider's peer object. Read-only for users of the library, but for what the
@@ -65,13 +68,12 @@ struct angara_peer_fast {
     uint32_t                 fence;       /**< full fence needed before *armed is read */
 
     /* for mapped regions */
-    uint32_t                   generation;   /**< of the peer's PE, */
-    const volatile uint32_t   *generation_p; /**< as long as that is open */
-    const volatile uint32_t   *pending;      /**< non-zero: operations of the PE are queued */
-    const volatile uint32_t   *guest;        /**< so are they; to be read behind *pending */
-    struct angara_fast_counts *asked;        /**< of this peer */
-    struct angara_fast_counts *performed;    /**< of the PE */
-    struct angara_fast_map     maps[ANGARA_FAST_MAPS];
+    uint32_t                  generation;   /**< of the peer's PE, */
+    const volatile uint32_t  *generation_p; /**< as long as that is open */
+    const volatile uint32_t  *pending;      /**< non-zero: operations of the PE are queued */
+    const volatile uint32_t  *guest;        /**< so are they; to be read behind *pending */
+    struct angara_fast_counts done;
+    struct angara_fast_map    maps[ANGARA_FAST_MAPS];
 };
 
 /** The same of a local PE. */
@@ -109,6 +111,13 @@ static inline const struct angara_pe_fast *angara_pe_fast(angara_pe_h pe)
     const void *start = pe;
 
     return ANGARA_CAST(const struct angara_pe_fast *, start);
+}
+
+static inline struct angara_fast_counts *angara_fast_done(angara_peer_h peer)
+{
+    void *start = peer;
+
+    return &ANGARA_CAST(struct angara_peer_fast *, start)->done;
 }
 
 /**
@@ -202,10 +211,10 @@ static inline void angara_wake_if_armed(angara_peer_h peer)
 }
 
 /**
- * Where a short operation may touch a peer's memory now, by plain loads and stores. Only if no
- * operation waits in front of it; and a region that was never used by angara_mapped_put() or
- * angara_mapped_get() isn't known here. Valid for one operation: ask again for the next.
- * @param access  ANGARA_ACCESS_REMOTE_READ or _WRITE
+ * Where a short operation may touch a peer's memory now, as this CPU touches its own. Only if no
+ * operation waits in front of it; and a region that wasn't used by angara_mapped_put(), _get() or
+ * _atomic() before isn't known here. Valid for one operation: ask again for the next.
+ * @param access  ANGARA_ACCESS_REMOTE_READ, _WRITE or _ATOMIC
  * @return NULL: not this way.
  */
 static inline char *angara_fast_mapped(angara_peer_h peer, uint64_t rkey, uint64_t roffset,
@@ -245,28 +254,26 @@ static inline void angara_fast_copy(void *dst, const void *src, size_t length)
     }
 }
 
-/* Count one more in the place of a peer and that of its PE. */
-#define ANGARA_FAST_COUNT(_fast, _counter, _length) \
-    do {                                            \
-        ++(_fast)->asked->_counter;                 \
-        (_fast)->asked->bytes += (_length);         \
-        ++(_fast)->performed->_counter;             \
-        (_fast)->performed->bytes += (_length);     \
-    } while (0)
+/** Is the next one of a kind to be a call? */
+static inline int angara_fast_is_turn(uint64_t done)
+{
+    return (done + 1) % ANGARA_FAST_TURN == 0;
+}
 
 /** As angara_mapped_put(), of at most ANGARA_FAST_MAX bytes; 0: try that. */
 static inline int angara_fast_put(angara_peer_h peer, const void *src, uint64_t rkey,
                                   uint64_t roffset, size_t length)
 {
-    const struct angara_peer_fast *fast = angara_peer_fast(peer);
+    struct angara_fast_counts *done = angara_fast_done(peer);
     char *there = angara_fast_mapped(peer, rkey, roffset, length, ANGARA_ACCESS_REMOTE_WRITE);
 
     if (ANGARA_UNLIKELY(there == NULL || length > ANGARA_FAST_MAX ||
-                        (fast->asked->puts + 1) % ANGARA_FAST_TURN == 0)) {
+                        angara_fast_is_turn(done->puts))) {
         return 0;
     }
     angara_fast_copy(there, src, length);
-    ANGARA_FAST_COUNT(fast, puts, length);
+    ++done->puts;
+    done->bytes += length;
     return 1;
 }
 
@@ -274,16 +281,90 @@ static inline int angara_fast_put(angara_peer_h peer, const void *src, uint64_t 
 static inline int angara_fast_get(angara_peer_h peer, void *dst, uint64_t rkey, uint64_t roffset,
                                   size_t length)
 {
-    const struct angara_peer_fast *fast = angara_peer_fast(peer);
+    struct angara_fast_counts *done = angara_fast_done(peer);
     const char *there = angara_fast_mapped(peer, rkey, roffset, length, ANGARA_ACCESS_REMOTE_READ);
 
     if (ANGARA_UNLIKELY(there == NULL || length > ANGARA_FAST_MAX ||
-                        (fast->asked->gets + 1) % ANGARA_FAST_TURN == 0)) {
+                        angara_fast_is_turn(done->gets))) {
         return 0;
     }
     angara_fast_copy(dst, there, length);
     __atomic_thread_fence(__ATOMIC_ACQUIRE); /* what follows reads later */
-    ANGARA_FAST_COUNT(fast, gets, length);
+    ++done->gets;
+    done->bytes += length;
+    return 1;
+}
+
+/** Memory of the peer's program, whatever it has there. */
+typedef uint32_t angara_word32_t __attribute__((may_alias));
+typedef uint64_t angara_word64_t __attribute__((may_alias));
+
+#define ANGARA_CPU_ATOMIC(_type)                                                       \
+    do {                                                                               \
+        _type *target = ANGARA_CAST(_type *, word);                                    \
+        _type  value  = ANGARA_CAST(_type, operand);                                   \
+        _type  was    = ANGARA_CAST(_type, compare);                                   \
+        switch (op) {                                                                  \
+        case ANGARA_ATOMIC_ADD:                                                        \
+            was = __atomic_fetch_add(target, value, __ATOMIC_SEQ_CST);                 \
+            break;                                                                     \
+        case ANGARA_ATOMIC_AND:                                                        \
+            was = __atomic_fetch_and(target, value, __ATOMIC_SEQ_CST);                 \
+            break;                                                                     \
+        case ANGARA_ATOMIC_OR:                                                         \
+            was = __atomic_fetch_or(target, value, __ATOMIC_SEQ_CST);                  \
+            break;                                                                     \
+        case ANGARA_ATOMIC_XOR:                                                        \
+            was = __atomic_fetch_xor(target, value, __ATOMIC_SEQ_CST);                 \
+            break;                                                                     \
+        case ANGARA_ATOMIC_SWAP:                                                       \
+            was = __atomic_exchange_n(target, value, __ATOMIC_SEQ_CST);                \
+            break;                                                                     \
+        case ANGARA_ATOMIC_CSWAP: /* was: what was there, whether it matched or not */ \
+            __atomic_compare_exchange_n(target, &was, value, 0, __ATOMIC_SEQ_CST,      \
+                                        __ATOMIC_SEQ_CST);                             \
+            break;                                                                     \
+        default:                                                                       \
+            return 0;                                                                  \
+        }                                                                              \
+        *old = was;                                                                    \
+    } while (0)
+
+/**
+ * Perform an atomic on @a word of this process's memory, which is aligned to @a width, 4 or 8. Its
+ * parameters are those of angara_atomic().
+ * @param old  the value before
+ * @return 0: there is no such operation
+ */
+static inline int angara_cpu_atomic(void *word, angara_atomic_op_t op, unsigned width,
+                                    uint64_t operand, uint64_t compare, uint64_t *old)
+{
+    if (width == 8) {
+        ANGARA_CPU_ATOMIC(angara_word64_t);
+    } else {
+        ANGARA_CPU_ATOMIC(angara_word32_t);
+    }
+    return 1;
+}
+
+/** As angara_mapped_atomic(); 0: try that. */
+static inline int angara_fast_atomic(angara_peer_h peer, angara_atomic_op_t op, unsigned width,
+                                     uint64_t operand, uint64_t compare, uint64_t rkey,
+                                     uint64_t roffset, void *result)
+{
+    struct angara_fast_counts *done = angara_fast_done(peer);
+    char    *there = angara_fast_mapped(peer, rkey, roffset, width, ANGARA_ACCESS_REMOTE_ATOMIC);
+    uint64_t old;
+
+    if (ANGARA_UNLIKELY(there == NULL || (width != 4 && width != 8) ||
+                        ANGARA_ADDRESS(there) % width != 0 || angara_fast_is_turn(done->atomics) ||
+                        !angara_cpu_atomic(there, op, width, operand, compare, &old))) {
+        return 0;
+    }
+    ++done->atomics;
+    if (result != NULL) {
+        memcpy(result, &old, width);
+    }
     return 1;
 }
 

@@ -104,9 +104,8 @@ static inline void mapped_end(soft_peer_t *peer)
 int soft_mapped_put(angara_peer_h base, const void *src, uint64_t rkey, uint64_t roffset,
                     size_t length)
 {
-    soft_peer_t        *peer  = soft_peer(base);
-    ang_engine_stats_t *stats = &peer->pair.engine->stats;
-    char               *there;
+    soft_peer_t *peer = soft_peer(base);
+    char        *there;
 
     there = mapped_begin(peer, ANGARA_ACCESS_REMOTE_WRITE, rkey, roffset, length);
     if (there == NULL) {
@@ -114,16 +113,13 @@ int soft_mapped_put(angara_peer_h base, const void *src, uint64_t rkey, uint64_t
     }
     ang_cpu_copy(there, src, length);
     mapped_end(peer);
-    stats->puts++;
-    stats->bytes += length;
     return 1;
 }
 
 int soft_mapped_get(angara_peer_h base, void *dst, uint64_t rkey, uint64_t roffset, size_t length)
 {
-    soft_peer_t        *peer  = soft_peer(base);
-    ang_engine_stats_t *stats = &peer->pair.engine->stats;
-    const char         *there;
+    soft_peer_t *peer = soft_peer(base);
+    const char  *there;
 
     there = mapped_begin(peer, ANGARA_ACCESS_REMOTE_READ, rkey, roffset, length);
     if (there == NULL) {
@@ -132,8 +128,6 @@ int soft_mapped_get(angara_peer_h base, void *dst, uint64_t rkey, uint64_t roffs
     ang_cpu_copy(dst, there, length);
     __atomic_thread_fence(__ATOMIC_ACQUIRE); /* nothing is queued: what follows reads later */
     mapped_end(peer);
-    stats->gets++;
-    stats->bytes += length;
     return 1;
 }
 
@@ -149,7 +143,6 @@ int soft_mapped_atomic(angara_peer_h base, const ang_desc_t *desc, uint64_t *old
     }
     is_done = (uintptr_t)there % desc->width == 0 && ang_cpu_atomic(there, desc, old) == ANGARA_OK;
     mapped_end(peer);
-    peer->pair.engine->stats.atomics += (uint64_t)is_done;
     return is_done;
 }
 
@@ -157,9 +150,11 @@ int soft_mapped_atomic(angara_peer_h base, const ang_desc_t *desc, uint64_t *old
  * wrong with it is found out then. */
 static int mapped_post(angara_peer_h base, const ang_desc_t *desc, const void *data)
 {
-    ang_ref_t local;
-    void     *near;
-    uint64_t  old;
+    ang_engine_t *engine = soft_peer(base)->pair.engine;
+    ang_ref_t     local;
+    void         *near;
+    uint64_t      old;
+    int           is_done;
 
     if (!mapped_may(soft_peer(base), ang_desc_bytes(desc)) ||
         !soft_way_near(&soft_peer(base)->pair, desc, data, &local)) {
@@ -169,19 +164,23 @@ static int mapped_post(angara_peer_h base, const ang_desc_t *desc, const void *d
     switch (desc->op) {
     case ANG_OP_GET:
         __atomic_thread_fence(__ATOMIC_SEQ_CST); /* behind the puts before it */
-        return soft_mapped_get(base, near, desc->rkey, desc->roffset, desc->length);
+        is_done = soft_mapped_get(base, near, desc->rkey, desc->roffset, desc->length);
+        break;
     case ANG_OP_ATOMIC:
-        if (!soft_mapped_atomic(base, desc, &old)) {
-            return 0;
-        }
-        if (desc->lkey != 0) {
+        is_done = soft_mapped_atomic(base, desc, &old);
+        if (is_done && desc->lkey != 0) {
             ang_cpu_copy(near, &old, desc->width);
         }
-        return 1;
+        break;
     default:
         __atomic_thread_fence(__ATOMIC_RELEASE);
-        return soft_mapped_put(base, near, desc->rkey, desc->roffset, desc->length);
+        is_done = soft_mapped_put(base, near, desc->rkey, desc->roffset, desc->length);
     }
+    if (is_done) {
+        ang_desc_count(engine, desc);
+        engine->stats.bytes += desc->length;
+    }
+    return is_done;
 }
 
 /* ---- memory that the peer's process accesses ------------------------------------------------ */

@@ -267,13 +267,16 @@ static void soft_pe_counters(angara_pe_h base, angara_counters_t *counters)
     soft_pe_t *pe = soft_pe(base);
 
     ang_engine_lock(&pe->engine);
-    *counters               = pe->counters;
-    counters->offload_puts  = pe->engine.stats.puts + pe->inline_counts.puts;
-    counters->offload_gets  = pe->engine.stats.gets + pe->inline_counts.gets;
-    counters->offload_bytes = pe->engine.stats.bytes + pe->inline_counts.bytes;
-    counters->atomics       = pe->engine.stats.atomics;
-    counters->markers       = pe->engine.stats.markers;
-    counters->faults        = pe->engine.stats.faults;
+    *counters = pe->counters;
+    for (angara_peer_h peer = base->peers; peer != NULL; peer = peer->next) {
+        soft_counters_add_done(counters, &peer->fast.done);
+    }
+    counters->offload_puts += pe->engine.stats.puts;
+    counters->offload_gets += pe->engine.stats.gets;
+    counters->offload_bytes += pe->engine.stats.bytes;
+    counters->atomics += pe->engine.stats.atomics;
+    counters->markers = pe->engine.stats.markers;
+    counters->faults  = pe->engine.stats.faults;
     ang_engine_unlock(&pe->engine);
 }
 

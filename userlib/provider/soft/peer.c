@@ -161,8 +161,6 @@ static void bind_fast_path(soft_pe_t *pe, soft_peer_t *peer)
     fast->generation_p = &peer->remote.seg->generation;
     fast->pending      = &pe->engine.pending;
     fast->guest        = &pe->engine.guest;
-    fast->asked        = &peer->base.posted.fast;
-    fast->performed    = &pe->inline_counts;
 }
 
 void soft_peers_unmap(soft_pe_t *pe)
@@ -316,6 +314,7 @@ void soft_peer_destroy(soft_peer_t *peer)
 
     abandon(pe, peer);
     ang_engine_pair_remove(&peer->pair);
+    soft_counters_add_done(&pe->counters, &peer->base.fast.done);
     ang_peer_unlink(&peer->base);
     if (!peer->down) {
         unwatch(pe, peer);

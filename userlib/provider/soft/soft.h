@@ -420,10 +420,9 @@ typedef struct soft_pe {
     unsigned npeers;     /* seen by the last one */
     int      owes_wakes; /* some peer has not been woken for want of a descriptor */
 
-    angara_counters_t         counters;
-    struct angara_fast_counts inline_counts; /* puts and gets that inline code has performed */
-    int                       uses_helper;   /* counted among the users of the helper's pipe */
-    struct soft_pe           *next;          /* all PEs of the process, under soft_helper_lock */
+    angara_counters_t counters;
+    int               uses_helper; /* counted among the users of the helper's pipe */
+    struct soft_pe   *next;        /* all PEs of the process, under soft_helper_lock */
 } soft_pe_t;
 
 struct soft_peer {
@@ -572,6 +571,15 @@ void            soft_peer_destroy(soft_peer_t *peer);
 void soft_peers_end(soft_pe_t *pe, soft_peer_t *only);
 /* Look for peers that died; raise PEER_DOWN for them. */
 unsigned soft_peers_check(soft_pe_t *pe);
+/* What was done on mapped memory, which the engine doesn't count. */
+static inline void soft_counters_add_done(angara_counters_t               *counters,
+                                          const struct angara_fast_counts *done)
+{
+    counters->offload_puts += done->puts;
+    counters->offload_gets += done->gets;
+    counters->offload_bytes += done->bytes;
+    counters->atomics += done->atomics;
+}
 /* A mapping is about to go: inline code forgets all that it knows of mapped regions. */
 void soft_peers_unmap(soft_pe_t *pe);
 
