@@ -113,6 +113,7 @@ static inline const struct angara_pe_fast *angara_pe_fast(angara_pe_h pe)
     return ANGARA_CAST(const struct angara_pe_fast *, start);
 }
 
+/** What was done on the peer's mapped memory. */
 static inline struct angara_fast_counts *angara_fast_done(angara_peer_h peer)
 {
     void *start = peer;
@@ -237,10 +238,11 @@ static inline char *angara_fast_mapped(angara_peer_h peer, uint64_t rkey, uint64
     return map->base + roffset;
 }
 
-/* Words as the library copies them: at once where they are aligned. */
+/* Words of any alignment. */
 typedef uint32_t angara_u32_t __attribute__((may_alias, aligned(1)));
 typedef uint64_t angara_u64_t __attribute__((may_alias, aligned(1)));
 
+/** Copy as the library does: words of 4 and 8 bytes at once where they are aligned. */
 static inline void angara_fast_copy(void *dst, const void *src, size_t length)
 {
     if (ANGARA_LIKELY(length == 8)) {
