@@ -143,6 +143,21 @@ static void atomics(conf_t *t)
     conf_close(t);
 }
 
+/* By calls: what is too long for inline code is counted, too. */
+static void check_calls(conf_t *t, angara_peer_h peer, uint64_t key)
+{
+    angara_counters_t before, now;
+    static char       bytes[4096];
+
+    angara_pe_counters(t->pe, &before);
+    CHECK_EQ(angara_mapped_put(peer, bytes, key, 0, 4096), !never_inline(t));
+    CHECK_EQ(angara_mapped_get(peer, bytes, key, 0, 1000), may_get(t));
+    angara_pe_counters(t->pe, &now);
+    CHECK_EQ(now.offload_puts - before.offload_puts, !never_inline(t));
+    CHECK_EQ(now.offload_bytes - before.offload_bytes,
+             (never_inline(t) ? 0 : 4096) + (may_get(t) ? 1000 : 0));
+}
+
 /* Caught: what is out of the region is touched, a length that is cut, one that isn't counted. */
 static void bounds(conf_t *t)
 {
@@ -160,6 +175,7 @@ static void bounds(conf_t *t)
         CHECK_EQ(now.offload_gets - before.offload_gets, may_get(t) ? ANGARA_FAST_MAX : 0);
         CHECK_EQ(now.offload_bytes - before.offload_bytes,
                  bytes * (unsigned)(!never_inline(t) + may_get(t)));
+        check_calls(t, t->peer[1], r.keys[1]);
     }
     conf_barrier(t);
     conf_mem_cleanup(&r.mem);

@@ -324,7 +324,7 @@ int uct_angara_channel_is_unconfirmed(const uct_angara_channel_t *ch)
             return 1;
         }
     }
-    return (ch->self_ops > 0) || uct_angara_channel_has_rma(ch) ||
+    return (ch->self_ops > 0) || ch->is_unfenced || uct_angara_channel_has_rma(ch) ||
            ((tx->head != tx->confirmed) && (*tx->credit != tx->head)) ||
            !uct_angara_early_is_empty(&ch->early);
 }

@@ -61,6 +61,10 @@ void ang_peer_init(angara_peer_h peer, angara_pe_h pe, const angara_address_t *a
     peer->user    = NULL;
     peer->refs    = 1;
     peer->next    = NULL;
+
+    peer->fast.generation_p = &ang_awake; /* no map: nothing to compare, but it is read */
+    peer->fast.pending      = &ang_awake;
+    peer->fast.guest        = &ang_awake;
     snprintf(peer->name, sizeof(peer->name), "pid %d (PE %u of node %u)", pid, address->index,
              address->node);
 }
@@ -85,8 +89,9 @@ static void peer_in_child(ang_fork_t *node)
 void ang_peer_link(angara_peer_h peer)
 {
     ang_fork_add(&peer->fork, peer_in_child);
-    peer->next      = peer->pe->peers;
-    peer->pe->peers = peer;
+    peer->next = peer->pe->peers;
+    __atomic_store_n(&peer->pe->peers, peer,
+                     __ATOMIC_RELEASE); /* another thread may go through it */
 }
 
 void ang_peer_unlink(angara_peer_h peer)

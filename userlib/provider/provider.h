@@ -168,7 +168,8 @@ struct angara_peer {
     /*
      * Must be first: angara_fast.h. (p), and once more when the pair is found dead (`window` is
      * NULL then, and no map is there: what is inline becomes a call, which says so) or in a forked
-     * child: ang_peer_cut(). The maps are (p) at any time.
+     * child: ang_peer_cut(). The maps are (p) also by other threads, while something is
+     * queued.
      */
     struct angara_peer_fast   fast;
     const ang_provider_ops_t *ops;      /* ang_peer_init() */

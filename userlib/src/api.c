@@ -306,7 +306,9 @@ static void read_peers(const void *object, uint64_t *values)
     ang_posted_t            sum = pe->gone;
 
     for (angara_peer_h peer = pe->peers; peer != NULL; peer = peer->next) {
-        add_posted(&sum, peer);
+        if (peer->refs != 0) { /* else it is in `gone` */
+            add_posted(&sum, peer);
+        }
     }
     memcpy(values, &sum, sizeof(sum));
 }

@@ -188,7 +188,8 @@ int angara_mapped_put(angara_peer_h peer, const void *src, uint64_t rkey, uint64
         !peer->ops->mapped_put(peer, src, rkey, roffset, length)) {
         return 0;
     }
-    posted(peer, &peer->fast.done.puts, length, ANGARA_OK);
+    peer->fast.done.bytes += length;
+    posted(peer, &peer->fast.done.puts, 0, ANGARA_OK);
     return 1;
 }
 
@@ -198,7 +199,8 @@ int angara_mapped_get(angara_peer_h peer, void *dst, uint64_t rkey, uint64_t rof
         !peer->ops->mapped_get(peer, dst, rkey, roffset, length)) {
         return 0;
     }
-    posted(peer, &peer->fast.done.gets, length, ANGARA_OK);
+    peer->fast.done.bytes += length;
+    posted(peer, &peer->fast.done.gets, 0, ANGARA_OK);
     return 1;
 }
 

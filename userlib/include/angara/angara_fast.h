@@ -225,13 +225,12 @@ static inline char *angara_fast_mapped(angara_peer_h peer, uint64_t rkey, uint64
     const struct angara_fast_map  *map  = &fast->maps[rkey % ANGARA_FAST_MAPS];
     uint32_t                       queued;
 
-    if (ANGARA_UNLIKELY(map->rkey != rkey || roffset > map->length ||
-                        length - 1 >= map->length - roffset || (access & ~map->access) != 0)) {
-        return NULL;
-    }
+    /* First: while something is queued, another thread may change the maps. */
     queued = __atomic_load_n(fast->pending, __ATOMIC_ACQUIRE);
     queued |= __atomic_load_n(fast->guest, __ATOMIC_ACQUIRE);
     if (ANGARA_UNLIKELY(queued != 0 || *fast->generation_p != fast->generation ||
+                        map->rkey != rkey || roffset > map->length ||
+                        length - 1 >= map->length - roffset || (access & ~map->access) != 0 ||
                         __atomic_load_n(map->there, __ATOMIC_ACQUIRE) != rkey)) {
         return NULL;
     }

@@ -240,6 +240,9 @@ static void drop(soft_maps_t *maps, unsigned place)
 /* Give up one that wasn't used since the hand came by last (the clock algorithm). @return done? */
 static int evict(soft_maps_t *maps)
 {
+    if (maps->count != 0) { /* inline code doesn't say what it uses: it asks for that again */
+        soft_peers_unmap(maps->places[0]->domain->pe);
+    }
     for (unsigned i = 0; i < 2 * maps->count; ++i) {
         unsigned    place = maps->hand++ % maps->count;
         soft_map_t *map   = maps->places[place];
@@ -249,7 +252,6 @@ static int evict(soft_maps_t *maps)
             return 1;
         }
         map->used = 0;
-        soft_peers_unmap(map->domain->pe); /* inline code doesn't say that it uses it */
     }
     return 0;
 }
