@@ -30,7 +30,8 @@
 #define LOOK_NS         100000000ull
 #define PATIENCE_NS     10000ull /* with a peer that polls, as far as is known */
 #define LOOKS_PER_CLOCK 4u
-#define HURRY_LOOKS     512u /* of a word that is here until it is written: some half microsecond */
+#define HURRY_LOOKS     64u /* of a word that is here until it is written: a microsecond, with */
+#define HURRY_GAP       64u /* turns of an empty loop between two: a look delays who writes it */
 /* A watched slot stays its owner's behind the answer: claiming it again would move its line between
  * the processors once more. Of those from here on none does, so that others find some. */
 #define KEPT_SLOTS (SOFT_SERVICE_SLOTS / 2)
@@ -214,6 +215,9 @@ static int look_closely(const soft_peer_t *peer, const soft_slot_t *slot, uint64
         /* Of two that wait for each other, one serves first. */
         if (is_answer(slot, turn) || angara_pe_is_asked(peer->base.pe)) {
             return 1;
+        }
+        for (unsigned gap = 0; gap < HURRY_GAP; ++gap) {
+            __asm__ volatile("" ::: "memory");
         }
     }
     return 0;
