@@ -207,22 +207,23 @@ int soft_asked_get(angara_peer_h base, void *dst, uint64_t rkey, uint64_t roffse
 }
 
 /*
- * A fetching atomic, or the first put since somebody looked whether all is done: others of a stream
- * go together. @return 0: post it, whether it has been asked for or not.
+ * A fetching atomic; or the first put, or other atomic, since somebody looked whether all is done:
+ * others of a stream go together. @return 0: post it, whether it has been asked for or not.
  */
 static int asked_post(angara_peer_h base, const ang_desc_t *desc, const void *data)
 {
-    soft_peer_t   *peer   = soft_peer(base);
-    int            is_put = desc->op == ANG_OP_PUT || desc->op == ANG_OP_PUT_INLINE;
-    uint64_t       old    = 0;
+    soft_peer_t   *peer    = soft_peer(base);
+    int            is_put  = desc->op == ANG_OP_PUT || desc->op == ANG_OP_PUT_INLINE;
+    int            fetches = !is_put && desc->lkey != 0;
+    uint64_t       old     = 0;
     soft_request_t item;
     ang_ref_t      local;
 
-    if (is_put ? peer->has_put || desc->length - 1 >= SOFT_SHORT :
-                 desc->op != ANG_OP_ATOMIC || desc->lkey == 0) {
+    if ((is_put ? desc->length - 1 >= SOFT_SHORT : desc->op != ANG_OP_ATOMIC) ||
+        (!fetches && peer->has_begun)) {
         return 0;
     }
-    peer->has_put |= is_put;
+    peer->has_begun |= !fetches;
     item = soft_agent_item(desc);
     /* What is asked for, and not answered, must find a place in the queue. */
     if (peer->pair.engine->spare == NULL || !pair_is_free(peer) ||
@@ -230,7 +231,7 @@ static int asked_post(angara_peer_h base, const ang_desc_t *desc, const void *da
         !soft_agent_now(peer, &item, (void *)(uintptr_t)local.addr, &old)) {
         return 0;
     }
-    if (!is_put) {
+    if (fetches) {
         ang_cpu_copy((void *)(uintptr_t)local.addr, &old, desc->width);
     }
     ang_desc_count(peer->pair.engine, desc);

@@ -336,7 +336,7 @@ static angara_status_t soft_marker(angara_peer_h peer, uint32_t slot, uint64_t v
 {
     ang_pair_t *pair = &soft_peer(peer)->pair;
 
-    soft_peer(peer)->has_put = 0;
+    soft_peer(peer)->has_begun = 0;
     if (ang_engine_is_shared(pair->engine) || !ang_engine_try_marker(pair, slot, value)) {
         ang_desc_t desc = {.op = ANG_OP_MARKER, .loffset = slot, .operand = value};
 

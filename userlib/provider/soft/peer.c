@@ -347,7 +347,7 @@ int soft_peer_settled(angara_peer_h base)
 {
     ang_pair_t *pair = &soft_peer(base)->pair;
 
-    soft_peer(base)->has_put = 0;
+    soft_peer(base)->has_begun = 0;
     return !ang_engine_is_shared(pair->engine) && !soft_peer(base)->down &&
            ang_engine_is_settled(pair);
 }

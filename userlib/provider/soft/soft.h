@@ -432,7 +432,7 @@ struct soft_peer {
     int                is_self;       /* the PE itself */
     int                down;          /* PEER_DOWN was raised */
     int                owes_wake;     /* couldn't be woken */
-    int                has_put;       /* since somebody looked whether all is done */
+    int                has_begun;     /* a put or atomic was posted since the last look at all */
     int                cma;           /* process_vm_* is permitted */
     int                agent;         /* service request under way: its slot, else -1 */
     unsigned           agent_last;    /* the slot of the one before */
