@@ -259,69 +259,6 @@ static void order(conf_t *t)
     regions_cleanup(t, &r);
 }
 
-#define ROUNDS  20000u /* at most, */
-#define SECONDS 0.5    /* and for so long: two ranks on one core take turns */
-#define PUT     64u    /* where rank 0 puts, */
-#define GOT     256u   /* and gets: lines of their own */
-
-/* Both ranks begin a round at about the same time. @return 0: with this one rank 0 wants no more.
- */
-static int round_begin(conf_t *t, uint64_t n, double end)
-{
-    uint64_t *told = (void *)(t->window + 8);
-    uint64_t  last = t->rank == 0 && (n > ROUNDS || now_seconds() > end), other;
-
-    POST_OK(t, angara_put_u64(t->peer[1 - t->rank], 8, 2 * n + last));
-    CONF_WAIT(t, (other = __atomic_load_n(told, __ATOMIC_ACQUIRE)) >= 2 * n);
-    for (uint64_t i = conf_random(t) % 128; i > 0; --i) {
-        __asm__ volatile("" ::: "memory");
-    }
-    return !last && other != 2 * n + 1; /* rank 0 may be in the next one already */
-}
-
-/*
- * In each round rank 0 puts its number and gets a word; rank 1 stores the number there and loads
- * what is put. Caught: a get that is performed before the put that was posted first, so that
- * neither sees what the other wrote.
- */
-static void pass(conf_t *t)
-{
-    static uint64_t seen[ROUNDS + 1], all[RANK_MAX][ROUNDS + 1];
-    const kind_t   *kind = t->arg;
-    double          end  = now_seconds() + SECONDS;
-    uint64_t        keys[RANK_MAX], n;
-    conf_mem_t      mem, buf;
-    uint64_t       *put, *got;
-
-    conf_open(t);
-    conf_pin(t);
-    conf_mem_init(t, &mem, kind->shared, LENGTH, ANGARA_ACCESS_ALL);
-    conf_mem_init(t, &buf, 0, 8, ANGARA_ACCESS_LOCAL_WRITE);
-    memset(mem.addr, 0, LENGTH);
-    memset(t->window + 8, 0, 8);
-    conf_mem_exchange(t, &mem, keys);
-    put = (void *)(mem.addr + PUT);
-    got = (void *)(mem.addr + GOT);
-    for (n = 1; round_begin(t, n, end); ++n) {
-        if (t->rank == 0) {
-            POST_OK(t, angara_offload_put_inline(t->peer[1], &n, keys[1], PUT, 8));
-            POST_OK(t, angara_offload_get(t->peer[1], buf.mr, buf.addr, keys[1], GOT, 8));
-            conf_marker(t, 1);
-            memcpy(&seen[n], buf.addr, 8);
-        } else {
-            __atomic_store_n(got, n, __ATOMIC_SEQ_CST);
-            seen[n] = __atomic_load_n(put, __ATOMIC_SEQ_CST);
-        }
-    }
-    conf_exchange(t, seen, all, sizeof(seen));
-    while (--n > 0) {
-        CHECK(all[0][n] == n || all[1][n] == n);
-    }
-    conf_mem_cleanup(&buf);
-    conf_mem_cleanup(&mem);
-    conf_close(t);
-}
-
 /* ---- mapped memory --------------------------------------------------------------------------- */
 
 /* What can't be performed isn't; nobody is hurt: the pair goes on, and a post says what is wrong.
@@ -464,18 +401,6 @@ static void test_order_shared(void **state)
     conf_run(2, order, &shared);
 }
 
-static void test_pass_private(void **state)
-{
-    (void)state;
-    conf_run(2, pass, &polling);
-}
-
-static void test_pass_shared(void **state)
-{
-    (void)state;
-    conf_run(2, pass, &shared);
-}
-
 static void test_mapped_refused(void **state)
 {
     (void)state;
@@ -499,7 +424,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_order_computing), cmocka_unit_test(test_order_polling),
         cmocka_unit_test(test_order_changing),  cmocka_unit_test(test_order_shared),
-        cmocka_unit_test(test_pass_private),    cmocka_unit_test(test_pass_shared),
         cmocka_unit_test(test_mapped_refused),  cmocka_unit_test(test_hammer_private),
         cmocka_unit_test(test_hammer_shared),
     };
