@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * No request waits for ever. The target is a process that can't start its helper thread and makes
- * no progress: nobody there answers. (The thread's creation is replaced at link time.)
+ * no progress: nobody there answers.
  */
 #include "../common/clock.h"
+#include "no_threads.h"
 #include "soft.h"
 
 #include "src/log.h"
@@ -27,18 +28,6 @@
 
 #define ANSWER_MS 300u
 #define LONG_MS   60000u /* for what must come */
-
-static int no_threads;
-
-int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *),
-                          void *arg);
-int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *),
-                          void *arg);
-int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *),
-                          void *arg)
-{
-    return no_threads ? EAGAIN : __real_pthread_create(thread, attr, run, arg);
-}
 
 typedef struct {
     angara_address_t address;

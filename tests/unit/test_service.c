@@ -4,15 +4,13 @@
  * the own table, and nothing but the slot and its staging memory is written for it. Initiators of
  * this library check before they ask, so only a test asks such things.
  */
-#define _GNU_SOURCE
+#include "no_threads.h"
 #include "service_slot.h"
 
 #include "src/config.h"
 #include "src/log.h"
 
-#include <dlfcn.h>
 #include <errno.h>
-#include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -377,20 +375,6 @@ static void test_short_gone(void **state_p)
 }
 
 /* ---- the watched slot ------------------------------------------------------------------------ */
-
-static int no_threads;
-
-/* For the library: with no_threads it goes on without its helper. */
-int pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*start)(void *), void *arg)
-{
-    int (*next)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
-
-    if (no_threads) {
-        return EAGAIN;
-    }
-    *(void **)&next = dlsym(RTLD_NEXT, "pthread_create");
-    return next(thread, attr, start, arg);
-}
 
 /* The owner's progress is the only one that serves. */
 static int setup_without_helper(void **state_p)

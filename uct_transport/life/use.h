@@ -27,10 +27,16 @@ void uct_angara_peer_drop_user(uct_angara_user_t *user);
 /** Slow path of a ring operation that found the peer blocked. */
 ucs_status_t uct_angara_peer_unblock_rma(uct_angara_peer_t *peer);
 
-/** @return UCS_OK if ring operations may be posted to the peer. */
+/** @return non-zero if ring operations may be posted to the peer. */
+static UCS_F_ALWAYS_INLINE int uct_angara_peer_may_rma(const uct_angara_peer_t *peer)
+{
+    return ucs_likely(!(peer->ch.blocked & ~UCT_ANGARA_BLOCK_RING));
+}
+
+/** @return UCS_OK if ring operations may be posted to the peer; the slow path if not. */
 static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_peer_check_rma(uct_angara_peer_t *peer)
 {
-    if (ucs_likely(!(peer->ch.blocked & ~UCT_ANGARA_BLOCK_RING))) {
+    if (uct_angara_peer_may_rma(peer)) {
         return UCS_OK;
     }
 

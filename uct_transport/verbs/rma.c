@@ -37,8 +37,7 @@ static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_rma_posted(uct_angara_peer_t 
 /* May a short operation of inline code be tried? */
 static UCS_F_ALWAYS_INLINE int uct_angara_may_be_fast(const uct_angara_peer_t *peer, size_t length)
 {
-    return ucs_likely((length - 1 < ANGARA_FAST_MAX) &&
-                      !(peer->ch.blocked & ~UCT_ANGARA_BLOCK_RING));
+    return ucs_likely(length - 1 < ANGARA_FAST_MAX) && uct_angara_peer_may_rma(peer);
 }
 
 static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_put_short_done(uct_ep_h tl_ep, unsigned length)

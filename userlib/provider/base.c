@@ -75,7 +75,7 @@ const uint64_t ang_unasked;
 void ang_peer_cut(angara_peer_h peer)
 {
     peer->fast.window = NULL;
-    memset(peer->fast.maps, 0, sizeof(peer->fast.maps));
+    ang_peer_unmap(peer);
 }
 
 static void peer_in_child(ang_fork_t *node)

@@ -193,6 +193,11 @@ void ang_peer_init(angara_peer_h peer, angara_pe_h pe, const angara_address_t *a
  * and nobody asleep: what is inline becomes a call there, which says ANGARA_ERR_FORKED.
  */
 void ang_peer_link(angara_peer_h peer);
+/* Inline code forgets what it knows of mapped regions. */
+static inline void ang_peer_unmap(angara_peer_h peer)
+{
+    memset(peer->fast.maps, 0, sizeof(peer->fast.maps));
+}
 /* From here on nothing of the peer's is touched by inline code, which calls instead. */
 void ang_peer_cut(angara_peer_h peer);
 void ang_peer_unlink(angara_peer_h peer);

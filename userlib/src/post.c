@@ -181,6 +181,14 @@ angara_status_t angara_atomic(angara_peer_h peer, angara_atomic_op_t op, unsigne
 
 /* ---- mapped memory --------------------------------------------------------------------------- */
 
+/* Count what was done on mapped memory, where inline code does. */
+static inline int done(angara_peer_h peer, uint64_t *counter, size_t bytes)
+{
+    peer->fast.done.bytes += bytes;
+    posted(peer, counter, 0, ANGARA_OK);
+    return 1;
+}
+
 int angara_mapped_put(angara_peer_h peer, const void *src, uint64_t rkey, uint64_t roffset,
                       size_t length)
 {
@@ -188,9 +196,7 @@ int angara_mapped_put(angara_peer_h peer, const void *src, uint64_t rkey, uint64
         !peer->ops->mapped_put(peer, src, rkey, roffset, length)) {
         return 0;
     }
-    peer->fast.done.bytes += length;
-    posted(peer, &peer->fast.done.puts, 0, ANGARA_OK);
-    return 1;
+    return done(peer, &peer->fast.done.puts, length);
 }
 
 int angara_mapped_get(angara_peer_h peer, void *dst, uint64_t rkey, uint64_t roffset, size_t length)
@@ -199,9 +205,7 @@ int angara_mapped_get(angara_peer_h peer, void *dst, uint64_t rkey, uint64_t rof
         !peer->ops->mapped_get(peer, dst, rkey, roffset, length)) {
         return 0;
     }
-    peer->fast.done.bytes += length;
-    posted(peer, &peer->fast.done.gets, 0, ANGARA_OK);
-    return 1;
+    return done(peer, &peer->fast.done.gets, length);
 }
 
 int angara_asked_get(angara_peer_h peer, void *dst, uint64_t rkey, uint64_t roffset, size_t length)
@@ -232,11 +236,10 @@ int angara_mapped_atomic(angara_peer_h peer, angara_atomic_op_t op, unsigned wid
         !peer->ops->mapped_atomic(peer, &desc, &old)) {
         return 0;
     }
-    posted(peer, &peer->fast.done.atomics, 0, ANGARA_OK);
     if (result != NULL) {
         memcpy(result, &old, width);
     }
-    return 1;
+    return done(peer, &peer->fast.done.atomics, 0);
 }
 
 angara_status_t angara_notify(angara_peer_h peer, const void *record, size_t length)

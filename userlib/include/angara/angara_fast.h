@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Inline fast paths of libangara: window puts, and short puts and gets of mapped regions, without a
- * call, bound to the provider when the peer is connected or the region was used first.
+ * Inline fast paths of libangara: window puts, and short puts, gets and atomics of mapped regions,
+ * without a call, bound to the provider when the peer is connected or the region was used first.
  *
  * A window put is written in place:
  *

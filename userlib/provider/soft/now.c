@@ -150,11 +150,9 @@ int soft_mapped_atomic(angara_peer_h base, const ang_desc_t *desc, uint64_t *old
  * wrong with it is found out then. */
 static int mapped_post(angara_peer_h base, const ang_desc_t *desc, const void *data)
 {
-    ang_engine_t *engine = soft_peer(base)->pair.engine;
-    ang_ref_t     local;
-    void         *near;
-    uint64_t      old;
-    int           is_done;
+    ang_ref_t local;
+    void     *near;
+    uint64_t  old;
 
     if (!mapped_may(soft_peer(base), ang_desc_bytes(desc)) ||
         !soft_way_near(&soft_peer(base)->pair, desc, data, &local)) {
@@ -164,23 +162,19 @@ static int mapped_post(angara_peer_h base, const ang_desc_t *desc, const void *d
     switch (desc->op) {
     case ANG_OP_GET:
         __atomic_thread_fence(__ATOMIC_SEQ_CST); /* behind the puts before it */
-        is_done = soft_mapped_get(base, near, desc->rkey, desc->roffset, desc->length);
-        break;
+        return soft_mapped_get(base, near, desc->rkey, desc->roffset, desc->length);
     case ANG_OP_ATOMIC:
-        is_done = soft_mapped_atomic(base, desc, &old);
-        if (is_done && desc->lkey != 0) {
+        if (!soft_mapped_atomic(base, desc, &old)) {
+            return 0;
+        }
+        if (desc->lkey != 0) {
             ang_cpu_copy(near, &old, desc->width);
         }
-        break;
+        return 1;
     default:
         __atomic_thread_fence(__ATOMIC_RELEASE);
-        is_done = soft_mapped_put(base, near, desc->rkey, desc->roffset, desc->length);
+        return soft_mapped_put(base, near, desc->rkey, desc->roffset, desc->length);
     }
-    if (is_done) {
-        ang_desc_count(engine, desc);
-        engine->stats.bytes += desc->length;
-    }
-    return is_done;
 }
 
 /* ---- memory that the peer's process accesses ------------------------------------------------ */
@@ -234,12 +228,17 @@ static int asked_post(angara_peer_h base, const ang_desc_t *desc, const void *da
     if (fetches) {
         ang_cpu_copy((void *)(uintptr_t)local.addr, &old, desc->width);
     }
-    ang_desc_count(peer->pair.engine, desc);
-    peer->pair.engine->stats.bytes += desc->length;
     return 1;
 }
 
-int soft_now(angara_peer_h peer, const ang_desc_t *desc, const void *data)
+int soft_now(angara_peer_h base, const ang_desc_t *desc, const void *data)
 {
-    return mapped_post(peer, desc, data) || asked_post(peer, desc, data);
+    ang_engine_t *engine = soft_peer(base)->pair.engine;
+
+    if (!mapped_post(base, desc, data) && !asked_post(base, desc, data)) {
+        return 0;
+    }
+    ang_desc_count(engine, desc);
+    engine->stats.bytes += desc->length;
+    return 1;
 }

@@ -395,7 +395,7 @@ static void backend_fault(ang_pair_t *pair, uint64_t key, angara_status_t status
 
     ang_info("an operation to %s faulted: %s (key %#llx)", peer->base.name, angara_strerror(status),
              (unsigned long long)key);
-    memset(peer->base.fast.maps, 0, sizeof(peer->base.fast.maps)); /* calls say that it failed */
+    ang_peer_unmap(&peer->base); /* calls say that it failed */
     soft_agent_withdraw(peer);
     soft_event_raise(soft_pair_pe(pair), ANGARA_EVENT_FAULT, status, peer, key);
 }

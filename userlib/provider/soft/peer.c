@@ -166,7 +166,7 @@ static void bind_fast_path(soft_pe_t *pe, soft_peer_t *peer)
 void soft_peers_unmap(soft_pe_t *pe)
 {
     for (angara_peer_h peer = pe->base.peers; peer != NULL; peer = peer->next) {
-        memset(peer->fast.maps, 0, sizeof(peer->fast.maps));
+        ang_peer_unmap(peer);
     }
 }
 
@@ -242,7 +242,7 @@ static soft_peer_t *unfinished(soft_pe_t *pe, soft_peer_t *only)
 /* Drop what is queued, and set the pair's error. */
 static void drop_queue(soft_pe_t *pe, soft_peer_t *peer, angara_status_t error)
 {
-    memset(peer->base.fast.maps, 0, sizeof(peer->base.fast.maps));
+    ang_peer_unmap(&peer->base);
     ang_engine_pair_reset(&peer->pair, error);
     ang_slots_settle(&pe->base.slots, &peer->base);
 }
