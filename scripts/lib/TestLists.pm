@@ -13,7 +13,7 @@ use File::Basename qw(basename);
 our @EXPORT_OK = qw(lists_read tests_select);
 
 # From fast to slow; a layer not named here comes last.
-my @layer_order = qw(style unit conformance uct kmod emu install mpi faults bench vm);
+my @layer_order = qw(style unit scripts conformance uct gpu kmod emu install mpi gpu_mpi faults bench vm);
 
 sub layer_rank
 {

@@ -7,8 +7,8 @@
 
 set -euo pipefail
 cd -- "$(dirname -- "$(realpath -- "$0")")/../.."
-# shellcheck source=tests/bench/tap.sh
-. tests/bench/tap.sh
+# shellcheck source=tests/common/programs.sh
+. tests/common/programs.sh
 
 bench=${B:-build}/bench
 export UCX_TLS=${UCX_TLS:-angara,self}

@@ -6,8 +6,8 @@
 
 set -euo pipefail
 cd -- "$(dirname -- "$(realpath -- "$0")")/../.."
-# shellcheck source=tests/bench/tap.sh
-. tests/bench/tap.sh
+# shellcheck source=tests/common/programs.sh
+. tests/common/programs.sh
 
 : "${B:=build}"
 standin=$B/tests/gpu/standin

@@ -9,8 +9,8 @@
 
 set -euo pipefail
 cd -- "$(dirname -- "$(realpath -- "$0")")/../.."
-# shellcheck source=tests/bench/tap.sh
-. tests/bench/tap.sh
+# shellcheck source=tests/common/programs.sh
+. tests/common/programs.sh
 
 build=$(realpath -- "${B:-build}")
 # A place that another user can reach, as $TMPDIR need not be.

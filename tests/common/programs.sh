@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=bash
 #
-# What the test scripts of this folder share: execution of a program and conditions on what it
+# What test scripts of several layers share: execution of a program and conditions on what it
 # printed. Sourced in the project's root. Sets $out to a folder that is removed at exit; the files
 # stdout and stderr in it and the variable $rc are those of the last `run`.
 
 # shellcheck source=tests/common/tap.sh
 . tests/common/tap.sh
 
-out=$(mktemp -d "${TMPDIR:-/tmp}/angara-bench-test.XXXXXX")
+out=$(mktemp -d "${TMPDIR:-/tmp}/angara-test.XXXXXX")
 trap 'rm -rf -- "$out"' EXIT
 # shellcheck disable=SC2034 # used by tap.sh
 shown=("$out/stdout" "$out/stderr")

@@ -5,8 +5,8 @@
 
 set -euo pipefail
 cd -- "$(dirname -- "$(realpath -- "$0")")/../.."
-# shellcheck source=tests/bench/tap.sh
-. tests/bench/tap.sh
+# shellcheck source=tests/common/programs.sh
+. tests/common/programs.sh
 
 tree=$out/tree
 mkdir -p "$tree/tests"
