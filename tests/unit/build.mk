@@ -16,6 +16,7 @@ UNIT_WRAP_test_engine  := malloc
 UNIT_WRAP_test_stopped := ang_log_print
 UNIT_WRAP_test_request := pthread_create
 UNIT_WRAP_test_service := pthread_create
+UNIT_WRAP_test_catch   := pthread_create
 UNIT_WRAP_test_watch   := pread
 UNIT_WRAP_test_said    := socket
 UNIT_WRAP_test_joint   := process_vm_readv process_vm_writev

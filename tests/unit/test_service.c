@@ -376,19 +376,6 @@ static void test_short_gone(void **state_p)
 
 /* ---- the watched slot ------------------------------------------------------------------------ */
 
-/* The owner's progress is the only one that serves. */
-static int setup_without_helper(void **state_p)
-{
-    no_threads = 1;
-    return setup(state_p);
-}
-
-static int teardown_without_helper(void **state_p)
-{
-    no_threads = 0;
-    return teardown(state_p);
-}
-
 /* Post a request in that slot that is in no list, and let the owner poll. @return served? */
 static int served_unlisted(unsigned slot, uint8_t by)
 {
@@ -444,6 +431,22 @@ static void test_watched(void **state_p)
     assert_int_equal(f.target->watched, SOFT_SERVICE_SLOTS);
 }
 
+/*
+ * In all other tests the owner's progress is the only one that serves, and no thread maps memory
+ * where a test has taken some away.
+ */
+static int setup_with_helper(void **state_p)
+{
+    no_threads = 0;
+    return setup(state_p);
+}
+
+static int teardown_with_helper(void **state_p)
+{
+    no_threads = 1;
+    return teardown(state_p);
+}
+
 #define TEST(_name) cmocka_unit_test_setup_teardown(_name, setup, teardown)
 
 int main(void)
@@ -455,15 +458,15 @@ int main(void)
         TEST(test_nonsense),
         TEST(test_garbage),
         TEST(test_withdrawn),
-        TEST(test_abandoned),
+        cmocka_unit_test_setup_teardown(test_abandoned, setup_with_helper, teardown_with_helper),
         TEST(test_atomic_unwritable),
         TEST(test_batch),
         TEST(test_batch_nonsense),
         TEST(test_batch_garbage),
         TEST(test_short_gone),
-        cmocka_unit_test_setup_teardown(test_watched, setup_without_helper,
-                                        teardown_without_helper),
+        TEST(test_watched),
     };
 
+    no_threads = 1;
     return cmocka_run_group_tests_name("service", tests, NULL, NULL);
 }
