@@ -25,6 +25,7 @@ run()
 {
     rc=0
     in_time "$@" >"$out/stdout" 2>"$out/stderr" </dev/null || rc=$?
+    text "$out/stdout" "$out/stderr"
 }
 
 # The same for an MPI program without mpirun. Open MPI 5 leaves its folder then, and a segment of the

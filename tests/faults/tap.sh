@@ -43,6 +43,7 @@ run()
 {
     rc=0
     in_time "$@" >"$out/stdout" 2>"$out/stderr" </dev/null || rc=$?
+    text "$out/stdout" "$out/stderr"
 }
 
 # Windows that Open MPI allocates within a node would stay with its osc/sm.

@@ -57,6 +57,10 @@ $(B)/obj/tests/unit/test_life.o $(B)/obj/tests/unit/test_early.o: CFLAGS_EXTRA +
 $(B)/tests/unit/test_life: $(B)/obj/uct_transport/life/states.o
 $(B)/tests/unit/test_early: $(B)/obj/uct_transport/channel/early.o
 
+# Nor where lines are written beside UCX's log.
+$(B)/obj/tests/unit/test_say.o: CFLAGS_EXTRA += -Iuct_transport
+$(B)/tests/unit/test_say: $(B)/obj/uct_transport/base/say.o
+
 # A library's table of functions: one that is bound at the first call, and one that is closed.
 ENTRY_CALLERS := $(B)/tests/unit/entry_lazy.so $(B)/tests/unit/entry_now.so
 TEST_PROGRAMS += $(ENTRY_CALLERS)

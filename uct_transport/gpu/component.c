@@ -5,7 +5,7 @@
  */
 #include "gpu/copier.h"
 
-#include "base/abort.h"
+#include "base/say.h"
 #include "base/memtype.h"
 
 #include <ucs/sys/topo/base/topo.h>

@@ -2,7 +2,7 @@
 /* Endpoint of the copy transport: its far end is this process, "remote" is GPU memory. */
 #include "gpu/copier.h"
 
-#include "base/abort.h"
+#include "base/say.h"
 
 #include <uct/base/uct_iov.inl>
 

@@ -6,7 +6,7 @@
 #include "verbs/settings.h"
 #include "verbs/ep.h"
 
-#include "base/abort.h"
+#include "base/say.h"
 #include "base/alike.h"
 
 #include <stdlib.h>
