@@ -307,6 +307,10 @@ test_other_way()
 {
     local setting few ucx="--mca pml ucx --mca opal_common_ucx_tls any --mca opal_common_ucx_devices any"
 
+    for setting in ANGARA angara/soft0; do
+        launch "UCX_TLS=$setting,self" -- "$probe"
+        ok "UCX_TLS=$setting,self: one message" warned_once "names \"$setting\": is angara meant"
+    done
     launch "UCX_TLS=angra,self" -- "$probe"
     ok "a name much like ours: Open MPI's default is used" is_ob1
     ok "a name much like ours: one message" warned_once 'names "angra": is angara meant'

@@ -5,6 +5,7 @@
  */
 #include "hook_angara.h"
 
+#include <ctype.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -206,7 +207,8 @@ unsigned hook_angara_request_peers(unsigned ranks)
     return (peers > 0) ? (unsigned)peers : ranks; /* "auto" is none */
 }
 
-/* Letters to insert, delete or replace until one word is the other: Levenshtein's distance. */
+/* Letters, large or small, to insert, delete or replace until one word is the other: Levenshtein's
+ * distance. */
 static size_t distance(const char *word, size_t length, const char *other)
 {
     size_t other_length = strlen(other), row[32], i, k, left_above, above;
@@ -222,7 +224,7 @@ static size_t distance(const char *word, size_t length, const char *other)
         row[0]     = i;
         for (k = 1; k <= other_length; ++k) {
             above  = row[k];
-            row[k] = left_above + (word[i - 1] != other[k - 1]);
+            row[k] = left_above + (tolower((unsigned char)word[i - 1]) != other[k - 1]);
             if (above + 1 < row[k]) {
                 row[k] = above + 1;
             }
@@ -246,7 +248,8 @@ const char *hook_angara_request_mistake(char *word, size_t size)
     }
     for (element = hook_angara_list_next(list, &length); element != NULL;
          element = hook_angara_list_next(element + length, &length)) {
-        if (distance(element, length, HOOK_ANGARA_TL_NAME) <= 2) {
+        /* UCX's log has the device behind it, angara/soft0, which isn't part of the name. */
+        if (distance(element, strcspn(element, ",/"), HOOK_ANGARA_TL_NAME) <= 2) {
             snprintf(word, size, "%.*s", (int)length, element);
             return name;
         }
