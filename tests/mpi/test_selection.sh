@@ -158,6 +158,8 @@ test_asked()
     launch "$asked" UCX_LOG_LEVEL=debug -- "$probe"
     ok "the log says at level debug how connections begin and end" \
         has_lines_of 4 'DEBUG.*angara: pid [0-9]+ .*: (GRANT; ring to it open|flushed; ring to it closing)'
+    ok "and at level info what was decided about registrations" \
+        has_lines_of 2 'INFO +angara: registrations are not cached, the last ones of rendezvous kept'
     launch "$asked" -- "$probe"
     ok "UCX_TLS in the environment" is_angara
     launch 'UCX_TLS=self,\angara' -- "$probe"

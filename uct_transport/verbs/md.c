@@ -421,6 +421,10 @@ ucs_status_t uct_angara_md_open(uct_component_t *component, const char *md_name,
         goto err_close;
     }
 
+    ucs_info("angara: registrations are %s",
+             (md->rcache != NULL) ? "cached (UCX_ANGARA_RCACHE)" :
+             md->has_reuse ? "not cached, the last ones of rendezvous kept (UCX_ANGARA_REUSE)" :
+                             "not cached");
     *md_p = &md->super;
     return UCS_OK;
 
