@@ -242,6 +242,13 @@ man_is_clean() {
     [[ -z $warnings ]]
 }
 
+overview_has_headers() {
+    local header
+    for header in userlib/include/angara/*.h; do
+        grep -qF "#include <angara/${header##*/}>" userlib/man/angara.7 || return 1
+    done
+}
+
 # The examples of a page that need nothing but this machine, as they are printed. The one that asks for what wants
 # attention ends with 1 where nothing does.
 man_examples_run() # PAGE
@@ -562,6 +569,7 @@ for tool in "$bin/angara_info" "$bin/angara_perf" "$bin/angara_top" "$jobkey"; d
     fi
 done
 check 'the man page of angara_perf has all tests' man_has_tests
+check 'angara(7) names all public headers' overview_has_headers
 for tool in angara_info angara_perf; do
     check "the examples of $tool's man page run" man_examples_run "userlib/man/$tool.1"
 done
