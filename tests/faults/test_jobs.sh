@@ -75,6 +75,9 @@ if can_unshare -m; then
             --mode put --size 1000
         ok "/dev/shm is $kind: one-sided" well
     done
+    run 30 tests/faults/with_shm full mpirun -np 2 --mca osc ucx -x UCX_TLS=angara,self "$program" \
+        --mode put --size 1000000
+    ok '/dev/shm is full: large windows, by osc/ucx' well
     run 30 tests/faults/with_shm empty bash -c '"$@" && ls -A /dev/shm' bash \
         mpirun -np 2 -x UCX_TLS=angara,self "$program"
     ok '/dev/shm is empty afterwards' all_of well -- lines_are stdout 1
