@@ -13,7 +13,7 @@ import sys
 CALLS = {
     "ang_error": "", "ang_warn": "", "ang_log": "", "ang_log_alike": "",
     "ucs_error": "", "ucs_warn": "", "ucs_fatal": "", "UCT_CHECK_PARAM": "", "uct_md_log_mem_reg_error": "",
-    "uct_angara_say": "", "uct_angara_abort": "", "uct_angara_log_alike": "",
+    "uct_angara_stays_off": "", "uct_angara_abort": "", "uct_angara_log_alike": "",
     "uct_angara_peer_fail": "", "uct_angara_peer_set_reason": "",
     "uct_angara_channel_nonsense": "", "uct_angara_rx_garbage": "", "uct_angara_hear_complain": "",
     "hook_angara_warn": "", "opal_output": "0 ,",

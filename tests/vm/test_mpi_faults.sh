@@ -14,7 +14,7 @@ job= # mpirun's process
 trap 'job_kill; rm -f "$output"' EXIT
 
 readonly patience=60 # seconds, by ANGARA_TEST_SLOW more, for a job with a dead peer to end: see DEAD_PEER
-readonly death='^angara: .*pid [0-9]+ \(PE [0-9]+ of node 1\) died'
+readonly death='\] angara error: .*pid [0-9]+ \(PE [0-9]+ of node 1\) died'
 export OMPI_MCA_odls_base_sigkill_timeout=0
 
 # job_start MPIRUN-ARGUMENT...
@@ -85,7 +85,7 @@ ok 'while the link is down nothing moves' [ "$during" -lt 100 ]
 job_wait 200
 ok 'it ends well although the link was down at times' [ "$rc" == 0 ]
 ok 'with right data at all sizes' rows_passed 17
-ok 'and no complaint' has_not '^angara: |UCX +ERROR'
+ok 'and no complaint' has_not '\] angara error: |UCX +ERROR'
 
 vm_host emu timeout 300
 job_start "$B/bench/osu_bw" -c -m 1:65536 -i 100000 -x 2
@@ -93,7 +93,7 @@ ok 'another one is at work' traffic_wait 500
 vm_host emu link 1 down
 job_wait "$patience"
 ok 'when the link stays down it ends' ended_with_error
-ok 'and says why' has '^angara: .*of node [01]\).*(unreachable|can.t be reached)'
+ok 'and says why' has '\] angara error: .*of node [01]\).*(unreachable|can.t be reached)'
 vm_host emu link 1 up
 
 # --- a rank --------------------------------------------------------------------------------------

@@ -170,19 +170,21 @@ static int uct_angara_version_fits(void)
     }
 
     if (!uct_angara_version_is_ours(version)) {
-        uct_angara_say("the transport was built for UCX %s, but UCX %s runs here: it stays off. "
-                       "Build it against the headers of that version.",
-                       UCT_ANGARA_UCX_STRING, version);
+        uct_angara_stays_off(
+            "the transport was built for UCX %s, but UCX %s runs here: it stays off. "
+            "Build it against the headers of that version.",
+            UCT_ANGARA_UCX_STRING, version);
         return 0;
     }
 
     if ((stats != UCT_ANGARA_UCX_STATS) || (asserts != UCT_ANGARA_UCX_ASSERT)) {
-        uct_angara_say("the transport was built for a UCX %s configured %s statistics and %s "
-                       "assertions, but here one runs %s statistics and %s assertions: it stays "
-                       "off. Build it with the config.h of that UCX (scripts/gen_ucx_config).",
-                       UCT_ANGARA_UCX_STRING, uct_angara_with(UCT_ANGARA_UCX_STATS),
-                       uct_angara_with(UCT_ANGARA_UCX_ASSERT), uct_angara_with(stats),
-                       uct_angara_with(asserts));
+        uct_angara_stays_off(
+            "the transport was built for a UCX %s configured %s statistics and %s "
+            "assertions, but here one runs %s statistics and %s assertions: it stays "
+            "off. Build it with the config.h of that UCX (scripts/gen_ucx_config).",
+            UCT_ANGARA_UCX_STRING, uct_angara_with(UCT_ANGARA_UCX_STATS),
+            uct_angara_with(UCT_ANGARA_UCX_ASSERT), uct_angara_with(stats),
+            uct_angara_with(asserts));
         return 0;
     }
 

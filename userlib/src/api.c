@@ -78,6 +78,12 @@ int angara_is_said(const char *text)
     return ang_log_is_said("%s", text);
 }
 
+void angara_log_error(const char *text)
+{
+    ang_config_load(); /* which rank this is */
+    ang_error("%s", text);
+}
+
 /* ---- domains and regions ------------------------------------------------------------------- */
 
 angara_status_t angara_open_version(const char *device, unsigned fast_version,

@@ -209,6 +209,9 @@ ANGARA_API const char *angara_job_rank(void);
  */
 ANGARA_API int angara_is_said(const char *text);
 
+/** Print @a text as an error in the library's log: time, host, process and rank come before it. */
+ANGARA_API void angara_log_error(const char *text);
+
 /** Text of a status, never NULL. */
 ANGARA_API const char *angara_strerror(angara_status_t status);
 
