@@ -30,8 +30,9 @@
 #define LOOK_NS         100000000ull
 #define PATIENCE_NS     10000ull /* with a peer that polls, as far as is known */
 #define LOOKS_PER_CLOCK 4u
-#define HURRY_LOOKS     64u /* of a word that is here until it is written: a microsecond, with */
-#define HURRY_GAP       64u /* turns of an empty loop between two: a look delays who writes it */
+#define HURRY_LOOKS     64u  /* of a word that is here until it is written: a microsecond, with */
+#define HURRY_GAP       64u  /* turns of an empty loop between two: a look delays who writes it, */
+#define HURRY_FIRST     256u /* and before the first: an answer takes no less */
 /* A watched slot stays its owner's behind the answer: claiming it again would move its line between
  * the processors once more. Of those from here on none does, so that others find some. */
 #define KEPT_SLOTS (SOFT_SERVICE_SLOTS / 2)
@@ -208,17 +209,23 @@ int soft_agent_answered(const soft_peer_t *peer)
     return is_answer(slot_of(peer), peer->agent_turn);
 }
 
+static inline void turns(unsigned count)
+{
+    while (count-- > 0) {
+        __asm__ volatile("" ::: "memory");
+    }
+}
+
 /* Look for the answer for a moment. @return 1: there is one, or somebody asks this process. */
 static int look_closely(const soft_peer_t *peer, const soft_slot_t *slot, uint64_t turn)
 {
+    turns(HURRY_FIRST);
     for (unsigned i = 0; i < HURRY_LOOKS; ++i) {
         /* Of two that wait for each other, one serves first. */
         if (is_answer(slot, turn) || angara_pe_is_asked(peer->base.pe)) {
             return 1;
         }
-        for (unsigned gap = 0; gap < HURRY_GAP; ++gap) {
-            __asm__ volatile("" ::: "memory");
-        }
+        turns(HURRY_GAP);
     }
     return 0;
 }
