@@ -29,6 +29,7 @@
 #include <cmocka.h>
 
 #define SIZE     65536u
+#define HALF (SIZE / 2ul)
 #define CHECK_MS "20" /* ANGARA_PEER_CHECK */
 #define LATER_MS 200u /* certainly later */
 
@@ -154,7 +155,7 @@ static angara_status_t access_once(angara_peer_h peer, angara_mr_h mr, char *min
         return angara_offload_put(peer, mr, mine, target->key[1], 0, SIZE);
     default:
         for (unsigned i = 0; i < 2; ++i) {
-            xfers[i] = (angara_xfer_t){mr, mine + i * 4096, target->key[0], i * 4096ul, 4096};
+            xfers[i] = (angara_xfer_t){mr, mine + i * HALF, target->key[0], i * HALF, HALF};
         }
         return angara_offload_batch(peer, ANGARA_BATCH_PUT, xfers, 2, &posted);
     }

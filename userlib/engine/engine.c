@@ -260,14 +260,31 @@ static int must_queue(const ang_pair_t *pair, const ang_desc_t *desc)
     return pair->head != NULL || (desc->op == ANG_OP_MARKER_SELF && pair->engine->pending != 0);
 }
 
-/* Queue what `model` describes as `entry`. */
-static void enqueue(ang_entry_t *entry, const ang_entry_t *model, const void *data)
+static void entry_init(ang_entry_t *entry, ang_pair_t *pair, const ang_desc_t *desc,
+                       const void *data)
 {
-    ang_pair_t *pair = model->pair;
-    size_t      room = entry->room;
+    entry->desc        = *desc;
+    entry->failed      = ang_desc_check(desc);
+    entry->pair        = pair;
+    entry->next        = NULL;
+    entry->done        = 0;
+    entry->end         = desc->length;
+    entry->old         = 0;
+    entry->data        = data;
+    entry->begun       = 0;
+    entry->fetched     = 0;
+    entry->flies       = 0;
+    entry->is_window   = 0;
+    entry->flag_width  = 0;
+    entry->source_read = 0;
+    entry->buffer      = NULL;
+}
 
-    *entry      = *model;
-    entry->room = room;
+/* Let the entry, whose fields are set, be the queue's last. */
+static void append(ang_entry_t *entry, const void *data)
+{
+    ang_pair_t *pair = entry->pair;
+
     if (entry->desc.op == ANG_OP_PUT_INLINE && entry->desc.length != 0) {
         entry->data = memcpy(entry + 1, data, entry->desc.length);
         if (entry->begun) {
@@ -282,16 +299,17 @@ static void enqueue(ang_entry_t *entry, const ang_entry_t *model, const void *da
 }
 
 /* Nothing of it has begun. @return ANGARA_ERR_NO_RESOURCE for a full ring, or lack of memory. */
-static angara_status_t post_behind(const ang_entry_t *model, const void *data)
+static angara_status_t post_behind(ang_pair_t *pair, const ang_desc_t *desc, const void *data)
 {
-    size_t        bytes  = model->desc.op == ANG_OP_PUT_INLINE ? model->desc.length : 0;
-    ang_engine_t *engine = model->pair->engine;
+    size_t        bytes  = desc->op == ANG_OP_PUT_INLINE ? desc->length : 0;
+    ang_engine_t *engine = pair->engine;
     ang_entry_t  *entry  = engine->pending < engine->limit ? entry_alloc(engine, bytes) : NULL;
 
     if (entry == NULL) {
         return ANGARA_ERR_NO_RESOURCE;
     }
-    enqueue(entry, model, data);
+    entry_init(entry, pair, desc, data);
+    append(entry, data);
     return ANGARA_OK;
 }
 
@@ -299,9 +317,13 @@ static angara_status_t post_behind(const ang_entry_t *model, const void *data)
 static void post_begun(const ang_entry_t *model, const void *data)
 {
     ang_entry_t *entry = model->pair->engine->spare;
+    size_t       room  = entry->room;
 
     model->pair->engine->spare = NULL;
-    enqueue(entry, model, data);
+
+    *entry      = *model;
+    entry->room = room;
+    append(entry, data);
 }
 
 /* There is no spare entry: the one that there was is queued. */
@@ -309,26 +331,6 @@ static int make_spare(ang_engine_t *engine)
 {
     engine->spare = entry_alloc(engine, ANG_INLINE_MAX);
     return engine->spare != NULL;
-}
-
-static void entry_init(ang_entry_t *entry, ang_pair_t *pair, const ang_desc_t *desc,
-                       const void *data)
-{
-    entry->desc        = *desc;
-    entry->failed      = ANGARA_OK;
-    entry->pair        = pair;
-    entry->next        = NULL;
-    entry->done        = 0;
-    entry->end         = desc->length;
-    entry->old         = 0;
-    entry->data        = data;
-    entry->begun       = 0;
-    entry->fetched     = 0;
-    entry->flies       = 0;
-    entry->is_window   = 0;
-    entry->flag_width  = 0;
-    entry->source_read = 0;
-    entry->buffer      = NULL;
 }
 
 /*
@@ -360,10 +362,9 @@ static inline angara_status_t post_within(ang_pair_t *pair, const ang_desc_t *de
     ang_entry_t     entry;
     angara_status_t status;
 
-    entry_init(&entry, pair, desc, data);
-    entry.failed = ang_desc_check(desc);
     if (__builtin_expect(engine->spare == NULL, 0)) {
         if (engine->chaos != NULL) {
+            entry_init(&entry, pair, desc, data);
             return ang_chaos_post(pair, &entry, data,
                                   desc->op == ANG_OP_PUT_INLINE ? desc->length : 0);
         }
@@ -375,8 +376,9 @@ static inline angara_status_t post_within(ang_pair_t *pair, const ang_desc_t *de
         return pair->error;
     }
     if (__builtin_expect(must_queue(pair, desc), 0)) {
-        return post_behind(&entry, data);
+        return post_behind(pair, desc, data);
     }
+    entry_init(&entry, pair, desc, data);
     status = desc->length <= budget ? ang_entry_advance(&entry) : check_long(&entry);
     engine->stats.bytes += entry.done;
     if (__builtin_expect(status == ANGARA_OK, 1)) {
@@ -530,6 +532,20 @@ unsigned ang_engine_guest_land(ang_engine_t *engine, unsigned *flying_p)
     return count;
 }
 
+/* What was performed along with the operation that has just ended. @return how many */
+static unsigned pair_along(ang_pair_t *pair)
+{
+    const ang_backend_t *be    = pair->engine->backend;
+    unsigned             count = 0;
+
+    while (be->along != NULL && pair->head != NULL && be->along(pair, &pair->head->desc)) {
+        pair->engine->stats.bytes += pair->head->desc.length;
+        pair_pop(pair);
+        count++;
+    }
+    return count;
+}
+
 /* Advance the pair's operations by at most *budget bytes. @return how many steps were made. */
 static unsigned pair_progress(ang_pair_t *pair, uint64_t *budget)
 {
@@ -561,8 +577,14 @@ static unsigned pair_progress(ang_pair_t *pair, uint64_t *budget)
             break;
         }
         pair_pop(pair);
+        count += pair_along(pair);
     }
     return count + ang_pair_launch(pair);
+}
+
+unsigned ang_engine_pair_progress(ang_pair_t *pair, uint64_t budget)
+{
+    return pair->engine->chaos == NULL ? pair_progress(pair, &budget) : 0;
 }
 
 unsigned ang_engine_progress(ang_engine_t *engine)
@@ -596,6 +618,7 @@ angara_status_t ang_engine_post_window(ang_pair_t *pair, uint64_t offset, const 
     ang_entry_t entry;
 
     entry_init(&entry, pair, &desc, src);
+    entry.failed      = ANGARA_OK; /* no descriptor that can be wrong */
     entry.is_window   = 1;
     entry.flag_offset = flag_offset;
     entry.flag        = flag;

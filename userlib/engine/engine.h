@@ -130,6 +130,12 @@ typedef struct ang_backend {
      * what is left comes again one by one, and only then may fault. NULL: never.
      */
     unsigned (*batch)(ang_pair_t *pair, const ang_desc_t *descs, unsigned count);
+    /*
+     * An operation has been performed, and the queue goes on with this one. Was it performed along
+     * with that, by a backend that looks at ang_pair_queued()? 1: yes, and what it brings has been
+     * stored. 0: no, or not known; it is begun as any other. NULL: never.
+     */
+    int (*along)(ang_pair_t *pair, const ang_desc_t *desc);
     angara_status_t (*atomic)(ang_pair_t *pair, const ang_ref_t *ref, const ang_desc_t *desc,
                               uint64_t *old);
     /* Read back from the far end: OK once all performed before is visible there. */
@@ -279,6 +285,9 @@ angara_status_t ang_engine_post_window(ang_pair_t *pair, uint64_t offset, const 
 
 /* One turn: work on what is queued, a bounded amount. @return how many steps were made. */
 unsigned ang_engine_progress(ang_engine_t *engine);
+
+/* The same for one pair, of at most `budget` bytes. In chaos mode nothing. */
+unsigned ang_engine_pair_progress(ang_pair_t *pair, uint64_t budget);
 
 /* Does the pair's first operation fly? */
 int ang_engine_pair_flies(ang_pair_t *pair);

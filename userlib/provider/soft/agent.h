@@ -89,6 +89,8 @@ angara_status_t soft_agent_copy_in(soft_peer_t *peer, const ang_ref_t *src, cons
  */
 angara_status_t soft_agent_short(soft_peer_t *peer, const soft_request_t *item, void *near,
                                  int others, uint64_t *old);
+/* As the backend's along(). */
+int soft_agent_along(soft_peer_t *peer, const ang_desc_t *desc);
 /*
  * A short get or put, or a fetching atomic, by a peer that is expected to poll; nothing of the pair
  * is under way. Look for its answer for a moment. @return 1: performed. 0: it's still to be posted,

@@ -223,6 +223,25 @@ angara_status_t soft_agent_short(soft_peer_t *peer, const soft_request_t *item, 
     return short_take(peer, item, near, old);
 }
 
+int soft_agent_along(soft_peer_t *peer, const ang_desc_t *desc)
+{
+    soft_request_t item;
+    ang_ref_t      near;
+    uint64_t       old = 0;
+
+    if (peer->agent < 0 || !peer->agent_is_short || peer->agent_taken == 0 ||
+        peer->agent_taken == peer->agent_performed ||
+        !soft_way_near(&peer->pair, desc, NULL, &near)) {
+        return 0;
+    }
+    item = soft_agent_item(desc);
+    short_take(peer, &item, (void *)(uintptr_t)near.addr, &old);
+    if (desc->op == ANG_OP_ATOMIC && desc->lkey != 0) {
+        ang_cpu_copy((void *)(uintptr_t)near.addr, &old, desc->width);
+    }
+    return 1;
+}
+
 #define VAIN_MAX 255u /* tries that are left out at most */
 
 /* It was waited for in vain: leave out some tries, twice as many each time. */

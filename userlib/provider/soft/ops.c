@@ -303,6 +303,11 @@ static angara_status_t backend_landed(ang_pair_t *pair, ang_flight_t *room)
     return status;
 }
 
+static int backend_along(ang_pair_t *pair, const ang_desc_t *desc)
+{
+    return soft_agent_along(soft_pair_peer(pair), desc);
+}
+
 static angara_status_t backend_atomic(ang_pair_t *pair, const ang_ref_t *ref,
                                       const ang_desc_t *desc, uint64_t *old)
 {
@@ -408,6 +413,7 @@ const ang_backend_t soft_backend = {
     .launch        = backend_launch,
     .landed        = backend_landed,
     .batch         = backend_batch,
+    .along         = backend_along,
     .atomic        = backend_atomic,
     .read_back     = backend_read_back,
     .read_back_now = backend_read_back_now,
@@ -480,6 +486,26 @@ angara_status_t soft_put_flag(angara_peer_h base, uint64_t offset, const void *s
 
 /* ---- ring operations ------------------------------------------------------------------------ */
 
+#define STREAM_LOOK 16u /* of so many posts of a stream one looks */
+
+/*
+ * Operations queue up behind a request to the peer's process. Once that has answered it may have
+ * what has come together since, so that both work at the same time.
+ */
+static void stream_on(soft_peer_t *peer)
+{
+    ang_engine_t *engine = peer->pair.engine;
+
+    if (__atomic_load_n(&engine->pending, __ATOMIC_RELAXED) % STREAM_LOOK != 0) {
+        return;
+    }
+    ang_engine_lock(engine);
+    if (peer->agent >= 0 && peer->agent_is_short && soft_agent_answered(peer)) {
+        ang_engine_pair_progress(&peer->pair, SOFT_STAGING);
+    }
+    ang_engine_unlock(engine);
+}
+
 angara_status_t soft_post(angara_peer_h peer, ang_desc_t *desc, const void *data)
 {
     angara_status_t status;
@@ -488,6 +514,9 @@ angara_status_t soft_post(angara_peer_h peer, ang_desc_t *desc, const void *data
         return ANGARA_OK;
     }
     status = soft_pair_post(&soft_peer(peer)->pair, desc, data);
+    if (ang_engine_is_shared(soft_peer(peer)->pair.engine)) {
+        stream_on(soft_peer(peer));
+    }
     soft_helper_wake_if_kicked();
     return status;
 }

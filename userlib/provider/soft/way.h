@@ -30,7 +30,7 @@ static inline int soft_way_near(ang_pair_t *pair, const ang_desc_t *desc, const 
 
     if (desc->lkey == 0) {
         *ref = ang_ref_host(data);
-        return 1;
+        return desc->op == ANG_OP_PUT_INLINE || desc->op == ANG_OP_ATOMIC;
     }
     return soft_way_local(pair, desc->lkey, desc->loffset, ang_desc_bytes(desc), access, ref) ==
                ANGARA_OK &&
