@@ -410,6 +410,7 @@ same_params()
 {
     ompi_info --param pml all --level 9 >"$work/out.before"
     env "$asked" ompi_info --param pml all --level 9 >"$work/out"
+    diff "$work/out.before" "$work/out" | sed 's/^/# /' # shown where they differ
     cmp -s "$work/out" "$work/out.before"
 }
 
