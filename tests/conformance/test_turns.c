@@ -12,9 +12,12 @@
 
 #include <cmocka.h>
 
-#define TURN (64u << 10)
-#define LONG (40 * TURN + 24)
-#define SOME (TURN / 4) /* of which a batch has more than a turn's bytes */
+#define TURN      (64u << 10)
+#define LONG      (40 * TURN + 24)
+#define SOME      (TURN / 4) /* of which a batch has more than a turn's bytes */
+
+#define SHORT_MAX 8192u
+#define STREAM    60u /* posts of a stream */
 
 typedef struct {
     int shared;
@@ -458,6 +461,38 @@ static void own_ends(conf_t *t)
     end(t, &r);
 }
 
+/* Streams of short operations, which peers that poll may be asked for, several at once. Caught:
+ * bytes that are no turn's, or count twice. */
+static void streams(conf_t *t)
+{
+    unsigned  rounds = conf_rounds(10), n, i;
+    uint64_t  before;
+    regions_t r;
+
+    begin(t, &r);
+    for (n = 0; (t->rank == 0) && (n < rounds); ++n) {
+        for (i = 0; i < STREAM; ++i) {
+            before = moved(t);
+            CHECK_OK(post(t, 1 + i % (t->nranks - 1), &r, i * SHORT_MAX,
+                          1 + conf_random(t) % SHORT_MAX));
+            CHECK(!is_counted(t) || (moved(t) - before <= TURN));
+        }
+        for (i = 0; i < STREAM; ++i) {
+            turn(t);
+        }
+        for (i = 1; i < t->nranks; ++i) {
+            conf_marker(t, i);
+        }
+    }
+    for (i = 1; (t->rank == 0) && (i < t->nranks); ++i) {
+        conf_tell_over(t, i);
+    }
+    while ((t->rank != 0) && !conf_is_over(t)) {
+        angara_pe_progress(t->pe);
+    }
+    end(t, &r);
+}
+
 #define FOR_KINDS(_ranks, _name)                               \
     static void test_##_name##_get(void **state)               \
     {                                                          \
@@ -482,6 +517,7 @@ static void own_ends(conf_t *t)
     }
 
 FOR_KINDS(4, others_pass)
+FOR_KINDS(4, streams)
 FOR_KINDS(2, batches)
 FOR_KINDS(2, gone_between)
 FOR_KINDS(2, reset_between)
@@ -512,9 +548,16 @@ static void test_self_marker(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        KINDS(others_pass),   KINDS(batches),  KINDS(gone_between),
-        KINDS(reset_between), KINDS(sleeper),  cmocka_unit_test(test_self_marker),
-        KINDS(own_pieces),    KINDS(own_ends), cmocka_unit_test(test_own_self_marker),
+        KINDS(others_pass),
+        KINDS(streams),
+        KINDS(batches),
+        KINDS(gone_between),
+        KINDS(reset_between),
+        KINDS(sleeper),
+        cmocka_unit_test(test_self_marker),
+        KINDS(own_pieces),
+        KINDS(own_ends),
+        cmocka_unit_test(test_own_self_marker),
     };
 
     return cmocka_run_group_tests_name("turns", tests, NULL, NULL);

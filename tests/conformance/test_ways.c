@@ -9,6 +9,7 @@
 
 #include <angara/angara_fast.h>
 #include <sched.h>
+#include <signal.h>
 #include <time.h>
 
 #include <cmocka.h>
@@ -375,6 +376,33 @@ static void hammer(conf_t *t)
     regions_cleanup(t, &r);
 }
 
+/* ---- a target that is stopped ---------------------------------------------------------------- */
+
+/* What a process may be asked for, and what it is to copy a part of, don't mix, however small the
+ * latter: nobody waits for one that is stopped. */
+static void stopped(conf_t *t)
+{
+    regions_t r;
+
+    CHECK(setenv("ANGARA_JOINT_MIN", "4K", 1) == 0);
+    regions_init(t, &r);
+    if (strcmp(t->attr.provider, "soft") != 0 || !conf_reaches() ||
+        !conf_env_on("ANGARA_SOFT_LOOPBACK")) {
+        rank_skip("the peer's process is waited for");
+    }
+    if (t->rank == 0) {
+        POST_OK(t, angara_offload_put(t->peer[1], r.buf.mr, r.buf.addr, r.keys[1], 0, 8));
+        conf_marker(t, 1);
+        conf_stop_process(t->pid[1]);
+        for (size_t length = 4096; length <= 8192; length += 2048) {
+            POST_OK(t, angara_offload_put(t->peer[1], r.buf.mr, r.buf.addr, r.keys[1], 0, length));
+            conf_marker(t, 1);
+        }
+        CHECK(kill(t->pid[1], SIGCONT) == 0);
+    }
+    regions_cleanup(t, &r);
+}
+
 /* ---- faults ---------------------------------------------------------------------------------- */
 
 /* Puts of a stream, of which one is out of bounds. */
@@ -468,6 +496,18 @@ static void test_faults_changing(void **state)
     conf_run(2, faults, &changing);
 }
 
+static void test_stopped_private(void **state)
+{
+    (void)state;
+    conf_run(2, stopped, &polling);
+}
+
+static void test_stopped_shared(void **state)
+{
+    (void)state;
+    conf_run(2, stopped, &shared);
+}
+
 static void test_hammer_private(void **state)
 {
     (void)state;
@@ -485,6 +525,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_order_computing), cmocka_unit_test(test_order_polling),
         cmocka_unit_test(test_order_changing),  cmocka_unit_test(test_order_shared),
+        cmocka_unit_test(test_stopped_private), cmocka_unit_test(test_stopped_shared),
         cmocka_unit_test(test_faults_polling),  cmocka_unit_test(test_faults_changing),
         cmocka_unit_test(test_mapped_refused),  cmocka_unit_test(test_hammer_private),
         cmocka_unit_test(test_hammer_shared),

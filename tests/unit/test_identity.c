@@ -29,7 +29,7 @@
 #include <cmocka.h>
 
 #define SIZE     65536u
-#define HALF (SIZE / 2ul)
+#define HALF     (SIZE / 2ul)
 #define CHECK_MS "20" /* ANGARA_PEER_CHECK */
 #define LATER_MS 200u /* certainly later */
 

@@ -18,7 +18,7 @@
 
 #include <cmocka.h>
 
-#define TURN   4096u
+#define TURN   8192u
 #define LONG   (20 * TURN + 24)
 #define PAIR   1u  /* entry of the own pair */
 #define QUEUED 16u /* operations that wait: as many as the command ring has */
@@ -312,6 +312,6 @@ int main(void)
         TEST(test_deregister), TEST(test_full),  TEST(test_device_dies),
     };
 
-    setenv("ANGARA_TURN_BYTES", "4096", 1);
+    setenv("ANGARA_TURN_BYTES", "8192", 1);
     return cmocka_run_group_tests_name("nic_own", tests, NULL, NULL);
 }

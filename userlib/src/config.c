@@ -78,13 +78,13 @@ static const ang_var_t ang_vars[] = {
      "Longest usual delay of an operation in chaos mode, microseconds, 0 to 1000000. On a NIC: the "
      "option --chaos-delay of the emulated one.",
      1},
-    {"ANGARA_TURN_BYTES", "1M", ANG_VAR_SIZE, FIELD(turn_bytes), 4096, 1ull << 40, NULL,
-     "A post, or a turn of progress, copies at most so many bytes of offload operations, 4K to 1T. "
+    {"ANGARA_TURN_BYTES", "1M", ANG_VAR_SIZE, FIELD(turn_bytes), 8192, 1ull << 40, NULL,
+     "A post, or a turn of progress, copies at most so many bytes of offload operations, 8K to 1T. "
      "Longer ones go on piece by piece with later turns, and others between the pieces. A NIC "
      "has turns of its own: there it counts for operations on the own PE."},
     {"ANGARA_JOINT_MIN", "256K", ANG_VAR_SIZE, FIELD(joint_min), 4096, 1ull << 40, NULL,
-     "Puts and gets from so many bytes on are copied by both processes, if the target polls; 4K to "
-     "1T, which is never. On a NIC: nothing, it moves them itself.",
+     "Puts and gets from so many bytes on, above 8 KiB, are copied by both processes, if the "
+     "target polls; 4K to 1T, which is never. On a NIC: nothing, it moves them itself.",
      1},
     {"ANGARA_WINDOW_SIZE", "64M", ANG_VAR_SIZE, FIELD(window_size), 4096, 1ull << 40, NULL,
      "Put window of a PE where the program asks for none, bytes, 4K to 1T. Address space only: "

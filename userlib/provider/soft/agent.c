@@ -246,7 +246,7 @@ int soft_agent_hurry(soft_peer_t *peer)
         turn = peer->agent_turn;
     }
     ang_engine_unlock(peer->pair.engine);
-    return slot != NULL && look_closely(peer, slot, turn);
+    return slot != NULL && (is_answer(slot, turn) || look_closely(peer, slot, turn));
 }
 
 int soft_agent_take_back(soft_peer_t *peer)

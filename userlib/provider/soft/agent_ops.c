@@ -171,7 +171,7 @@ static angara_status_t short_take(soft_peer_t *peer, const soft_request_t *item,
 
     if (peer->agent_taken == peer->agent_performed) {
         soft_agent_end(peer);
-        return status;
+        return status != ANGARA_OK ? status : ANGARA_ERR_SYSTEM; /* all were taken: garbage */
     }
     if (item->op == ANG_OP_ATOMIC) {
         *old = there->operand;

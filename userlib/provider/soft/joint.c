@@ -100,9 +100,9 @@ static int is_crowded(soft_crowd_t *crowd)
 
 int soft_joint_is_worth(soft_peer_t *peer, uint64_t length, const ang_ref_t *near)
 {
-    if (length < ang_config.joint_min || length > UINT32_MAX || near->kind != ANG_REF_HOST ||
-        near->key == 0 || peer->remote.same_process || !peer->cma || !ang_config.loopback ||
-        peer->pair.engine->chaos != NULL) {
+    if (length < ang_config.joint_min || length <= SOFT_SHORT || length > UINT32_MAX ||
+        near->kind != ANG_REF_HOST || near->key == 0 || peer->remote.same_process || !peer->cma ||
+        !ang_config.loopback || peer->pair.engine->chaos != NULL) {
         return 0;
     }
     if (peer->joint.retry_ns != 0 && ang_clock_ns(CLOCK_MONOTONIC_COARSE) < peer->joint.retry_ns) {

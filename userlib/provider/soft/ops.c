@@ -164,7 +164,7 @@ static int is_short(const ang_pair_t *pair, const ang_ref_t *far, const ang_ref_
 }
 
 static angara_status_t short_copy(ang_pair_t *pair, ang_op_t op, const ang_ref_t *far,
-                                  const ang_ref_t *near, uint64_t *done)
+                                  const ang_ref_t *near, uint64_t end, uint64_t *done)
 {
     soft_request_t item = {
         .op = (uint8_t)op, .length = (uint32_t)far->length, .key = far->key, .offset = far->offset};
@@ -173,9 +173,12 @@ static angara_status_t short_copy(ang_pair_t *pair, ang_op_t op, const ang_ref_t
     if (*done == far->length) {
         return ANGARA_OK;
     }
+    if (end < far->length) {
+        return ANGARA_INPROGRESS; /* for a turn that has more bytes left */
+    }
     status = soft_agent_short(soft_pair_peer(pair), &item, (void *)(uintptr_t)near->addr,
                               far->kind == SOFT_REF_POLLED, NULL);
-    *done  = status == ANGARA_OK ? far->length : 0;
+    *done  = status == ANGARA_OK ? far->length : *done;
     return status;
 }
 
@@ -192,10 +195,10 @@ static angara_status_t backend_copy(ang_pair_t *pair, const ang_ref_t *dst, cons
         return ANGARA_OK;
     }
     if (soft_ref_is_asked(dst) && is_short(pair, dst, src)) {
-        return short_copy(pair, ANG_OP_PUT, dst, src, done);
+        return short_copy(pair, ANG_OP_PUT, dst, src, end, done);
     }
     if (soft_ref_is_asked(src) && is_short(pair, src, dst)) {
-        return short_copy(pair, ANG_OP_GET, src, dst, done);
+        return short_copy(pair, ANG_OP_GET, src, dst, end, done);
     }
     if (dst->kind == SOFT_REF_JOINT) {
         return soft_joint_copy(peer, ANG_OP_PUT, dst, src, end, done);
@@ -501,7 +504,8 @@ static void stream_on(soft_peer_t *peer)
     }
     ang_engine_lock(engine);
     if (peer->agent >= 0 && peer->agent_is_short && soft_agent_answered(peer)) {
-        ang_engine_pair_progress(&peer->pair, SOFT_STAGING);
+        ang_engine_pair_progress(
+            &peer->pair, engine->turn_bytes < SOFT_STAGING ? engine->turn_bytes : SOFT_STAGING);
     }
     ang_engine_unlock(engine);
 }
