@@ -20,15 +20,7 @@ fi
 # How long mpirun waits between SIGTERM and SIGKILL, for all ranks that it ends.
 export OMPI_MCA_odls_base_sigkill_timeout=0
 
-# run SECONDS COMMAND...: keeps output and exit status.
-run()
-{
-    rc=0
-    in_time "$@" >"$out/stdout" 2>"$out/stderr" </dev/null || rc=$?
-    text "$out/stdout" "$out/stderr"
-}
-
-# The same for an MPI program without mpirun. Open MPI 5 leaves its folder then, and a segment of the
+# run() for an MPI program without mpirun. Open MPI 5 leaves its folder then, and a segment of the
 # transport sm: the one goes with $out, the other isn't made.
 run_alone()
 {

@@ -11,8 +11,15 @@ failures=0
 rc=0     # exit status of the last command that was run for a test
 shown=() # files with its output, to show where a test fails
 
-# text FILE...: what prterun passes on may have a NUL at its begin. Then grep finds no first line, or none.
-text() { sed -i 's/\x00//g' -- "$@"; }
+# run SECONDS COMMAND...: keeps the output in $out, a folder of the caller's, and the exit status; 124 and 137
+# mean that it took too long.
+run()
+{
+    rc=0
+    in_time "$@" >"$out/stdout" 2>"$out/stderr" </dev/null || rc=$?
+    # What prterun passes on may have a NUL at its begin. Then grep finds no first line, or none.
+    sed -i 's/\x00//g' -- "$out/stdout" "$out/stderr"
+}
 
 # ok NAME CONDITION...: one test; shows the last command's output where the condition does not hold.
 ok()

@@ -38,14 +38,6 @@ export FAULT_MARK=$$.$RANDOM
 # Open MPI's own memory is not what is tested with a sanitizer here.
 export ASAN_OPTIONS=${ASAN_OPTIONS:-}${ASAN_OPTIONS:+:}detect_leaks=0
 
-# run SECONDS COMMAND...: keeps output and exit status; 124 and 137 mean that it took too long.
-run()
-{
-    rc=0
-    in_time "$@" >"$out/stdout" 2>"$out/stderr" </dev/null || rc=$?
-    text "$out/stdout" "$out/stderr"
-}
-
 # Windows that Open MPI allocates within a node would stay with its osc/sm.
 export OMPI_MCA_osc=ucx
 

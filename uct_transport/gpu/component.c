@@ -5,8 +5,8 @@
  */
 #include "gpu/copier.h"
 
-#include "base/say.h"
 #include "base/memtype.h"
+#include "base/say.h"
 
 #include <ucs/sys/topo/base/topo.h>
 

@@ -6,8 +6,8 @@
 #include "verbs/settings.h"
 #include "verbs/ep.h"
 
-#include "base/say.h"
 #include "base/alike.h"
+#include "base/say.h"
 
 #include <stdlib.h>
 

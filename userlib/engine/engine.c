@@ -320,9 +320,8 @@ static void post_begun(const ang_entry_t *model, const void *data)
     size_t       room  = entry->room;
 
     model->pair->engine->spare = NULL;
-
-    *entry      = *model;
-    entry->room = room;
+    *entry                     = *model;
+    entry->room                = room;
     append(entry, data);
 }
 

@@ -236,9 +236,7 @@ int soft_agent_along(soft_peer_t *peer, const ang_desc_t *desc)
     }
     item = soft_agent_item(desc);
     short_take(peer, &item, (void *)(uintptr_t)near.addr, &old);
-    if (desc->op == ANG_OP_ATOMIC && desc->lkey != 0) {
-        ang_cpu_copy((void *)(uintptr_t)near.addr, &old, desc->width);
-    }
+    soft_way_store_old(desc, &near, old);
     return 1;
 }
 

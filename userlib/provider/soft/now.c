@@ -167,9 +167,7 @@ static int mapped_post(angara_peer_h base, const ang_desc_t *desc, const void *d
         if (!soft_mapped_atomic(base, desc, &old)) {
             return 0;
         }
-        if (desc->lkey != 0) {
-            ang_cpu_copy(near, &old, desc->width);
-        }
+        soft_way_store_old(desc, &local, old);
         return 1;
     default:
         __atomic_thread_fence(__ATOMIC_RELEASE);
@@ -225,9 +223,7 @@ static int asked_post(angara_peer_h base, const ang_desc_t *desc, const void *da
         !soft_agent_now(peer, &item, (void *)(uintptr_t)local.addr, &old)) {
         return 0;
     }
-    if (fetches) {
-        ang_cpu_copy((void *)(uintptr_t)local.addr, &old, desc->width);
-    }
+    soft_way_store_old(desc, &local, old);
     return 1;
 }
 

@@ -12,6 +12,7 @@
 
 #include "soft.h"
 
+#include "engine/atomic.h"
 #include "src/config.h"
 
 /* As the backend's functions of these names, see engine.h. */
@@ -35,6 +36,14 @@ static inline int soft_way_near(ang_pair_t *pair, const ang_desc_t *desc, const 
     return soft_way_local(pair, desc->lkey, desc->loffset, ang_desc_bytes(desc), access, ref) ==
                ANGARA_OK &&
            ref->kind == ANG_REF_HOST;
+}
+
+/* What an atomic has fetched, to its near end, if it has one. */
+static inline void soft_way_store_old(const ang_desc_t *desc, const ang_ref_t *near, uint64_t old)
+{
+    if (desc->op == ANG_OP_ATOMIC && desc->lkey != 0) {
+        ang_cpu_copy((void *)(uintptr_t)near->addr, &old, desc->width);
+    }
 }
 
 /* Can its memory be mapped here? Gets, atomics and so on need loopback. */
