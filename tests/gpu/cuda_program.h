@@ -17,11 +17,6 @@ typedef struct CUfunc_st  *CUfunction;
 typedef unsigned long long CUmemGenericAllocationHandle;
 
 typedef struct {
-    int type; /* CU_MEM_LOCATION_TYPE_DEVICE */
-    int id;
-} CUmemLocation;
-
-typedef struct {
     int           type; /* CU_MEM_ALLOCATION_TYPE_PINNED */
     int           requestedHandleTypes;
     CUmemLocation location;

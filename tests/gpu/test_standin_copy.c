@@ -93,12 +93,40 @@ static void run_bounds(void)
     CHECK_IS(cuda.memcpy_async(ptr, host, 10, NULL), CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
 }
 
+static void run_batch(void)
+{
+    static char        bytes[2 * 8] = {1, 1, 1, 1, 1, 1, 1, 1, 2};
+    CUdeviceptr        ptr, host        = (CUdeviceptr)bytes;
+    CUdeviceptr        dsts[2], srcs[2] = {host, host + 8};
+    size_t             lengths[2] = {8, 8}, first = 0, failed = 7;
+    CUmemcpyAttributes how = {.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
+    CUstream           stream;
+    char               back = 0;
+
+    start();
+    ptr     = alloc(8);
+    stream  = make_stream();
+    dsts[0] = dsts[1] = ptr;
+    CHECK_IS(cuda.memcpy_batch(dsts, srcs, lengths, 2, &how, &first, 1, &failed, NULL),
+             CUDA_ERROR_INVALID_VALUE);
+    CHECK_IS(cuda.memcpy_batch(dsts, srcs, lengths, 0, &how, &first, 1, &failed, stream),
+             CUDA_ERROR_INVALID_VALUE);
+    OK(cuda.memcpy_batch(dsts, srcs, lengths, 2, &how, &first, 1, &failed, stream));
+    OK(cuda.stream_synchronize(stream));
+    CHECK(standin.read((void *)(uintptr_t)ptr, &back, 1) == 0 && back == 1); /* in no order */
+    lengths[0] = 9;
+    CHECK_IS(cuda.memcpy_batch(dsts, srcs, lengths, 2, &how, &first, 1, &failed, stream),
+             CUDA_ERROR_INVALID_VALUE);
+    CHECK(failed == 0);
+}
+
 static void test_copies(void **state)
 {
     (void)state;
     RUNS(run_mix);
     RUNS(run_mix_jitter);
     RUNS(run_bounds);
+    RUNS(run_batch);
 }
 
 /* --- order ----------------------------------------------------------------------------------*/

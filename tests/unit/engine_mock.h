@@ -43,6 +43,7 @@ typedef struct {
     int             alone;    /* nothing is launched while something flies */
     angara_status_t launch;   /* what launching says first, if not ANGARA_OK */
     angara_status_t landing;  /* how the next one lands */
+    int             waiting;  /* the last one was launched behind another: launched() must follow */
     unsigned        launched; /* so many ever, */
     unsigned        landed;   /* and these have landed */
     unsigned        airtime;  /* looks at a flight before it lands */
@@ -187,11 +188,18 @@ static inline angara_status_t mock_launch(ang_pair_t *pair, unsigned op, const a
     if (far->alone && (after != NULL)) {
         return ANGARA_ERR_NO_RESOURCE;
     }
-    *flight = (mock_flight_t){.number = ++far->launched,
-                              .dst    = (void *)(uintptr_t)(is_put ? remote : local)->addr,
-                              .src    = (void *)(uintptr_t)(is_put ? local : remote)->addr,
-                              .length = length};
+    far->waiting = after != NULL;
+    *flight      = (mock_flight_t){.number = ++far->launched,
+                                   .dst    = (void *)(uintptr_t)(is_put ? remote : local)->addr,
+                                   .src    = (void *)(uintptr_t)(is_put ? local : remote)->addr,
+                                   .length = length};
     return ANGARA_INPROGRESS;
+}
+
+static inline void mock_launched(ang_pair_t *pair, ang_flight_t *flight)
+{
+    assert_int_equal(((mock_flight_t *)(void *)flight)->number, far_of(pair)->launched);
+    far_of(pair)->waiting = 0;
 }
 
 static inline angara_status_t mock_landed(ang_pair_t *pair, ang_flight_t *room)
@@ -200,6 +208,7 @@ static inline angara_status_t mock_landed(ang_pair_t *pair, ang_flight_t *room)
     far_t          *far    = far_of(pair);
     angara_status_t status = far->landing;
 
+    assert_false(far->waiting);
     if (flight->looks++ < far->airtime) {
         return ANGARA_INPROGRESS;
     }
@@ -282,6 +291,7 @@ static const ang_backend_t backend = {
     .release      = mock_release,
     .copy         = mock_copy,
     .launch       = mock_launch,
+    .launched     = mock_launched,
     .landed       = mock_landed,
     .batch        = mock_batch,
     .atomic       = mock_atomic,

@@ -40,7 +40,8 @@ static void test_public(void **state)
     assert_int_equal(ANGARA_ERR_INVALID, -1);
     assert_int_equal(ANGARA_EVENT_OVERFLOW, 5);
     assert_int_equal(ANGARA_ATOMIC_LAST, 6);
-    assert_int_equal(sizeof(angara_pe_params_t), 24);
+    assert_int_equal(sizeof(angara_pe_params_t), 32);
+    assert_int_equal(offsetof(angara_pe_params_t, flags), 24);
     assert_int_equal(offsetof(angara_pe_params_t, size), 0);
     assert_int_equal(ANGARA_FAST_VERSION, 4);
     assert_int_equal(sizeof(struct angara_peer_fast), 248);

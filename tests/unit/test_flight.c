@@ -79,6 +79,49 @@ static void test_several_fly_and_land_in_order(void **state)
     mock_free(mock);
 }
 
+static void post_bytes(mock_t *mock, unsigned count)
+{
+    while (count-- > 0) {
+        assert_int_equal(post_put(mock, 0, count, count, 1), ANGARA_OK);
+        progress(mock);
+    }
+}
+
+/* Where the order doesn't matter a GPU may be given several at once, which is faster. */
+static void test_while_several_fly_others_wait_for_a_run(void **state)
+{
+    mock_t *mock = mock_flying();
+
+    (void)state;
+    mock->engine.is_relaxed = 1;
+    mock->engine.limit      = 32;
+    post_bytes(mock, 3);
+    assert_int_equal(flying(mock), 3);
+    post_bytes(mock, 3);
+    assert_int_equal(flying(mock), 3);
+    post_bytes(mock, 1);
+    assert_int_equal(flying(mock), 7);
+    post_bytes(mock, 4);
+    assert_int_equal(flying(mock), 11);
+    post_bytes(mock, 8);
+    assert_int_equal(flying(mock), 11); /* a run for later */
+    land_all(mock);
+    assert_int_equal(mock->far[0].launched, 19);
+    mock_free(mock);
+}
+
+static void test_what_keeps_its_order_waits_for_no_run(void **state)
+{
+    mock_t *mock = mock_flying();
+
+    (void)state;
+    mock->engine.limit = 32;
+    post_bytes(mock, 12);
+    assert_int_equal(flying(mock), 12);
+    land_all(mock);
+    mock_free(mock);
+}
+
 static void test_who_cannot_fly_with_others_flies_alone(void **state)
 {
     mock_t  *mock = mock_flying();
@@ -256,6 +299,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_marker_waits_for_what_flies),
         cmocka_unit_test(test_several_fly_and_land_in_order),
+        cmocka_unit_test(test_while_several_fly_others_wait_for_a_run),
+        cmocka_unit_test(test_what_keeps_its_order_waits_for_no_run),
         cmocka_unit_test(test_who_cannot_fly_with_others_flies_alone),
         cmocka_unit_test(test_what_does_not_fly_waits_its_turn),
         cmocka_unit_test(test_a_long_one_flies_whole),

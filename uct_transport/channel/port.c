@@ -148,7 +148,8 @@ static ucs_status_t uct_angara_port_create_pe(uct_angara_port_t *port, angara_do
 {
     uct_angara_window_t *window = &port->window;
     angara_pe_params_t   params = {.size        = sizeof(params),
-                                   .window_size = uct_angara_window_size(window)};
+                                   .window_size = uct_angara_window_size(window),
+                                   .flags       = ANGARA_PE_RELAXED}; /* UCX promises no order */
     angara_status_t      status;
     size_t               size;
 

@@ -116,12 +116,15 @@ typedef struct ang_backend {
     /*
      * Start to move a whole put or get, and go on by itself; both ends stay valid until it has
      * landed, though they are released. `after`: one of the pair that was launched before, and
-     * hasn't been seen to land: this one must land later. ANGARA_INPROGRESS: it flies;
-     * ANGARA_ERR_NO_RESOURCE: perhaps later; ANGARA_ERR_UNSUPPORTED: use copy().
+     * hasn't been seen to land: this one must land later. If the order doesn't matter it may land
+     * with it, and wait for launched(). ANGARA_INPROGRESS: it flies; ANGARA_ERR_NO_RESOURCE:
+     * perhaps later; ANGARA_ERR_UNSUPPORTED: use copy().
      */
     angara_status_t (*launch)(ang_pair_t *pair, unsigned op, const ang_ref_t *local,
                               const ang_ref_t *remote, uint64_t length, const ang_flight_t *after,
                               ang_flight_t *flight);
+    /* The last one of some that were launched one after the other: it waits for no more. */
+    void (*launched)(ang_pair_t *pair, ang_flight_t *flight);
     /* ANGARA_INPROGRESS: it still flies; else how it ended, told once. */
     angara_status_t (*landed)(ang_pair_t *pair, ang_flight_t *flight);
     /*
@@ -180,6 +183,7 @@ struct ang_engine {
     unsigned             guest;      /* somebody else than the caller makes progress just now */
     struct ang_chaos    *chaos;      /* NULL if off */
     uint64_t             turn_bytes; /* may be changed between calls */
+    int                  is_relaxed; /* order of what flies doesn't matter */
     uint64_t             sequence;   /* entries ever queued */
     uint64_t             looks;      /* at operations that fly on */
     ang_pair_t          *turn;       /* where the next turn begins; NULL: with the first */

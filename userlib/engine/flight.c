@@ -8,6 +8,14 @@
 
 #include <sched.h>
 
+/*
+ * Where several may be launched at once, that is worth waiting for: while more than FEW fly, for a
+ * run of so many; while more than MANY do, in any case, as a backend has no room for ever so many.
+ */
+#define FEW  2
+#define RUN  4
+#define MANY 8
+
 int ang_entry_can_fly(const ang_entry_t *entry)
 {
     /* The bytes of an inline put move with its entry, an atomic is more than one step. */
@@ -45,16 +53,32 @@ void ang_entry_ground(ang_entry_t *entry)
     }
 }
 
+/* Is it too early to launch what is queued from this one on? */
+static int waits_for_more(const ang_entry_t *entry, unsigned flying)
+{
+    unsigned queued = 0;
+
+    while (entry != NULL && queued < RUN) {
+        entry = entry->next;
+        queued++;
+    }
+    return flying > MANY || (flying > FEW && queued < RUN);
+}
+
 unsigned ang_pair_launch(ang_pair_t *pair)
 {
     ang_entry_t    *entry = pair->head;
     ang_entry_t    *last  = NULL;
-    unsigned        count = 0;
+    unsigned        count = 0, flying = 0;
     angara_status_t status;
 
     while (entry != NULL && entry->flies) {
         last  = entry;
         entry = entry->next;
+        flying++;
+    }
+    if (pair->engine->is_relaxed && waits_for_more(entry, flying)) {
+        return 0;
     }
     while (last != NULL && entry != NULL && entry != pair->refused && entry->failed == ANGARA_OK &&
            ang_desc_moves(&entry->desc)) {
@@ -71,6 +95,9 @@ unsigned ang_pair_launch(ang_pair_t *pair)
         last  = entry;
         entry = entry->next;
         count++;
+    }
+    if (count > 0) {
+        pair->engine->backend->launched(pair, &last->flight);
     }
     return count;
 }

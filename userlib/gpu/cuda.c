@@ -484,6 +484,7 @@ const ang_gpu_ops_t ang_gpu_cuda = {
     .query         = cuda_query,
     .copy_start    = cuda_copy_start,
     .copy_test     = cuda_copy_test,
+    .copy_submit   = cuda_copy_submit,
     .is_pinned     = cuda_is_pinned,
     .is_registered = cuda_is_registered,
     .share         = cuda_share,

@@ -44,5 +44,6 @@ int cuda_has_ended(CUresult result);
 angara_status_t cuda_copy_start(void *dst, const ang_gpu_mem_t *dst_mem, const void *src,
                                 const ang_gpu_mem_t *src_mem, size_t length, ang_gpu_copy_t *copy);
 angara_status_t cuda_copy_test(ang_gpu_copy_t *copy);
+void            cuda_copy_submit(ang_gpu_copy_t *copy);
 
 #endif

@@ -27,6 +27,18 @@ typedef struct {
     char bytes[16];
 } CUuuid;
 
+typedef struct {
+    int type;
+    int id;
+} CUmemLocation;
+
+typedef struct {
+    int           srcAccessOrder; /* CU_MEMCPY_SRC_ACCESS_ORDER_STREAM */
+    CUmemLocation srcLocHint;
+    CUmemLocation dstLocHint;
+    unsigned      flags; /* CU_MEMCPY_FLAG_OVERLAP_WITH_COMPUTE */
+} CUmemcpyAttributes;
+
 /* CUresult */
 enum {
     CUDA_SUCCESS                              = 0,
@@ -84,7 +96,9 @@ enum {
     CU_MEMHOSTREGISTER_DEVICEMAP        = 2,
     CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS  = 1,
     CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD = 1,
-    CU_STREAM_CAPTURE_MODE_RELAXED      = 2
+    CU_STREAM_CAPTURE_MODE_RELAXED      = 2,
+    CU_MEMCPY_SRC_ACCESS_ORDER_STREAM   = 1,
+    CU_MEMCPY_FLAG_OVERLAP_WITH_COMPUTE = 1 /* PREFER_ in cuda.h */
 };
 
 /* X(name, symbol, arguments): nothing works without. */
@@ -131,6 +145,11 @@ enum {
       "kernels of non-blocking streams aren't seen: unmapping may wait for them")                  \
     X(stream_is_capturing, cuStreamIsCapturing, (CUstream stream, int *status),                    \
       "kernels of non-blocking streams aren't seen: unmapping may wait for them")                  \
+    X(memcpy_batch, cuMemcpyBatchAsync,                                                            \
+      (CUdeviceptr * dsts, CUdeviceptr * srcs, size_t * lengths, size_t count,                     \
+       CUmemcpyAttributes * attributes, size_t * firsts, size_t num_attributes, size_t * failed,   \
+       CUstream stream),                                                                           \
+      "copies of many messages are started one by one, and take half as long again")               \
     X(pointer_set_attribute, cuPointerSetAttribute,                                                \
       (const void *value, int attribute, CUdeviceptr ptr),                                         \
       "calls of the program that block may return before what they write has arrived")             \

@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * Copies by CUDA's copy engines. Each context has a stream of ours for each direction. The copies
- * of a stream end in order; which have ended is found out by asking the driver. Events in between
- * tell of the first ones: unlike a word that the GPU writes, they don't hold up the copies
- * (measured on a pair of H100: 5.9 us for each of many copies of 1 MiB with and without, 9.3 with a
- * word).
+/* Copies by CUDA's copy engines. Each context has a lane of ours (cuda_lane.h) for each direction.
  */
 #define _GNU_SOURCE
 #include "cuda.h"
+#include "cuda_lane.h"
 
 #include "src/clock.h"
 #include "src/log.h"
@@ -17,14 +13,11 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define MARKS      16                  /* events of a lane that are under way */
-#define MARK_NUM   4                   /* copies wait for each other's end if they are so few, */
-#define MARK_BYTES ((uint64_t)4 << 20) /* and so short together */
-#define SHORT      64                  /* tests of a copy, each of which asks the driver; */
-#define SELDOM_NS  4000                /* then one so long after another does */
-#define REFUSED_NS 2000000000ull       /* for so long the driver can't be asked, at most */
-#define SPINS      10000               /* questions after which the processor is given away */
-#define BOUNCES    16                  /* copies at once that come to the host that way */
+#define SHORT      64            /* tests of a copy, each of which asks the driver; */
+#define SELDOM_NS  4000          /* then one so long after another does */
+#define REFUSED_NS 2000000000ull /* for so long the driver can't be asked, at most */
+#define SPINS      10000         /* questions after which the processor is given away */
+#define BOUNCES    16            /* copies at once that come to the host that way */
 #define BOUNCE                                                                        \
     ((size_t)8192) /* bytes that come to the host by way of memory that the GPU knows \
                     */
@@ -42,28 +35,6 @@ typedef enum {
     LANES_NUM
 } direction_t;
 
-typedef struct record record_t;
-
-typedef struct {
-    CUevent  event;
-    uint64_t number; /* of the copy that it is behind */
-} mark_t;
-
-/* Copies are numbered from 1. */
-typedef struct {
-    record_t       *record;
-    pthread_mutex_t lock; /* order of copies and events in the stream; of what is below */
-    CUstream        stream;
-    uint64_t        issued;
-    uint64_t        ended;          /* all up to this one have; atomic */
-    uint64_t        asked_ns;       /* when the driver was asked; atomic */
-    uint64_t        marked;         /* the last one that has an event behind it */
-    uint64_t        unmarked_bytes; /* of those after it */
-    uint64_t        refused_ns;     /* since then the driver couldn't be asked; 0: it could */
-    mark_t          marks[MARKS];   /* a ring: */
-    unsigned        first, count;   /* those under way */
-} lane_t;
-
 /* Bytes on their way to host memory. */
 typedef struct {
     void  *dst;
@@ -71,8 +42,8 @@ typedef struct {
 } bounce_t;
 
 /* A context that we have copied in. */
-struct record {
-    record_t          *next;
+typedef struct record {
+    struct record     *next;
     CUcontext          ctx;
     unsigned long long id;
     int                device;
@@ -82,81 +53,11 @@ struct record {
     int                is_registered;
     uint32_t           bounces_used;     /* bits; atomic */
     bounce_t           bounces[BOUNCES]; /* BOUNCE bytes each */
-    lane_t             lanes[LANES_NUM];
-};
+    cuda_lane_t        lanes[LANES_NUM];
+} record_t;
 
 static pthread_mutex_t records_lock = PTHREAD_MUTEX_INITIALIZER;
 static record_t       *records; /* behind the lock */
-
-/* ---- lanes ----------------------------------------------------------------------------------- */
-
-/*
- * Behind the lock, in the current context: have an event tell of the last copy. Without one, it is
- * known when the stream has nothing to do any more.
- */
-static void lane_mark(lane_t *lane)
-{
-    mark_t *mark = &lane->marks[(lane->first + lane->count) % MARKS];
-
-    if (lane->count == MARKS ||
-        (mark->event == NULL &&
-         cuda.event_create(&mark->event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)) {
-        return;
-    }
-    if (cuda.event_record(mark->event, lane->stream) == CUDA_SUCCESS) {
-        mark->number         = lane->issued;
-        lane->marked         = lane->issued;
-        lane->unmarked_bytes = 0;
-        lane->count++;
-    }
-}
-
-/*
- * Behind the lock, before another copy of `length`: does the end of what is under way have to be
- * told before that one's? (To ask an event that has come costs 1.3 us: few short ones share one.)
- */
-static int lane_wants_mark(const lane_t *lane, uint64_t length)
-{
-    uint64_t told = lane->ended > lane->marked ? lane->ended : lane->marked;
-
-    return lane->issued - told >= MARK_NUM ||
-           (lane->issued > told && lane->unmarked_bytes + length > MARK_BYTES);
-}
-
-/*
- * Behind the lock, in the current context: ask the driver how far the stream has come. @return
- * CUDA_ERROR_NOT_READY unless that is news.
- */
-static CUresult lane_ask(lane_t *lane)
-{
-    const mark_t *mark   = &lane->marks[lane->first];
-    uint64_t      number = lane->count > 0 ? mark->number : lane->issued;
-    CUresult      result;
-
-    result = lane->count > 0 ? cuda.event_query(mark->event) : cuda.stream_query(lane->stream);
-    if (result == CUDA_SUCCESS) {
-        if (lane->count > 0) {
-            lane->first = (lane->first + 1) % MARKS;
-            lane->count--;
-        } else {
-            lane->unmarked_bytes = 0;
-        }
-        __atomic_store_n(&lane->ended, number, __ATOMIC_RELEASE);
-    }
-    return result;
-}
-
-static CUresult lane_init(record_t *record, unsigned number)
-{
-    lane_t  *lane   = &record->lanes[number];
-    CUresult result = cuda.stream_create(&lane->stream, CU_STREAM_NON_BLOCKING);
-
-    lane->record = record;
-    if (result == CUDA_SUCCESS) {
-        pthread_mutex_init(&lane->lock, NULL);
-    }
-    return result;
-}
 
 /* ---- records --------------------------------------------------------------------------------- */
 
@@ -223,7 +124,8 @@ static record_t *record_make(const cuda_scope_t *scope)
     record->is_registered = cuda.host_register(record->page, size, CU_MEMHOSTREGISTER_PORTABLE) ==
                             CUDA_SUCCESS;
     for (i = 0; i < LANES_NUM && result == CUDA_SUCCESS; ++i) {
-        result = lane_init(record, i);
+        result                 = cuda_lane_init(&record->lanes[i]);
+        record->lanes[i].owner = record;
     }
     if (result == CUDA_SUCCESS) {
         return record;
@@ -304,31 +206,26 @@ static direction_t direction(const ang_gpu_mem_t *dst_mem, const ang_gpu_mem_t *
     return dst_mem->mem.pci == src_mem->mem.pci ? LANE_WITHIN : LANE_BETWEEN;
 }
 
-/* Put the copy into the lane's stream. */
-static CUresult lane_copy(lane_t *lane, void *dst, const void *src, size_t length,
-                          ang_gpu_copy_t *copy)
+/* Put the copy into the lane's stream. From GPU to GPU it may go along with others. */
+static CUresult lane_copy(cuda_lane_t *lane, direction_t lane_number, void *dst, const void *src,
+                          size_t length, ang_gpu_copy_t *copy)
 {
-    CUresult result;
+    CUdeviceptr to   = (CUdeviceptr)(uintptr_t)dst;
+    CUdeviceptr from = (CUdeviceptr)(uintptr_t)src;
+    CUresult    result;
 
     pthread_mutex_lock(&lane->lock);
-    if (lane_wants_mark(lane, length)) {
-        lane_mark(lane);
-    }
-    result = cuda.memcpy_async((CUdeviceptr)(uintptr_t)dst, (CUdeviceptr)(uintptr_t)src, length,
-                               lane->stream);
-    if (result == CUDA_SUCCESS) {
-        copy->value = ++lane->issued;
-        lane->unmarked_bytes += length;
-        lane->refused_ns = 0;
-    }
+    result = copy->may_gather && (lane_number == LANE_BETWEEN || lane_number == LANE_WITHIN) ?
+                 cuda_lane_gather(lane, to, from, length, &copy->value) :
+                 cuda_lane_copy(lane, to, from, length, &copy->value);
     pthread_mutex_unlock(&lane->lock);
     return result;
 }
 
 /* Copy to the host, and wait. What is registered only the GPU touches: see is_registered(). */
-static CUresult lane_read(lane_t *lane, void *dst, const void *src, size_t length)
+static CUresult lane_read(cuda_lane_t *lane, void *dst, const void *src, size_t length)
 {
-    record_t *record = lane->record;
+    record_t *record = lane->owner;
     char     *bounce = NULL;
     CUresult  result;
 
@@ -355,10 +252,10 @@ static CUresult lane_read(lane_t *lane, void *dst, const void *src, size_t lengt
 
 /* Of pageable memory the driver would wait for the copy. What is to end later than another isn't
  * taken aside: that ends only with its test. */
-static CUresult start_aside(lane_t *lane, direction_t lane_number, void *dst, const void *src,
+static CUresult start_aside(cuda_lane_t *lane, direction_t lane_number, void *dst, const void *src,
                             size_t length, ang_gpu_copy_t *copy)
 {
-    record_t *record = lane->record;
+    record_t *record = lane->owner;
     bounce_t *bounce = NULL;
     CUresult  result;
 
@@ -366,8 +263,8 @@ static CUresult start_aside(lane_t *lane, direction_t lane_number, void *dst, co
         copy->after == NULL && !ang_gpu_cuda.is_pinned(dst, length)) {
         bounce = bounce_get(record, dst, length);
     }
-    result = lane_copy(lane, bounce != NULL ? bounce_bytes(record, bounce) : dst, src, length,
-                       copy);
+    result = lane_copy(lane, lane_number, bounce != NULL ? bounce_bytes(record, bounce) : dst, src,
+                       length, copy);
     if (result == CUDA_SUCCESS) {
         copy->bounce = bounce;
     } else if (bounce != NULL) {
@@ -385,9 +282,9 @@ static CUresult start_aside(lane_t *lane, direction_t lane_number, void *dst, co
 static CUresult start_here(const cuda_scope_t *scope, direction_t lane_number, void *dst,
                            const void *src, size_t length, ang_gpu_copy_t *copy)
 {
-    CUresult  result = NO_RECORD;
-    record_t *record;
-    lane_t   *lane;
+    CUresult     result = NO_RECORD;
+    record_t    *record;
+    cuda_lane_t *lane;
 
     /* Where contexts have no ids, the record of one that has ended may be found first. */
     for (unsigned tries = 0; tries < 2; ++tries) {
@@ -478,29 +375,12 @@ angara_status_t cuda_copy_start(void *dst, const ang_gpu_mem_t *dst_mem, const v
     return status;
 }
 
-static int has_landed(const ang_gpu_copy_t *copy)
-{
-    return (int64_t)(__atomic_load_n(copy->word, __ATOMIC_ACQUIRE) - copy->value) >= 0;
-}
-
-/* Behind the lane's lock, in the current context. @return what the driver says, if the copy hasn't
- * ended. */
-static CUresult lane_ask_of(lane_t *lane, const ang_gpu_copy_t *copy)
-{
-    CUresult result = CUDA_SUCCESS;
-
-    while (!has_landed(copy) && result == CUDA_SUCCESS) {
-        result = lane_ask(lane);
-    }
-    return result;
-}
-
 /*
  * Behind the lane's lock: the driver has no memory to be asked, which may pass, or last for ever
  * where it lets go of no context that was current. @return 0: it has lasted too long, and the copy
  * is given up. It may still be under way: our memory that it may write to stays for good.
  */
-static int lane_is_patient(lane_t *lane, ang_gpu_copy_t *copy)
+static int lane_is_patient(cuda_lane_t *lane, ang_gpu_copy_t *copy)
 {
     uint64_t now = ang_clock_ns(CLOCK_MONOTONIC);
 
@@ -512,16 +392,17 @@ static int lane_is_patient(lane_t *lane, ang_gpu_copy_t *copy)
     }
     lane->refused_ns = 0;
     copy->bounce     = NULL;
-    __atomic_add_fetch(&lane->record->copies, 1, __ATOMIC_RELAXED);
+    __atomic_add_fetch(&((record_t *)lane->owner)->copies, 1, __ATOMIC_RELAXED);
     return 0;
 }
 
 /* Go to the driver. After an error of the GPU, or the context's end, it says so to all who ask. */
-static angara_status_t lane_look(lane_t *lane, ang_gpu_copy_t *copy)
+static angara_status_t lane_look(cuda_lane_t *lane, ang_gpu_copy_t *copy)
 {
-    record_t    *record = lane->record;
+    record_t    *record = lane->owner;
     cuda_scope_t scope;
     CUresult     result;
+    int          has_ended;
 
     if (pthread_mutex_trylock(&lane->lock) != 0) {
         return ANGARA_INPROGRESS; /* a copy is being started: later */
@@ -529,15 +410,20 @@ static angara_status_t lane_look(lane_t *lane, ang_gpu_copy_t *copy)
     __atomic_store_n(&lane->asked_ns, ang_clock_ns(CLOCK_MONOTONIC), __ATOMIC_RELAXED);
     result = cuda_enter(record->ctx, record->device, &scope);
     if (result == CUDA_SUCCESS) {
-        result = scope.id == record->id ? lane_ask_of(lane, copy) : CUDA_ERROR_CONTEXT_IS_DESTROYED;
+        result = scope.id == record->id ? cuda_lane_ask(lane, copy->value) :
+                                          CUDA_ERROR_CONTEXT_IS_DESTROYED;
         cuda_leave(&scope);
         lane->refused_ns = 0;
-    } else if (result == CUDA_ERROR_OUT_OF_MEMORY && !has_landed(copy) &&
+    } else if (result == CUDA_ERROR_OUT_OF_MEMORY && !cuda_lane_has_ended(lane, copy->value) &&
                lane_is_patient(lane, copy)) {
         result = CUDA_ERROR_NOT_READY;
     }
+    has_ended = cuda_lane_has_ended(lane, copy->value);
+    if (!has_ended && result != CUDA_ERROR_NOT_READY) {
+        cuda_lane_lose(lane); /* who is told that it failed may free its memory */
+    }
     pthread_mutex_unlock(&lane->lock);
-    if (has_landed(copy)) {
+    if (has_ended) {
         return ANGARA_OK;
     }
     if (result == CUDA_ERROR_NOT_READY) {
@@ -551,7 +437,7 @@ static angara_status_t lane_look(lane_t *lane, ang_gpu_copy_t *copy)
 }
 
 /* Is the driver to be asked by this test? Not if that has been done a moment ago. */
-static int is_time(const lane_t *lane, ang_gpu_copy_t *copy)
+static int is_time(const cuda_lane_t *lane, ang_gpu_copy_t *copy)
 {
     return copy->is_awaited || ++copy->tests <= SHORT ||
            ang_clock_ns(CLOCK_MONOTONIC) - __atomic_load_n(&lane->asked_ns, __ATOMIC_RELAXED) >=
@@ -560,22 +446,44 @@ static int is_time(const lane_t *lane, ang_gpu_copy_t *copy)
 
 angara_status_t cuda_copy_test(ang_gpu_copy_t *copy)
 {
-    lane_t         *lane   = copy->lane;
+    cuda_lane_t    *lane   = copy->lane;
+    record_t       *record = lane->owner;
     angara_status_t status = ANGARA_OK;
 
-    if (!has_landed(copy)) {
+    if (!cuda_lane_has_ended(lane, copy->value)) {
         status = is_time(lane, copy) ? lane_look(lane, copy) : ANGARA_INPROGRESS;
     }
-    if (status != ANGARA_INPROGRESS) {
-        if (copy->bounce != NULL) {
-            const bounce_t *bounce = copy->bounce;
-
-            if (status == ANGARA_OK) {
-                memcpy(bounce->dst, bounce_bytes(lane->record, bounce), bounce->length);
-            }
-            bounce_put(lane->record, bounce);
-        }
-        record_put(lane->record);
+    if (status == ANGARA_INPROGRESS) {
+        return status;
     }
+    if (status == ANGARA_OK && cuda_lane_has_lost(lane, copy->value)) {
+        status = ANGARA_ERR_SYSTEM; /* which has been said */
+    }
+    if (copy->bounce != NULL) {
+        const bounce_t *bounce = copy->bounce;
+
+        if (status == ANGARA_OK) {
+            memcpy(bounce->dst, bounce_bytes(record, bounce), bounce->length);
+        }
+        bounce_put(record, bounce);
+    }
+    record_put(record);
     return status;
+}
+
+void cuda_copy_submit(ang_gpu_copy_t *copy)
+{
+    cuda_lane_t *lane   = copy->lane;
+    record_t    *record = lane->owner;
+    cuda_scope_t scope;
+
+    pthread_mutex_lock(&lane->lock);
+    /* Where the context can't be had, the next test is told why. */
+    if (lane->gathered > 0 && cuda_enter(record->ctx, record->device, &scope) == CUDA_SUCCESS) {
+        if (scope.id == record->id) {
+            cuda_lane_submit(lane);
+        }
+        cuda_leave(&scope);
+    }
+    pthread_mutex_unlock(&lane->lock);
 }

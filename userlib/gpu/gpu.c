@@ -280,8 +280,10 @@ int ang_gpu_is_within(const void *addr, size_t length, const ang_gpu_mem_t *mem)
     return mem->ops == NULL || ang_in_bounds(offset, length, mem->mem.length);
 }
 
+typedef enum { ALONE, AWAITED, GATHERED } manner_t;
+
 static angara_status_t copy_start(void *dst, const ang_gpu_mem_t *dst_mem, const void *src,
-                                  const ang_gpu_mem_t *src_mem, size_t length, int is_awaited,
+                                  const ang_gpu_mem_t *src_mem, size_t length, manner_t manner,
                                   const ang_gpu_copy_t *after, ang_gpu_copy_t *copy)
 {
     const ang_gpu_ops_t *ops = dst_mem->ops != NULL ? dst_mem->ops : src_mem->ops;
@@ -290,8 +292,11 @@ static angara_status_t copy_start(void *dst, const ang_gpu_mem_t *dst_mem, const
     if (after != NULL && after->ops == NULL) {
         after = NULL; /* it has ended */
     }
-    *copy = (ang_gpu_copy_t){
-        .ops = ops, .after = after, .epoch = ang_fork_epoch, .is_awaited = (uint8_t)is_awaited};
+    *copy = (ang_gpu_copy_t){.ops        = ops,
+                             .after      = after,
+                             .epoch      = ang_fork_epoch,
+                             .is_awaited = manner == AWAITED,
+                             .may_gather = manner == GATHERED};
     if (ops == NULL || (src_mem->ops != NULL && src_mem->ops != ops)) {
         status = ANGARA_ERR_UNSUPPORTED;
     } else if (!ang_gpu_is_within(dst, length, dst_mem) ||
@@ -315,14 +320,21 @@ angara_status_t ang_gpu_copy_start(void *dst, const ang_gpu_mem_t *dst_mem, cons
                                    const ang_gpu_mem_t *src_mem, size_t length,
                                    ang_gpu_copy_t *copy)
 {
-    return copy_start(dst, dst_mem, src, src_mem, length, 0, NULL, copy);
+    return copy_start(dst, dst_mem, src, src_mem, length, ALONE, NULL, copy);
 }
 
 angara_status_t ang_gpu_copy_start_after(void *dst, const ang_gpu_mem_t *dst_mem, const void *src,
                                          const ang_gpu_mem_t *src_mem, size_t length,
                                          const ang_gpu_copy_t *after, ang_gpu_copy_t *copy)
 {
-    return copy_start(dst, dst_mem, src, src_mem, length, 0, after, copy);
+    return copy_start(dst, dst_mem, src, src_mem, length, ALONE, after, copy);
+}
+
+angara_status_t ang_gpu_copy_gather(void *dst, const ang_gpu_mem_t *dst_mem, const void *src,
+                                    const ang_gpu_mem_t *src_mem, size_t length,
+                                    const ang_gpu_copy_t *after, ang_gpu_copy_t *copy)
+{
+    return copy_start(dst, dst_mem, src, src_mem, length, GATHERED, after, copy);
 }
 
 int ang_gpu_copy_is_async(const void *dst, const ang_gpu_mem_t *dst_mem, const void *src,
@@ -362,6 +374,13 @@ angara_status_t ang_gpu_copy_test(ang_gpu_copy_t *copy)
     return copy->status;
 }
 
+void ang_gpu_copy_submit(ang_gpu_copy_t *copy)
+{
+    if (copy->ops != NULL && copy->ops->copy_submit != NULL && copy->epoch == ang_fork_epoch) {
+        copy->ops->copy_submit(copy);
+    }
+}
+
 /* ---- waiting --------------------------------------------------------------------------------- */
 
 #define SPINS 10000     /* tests of a copy before the processor is given away between them */
@@ -373,7 +392,7 @@ static angara_status_t copy_direct(void *dst, const ang_gpu_mem_t *dst_mem, cons
     angara_status_t status;
     ang_gpu_copy_t  copy;
 
-    while ((status = copy_start(dst, dst_mem, src, src_mem, length, 1, NULL, &copy)) ==
+    while ((status = copy_start(dst, dst_mem, src, src_mem, length, AWAITED, NULL, &copy)) ==
            ANGARA_ERR_NO_RESOURCE) {
         sched_yield();
     }

@@ -44,6 +44,7 @@ typedef struct ang_gpu_copy {
     unsigned                   tests;      /* so far, that found it under way */
     unsigned                   epoch;      /* ang_fork_epoch when it was started */
     uint8_t                    is_awaited; /* its thread tests no other copy until it has ended */
+    uint8_t                    may_gather; /* see ang_gpu_copy_gather() */
 } ang_gpu_copy_t;
 
 _Static_assert(sizeof(ang_gpu_copy_t) <= sizeof(angara_copy_t), "it fits");
@@ -90,6 +91,8 @@ struct ang_gpu_ops {
                                   const ang_gpu_mem_t *src_mem, size_t length,
                                   ang_gpu_copy_t *copy);
     angara_status_t (*copy_test)(ang_gpu_copy_t *copy);
+    /* As ang_gpu_copy_submit(). NULL: copy_start() gathers nothing. */
+    void (*copy_submit)(ang_gpu_copy_t *copy);
 
     /*
      * Host memory: does copy_start() leave it to the GPU, so that it returns at once, however long
@@ -172,6 +175,15 @@ angara_status_t ang_gpu_copy_start(void *dst, const ang_gpu_mem_t *dst_mem, cons
 angara_status_t ang_gpu_copy_start_after(void *dst, const ang_gpu_mem_t *dst_mem, const void *src,
                                          const ang_gpu_mem_t *src_mem, size_t length,
                                          const ang_gpu_copy_t *after, ang_gpu_copy_t *copy);
+/*
+ * As ang_gpu_copy_start_after(), but the copy may wait for others that are gathered: the GPU is
+ * given them at once, at the latest when ang_gpu_copy_submit() is called for the last one, and
+ * makes them in any order. They end together.
+ */
+angara_status_t ang_gpu_copy_gather(void *dst, const ang_gpu_mem_t *dst_mem, const void *src,
+                                    const ang_gpu_mem_t *src_mem, size_t length,
+                                    const ang_gpu_copy_t *after, ang_gpu_copy_t *copy);
+void            ang_gpu_copy_submit(ang_gpu_copy_t *copy);
 angara_status_t ang_gpu_copy_test(ang_gpu_copy_t *copy);
 
 /* Copy and wait, however many copies of the thread are under way; where there is no direct way

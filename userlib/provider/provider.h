@@ -55,7 +55,8 @@ typedef struct ang_provider_ops {
                                  void **addr_p, angara_mr_h *mr_p);
     angara_status_t (*mem_free)(angara_mr_h mr);
 
-    angara_status_t (*pe_create)(angara_domain_h dom, size_t window_size, unsigned events,
+    /* The parameters are valid, and none of them is left to a default. */
+    angara_status_t (*pe_create)(angara_domain_h dom, const angara_pe_params_t *params,
                                  angara_pe_h *pe_p);
     void (*pe_destroy)(angara_pe_h pe);
     angara_status_t (*pe_window_commit)(angara_pe_h pe, size_t offset, size_t length);

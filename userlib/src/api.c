@@ -344,21 +344,21 @@ angara_status_t angara_pe_create(angara_domain_h dom, const angara_pe_params_t *
 {
     angara_pe_params_t params;
     angara_status_t    status;
-    size_t             window_size;
-    unsigned           events;
 
     CHECK(check_domain(dom));
     CHECK_ARG(pe_p != NULL);
     CHECK(copy_params(&params, theirs));
-    window_size = params.window_size != 0 ? params.window_size : ang_config.window_size;
-    events      = params.events != 0 ? params.events : (unsigned)ang_config.events;
-    CHECK_ARG(events >= 2 && events <= 65536 && (events & (events - 1)) == 0);
-    if (window_size > dom->attr.window_max) {
-        ang_error("a put window of %zu bytes is more than the %zu that %s has", window_size,
+    params.window_size = params.window_size != 0 ? params.window_size : ang_config.window_size;
+    params.events      = params.events != 0 ? params.events : (unsigned)ang_config.events;
+    CHECK_ARG(params.events >= 2 && params.events <= 65536 &&
+              (params.events & (params.events - 1)) == 0);
+    CHECK((params.flags & ~(uint64_t)ANGARA_PE_RELAXED) == 0 ? ANGARA_OK : ANGARA_ERR_UNSUPPORTED);
+    if (params.window_size > dom->attr.window_max) {
+        ang_error("a put window of %zu bytes is more than the %zu that %s has", params.window_size,
                   dom->attr.window_max, dom->attr.device);
         return ANGARA_ERR_LIMIT;
     }
-    status = take_ref(dom, dom->ops->pe_create(dom, window_size, events, pe_p));
+    status = take_ref(dom, dom->ops->pe_create(dom, &params, pe_p));
     if (status == ANGARA_OK) {
         angara_watch_add(*pe_p, &pe_kind, *pe_p, dom->attr.device);
         angara_watch_add(*pe_p, &peers_kind, *pe_p, dom->attr.device);

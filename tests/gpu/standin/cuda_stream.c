@@ -311,6 +311,26 @@ CUresult cuMemcpyAsync(CUdeviceptr dst, CUdeviceptr src, size_t n, CUstream stre
     return copy_async(__func__, dst, src, n, stream);
 }
 
+/* The driver promises no order within a batch: here the last one comes first. */
+CUresult cuMemcpyBatchAsync(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *lengths, size_t count,
+                            CUmemcpyAttributes *attributes, size_t *firsts, size_t num_attributes,
+                            size_t *failed, CUstream stream)
+{
+    CUresult result = cuda_enter(__func__, NEEDS_CONTEXT);
+
+    if (result == CUDA_SUCCESS &&
+        (count == 0 || num_attributes != 1 || firsts[0] != 0 ||
+         attributes->srcAccessOrder != CU_MEMCPY_SRC_ACCESS_ORDER_STREAM ||
+         (uintptr_t)stream <= (uintptr_t)PER_THREAD)) {
+        result = CUDA_ERROR_INVALID_VALUE;
+    }
+    while (result == CUDA_SUCCESS && count-- > 0) {
+        *failed = count;
+        result  = copy(dsts[count], srcs[count], lengths[count], stream, 0);
+    }
+    return cuda_leave(result);
+}
+
 CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr dst, const void *src, size_t n, CUstream stream)
 {
     return copy_async(__func__, dst, (CUdeviceptr)src, n, stream);

@@ -364,12 +364,23 @@ ANGARA_API void angara_mr_range(angara_mr_h mr, void **addr_p, size_t *length_p)
 
 /* ---- processing elements ------------------------------------------------------------------- */
 
+/** What a PE is to be like (angara_pe_params_t.flags). */
+enum {
+    /**
+     * The order of offload puts and gets between two markers doesn't matter, not even where they
+     * touch the same bytes: a GPU may be given several of them at once, which is faster. Atomics,
+     * inline puts and markers keep theirs.
+     */
+    ANGARA_PE_RELAXED = 1u << 0
+};
+
 /** Parameters of a PE; zero means the default. Set size = sizeof(angara_pe_params_t). */
 typedef struct {
     size_t   size;        /**< of this struct, for growth */
     size_t   window_size; /**< bytes of put window (address space; memory only once committed) */
     unsigned events;      /**< records of the event ring, a power of two from 2 to 65536; a NIC's
                                driver may give another number */
+    uint64_t flags;       /**< ANGARA_PE_* */
 } angara_pe_params_t;
 
 /**

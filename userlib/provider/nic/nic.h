@@ -216,7 +216,7 @@ angara_status_t nic_wait_turn(nic_pe_t *pe, nic_wait_t *wait);
 
 /* ---- pe.c ------------------------------------------------------------------------------------ */
 
-angara_status_t nic_pe_create(angara_domain_h dom, size_t window_size, unsigned events,
+angara_status_t nic_pe_create(angara_domain_h dom, const angara_pe_params_t *params,
                               angara_pe_h *pe_p);
 void            nic_pe_destroy(angara_pe_h pe);
 angara_status_t nic_pe_window_commit(angara_pe_h pe, size_t offset, size_t length);

@@ -182,7 +182,7 @@ static void pe_free(nic_pe_t *pe)
 
 static angara_status_t commit(nic_pe_t *pe, uint64_t offset, uint64_t length);
 
-angara_status_t nic_pe_create(angara_domain_h dom, size_t window_size, unsigned events,
+angara_status_t nic_pe_create(angara_domain_h dom, const angara_pe_params_t *params,
                               angara_pe_h *pe_p)
 {
     nic_pe_t       *pe;
@@ -192,19 +192,19 @@ angara_status_t nic_pe_create(angara_domain_h dom, size_t window_size, unsigned 
     if (pe == NULL) {
         return ANGARA_ERR_NO_MEMORY;
     }
-    if (events > nic_domain(dom)->info.event_entries) {
+    if (params->events > nic_domain(dom)->info.event_entries) {
         ang_debug("the NIC's event rings have %u records, not %u",
-                  nic_domain(dom)->info.event_entries, events);
+                  nic_domain(dom)->info.event_entries, params->events);
     }
     pe->base.ops          = dom->ops;
     pe->base.dom          = dom;
     pe->dom               = nic_domain(dom);
     pe->fd                = -1;
     pe->event_fd          = -1;
-    pe->base.window_size  = window_size;
+    pe->base.window_size  = params->window_size;
     pe->base.fast.asked   = &ang_awake;
     pe->base.fast.watched = &ang_unasked;
-    pe->wake_offset       = page_up(window_size);
+    pe->wake_offset       = page_up(params->window_size);
     set_sizes(pe);
     ang_fork_add(&pe->fork, pe_in_child);
     status = nic_own_init(pe);

@@ -26,7 +26,8 @@ static const ang_gpu_mem_t *end_of(const soft_gpu_end_t *end, ang_gpu_mem_t *mem
 }
 
 angara_status_t soft_gpu_start(const soft_gpu_end_t *dst, const soft_gpu_end_t *src,
-                               uint64_t length, const ang_gpu_copy_t *after, ang_gpu_copy_t *copy)
+                               uint64_t length, const ang_gpu_copy_t *after, int may_gather,
+                               ang_gpu_copy_t *copy)
 {
     ang_gpu_mem_t        mems[2];
     const ang_gpu_mem_t *dst_mem = end_of(dst, &mems[0]);
@@ -41,9 +42,9 @@ angara_status_t soft_gpu_start(const soft_gpu_end_t *dst, const soft_gpu_end_t *
                                (const void *)(uintptr_t)src->addr, src_mem, length)) {
         return ANGARA_ERR_UNSUPPORTED; /* in pieces, which is soft_gpu_copy()'s */
     }
-    status = ang_gpu_copy_start_after((void *)(uintptr_t)dst->addr, dst_mem,
-                                      (const void *)(uintptr_t)src->addr, src_mem, length, after,
-                                      copy);
+    status = (may_gather ? ang_gpu_copy_gather : ang_gpu_copy_start_after)(
+        (void *)(uintptr_t)dst->addr, dst_mem, (const void *)(uintptr_t)src->addr, src_mem, length,
+        after, copy);
     return status == ANGARA_OK ? ANGARA_INPROGRESS : status;
 }
 

@@ -117,11 +117,12 @@ typedef struct {
 } soft_gpu_end_t;
 
 /*
- * Start to copy, later than `after` (or NULL) ends: as ang_gpu_copy_start_after().
- * ANGARA_INPROGRESS also if it is done already.
+ * Start to copy, later than `after` (or NULL) ends: as ang_gpu_copy_start_after(), or if
+ * `may_gather` as ang_gpu_copy_gather(). ANGARA_INPROGRESS also if it is done already.
  */
 angara_status_t soft_gpu_start(const soft_gpu_end_t *dst, const soft_gpu_end_t *src,
-                               uint64_t length, const ang_gpu_copy_t *after, ang_gpu_copy_t *copy);
+                               uint64_t length, const ang_gpu_copy_t *after, int may_gather,
+                               ang_gpu_copy_t *copy);
 /* Copy and wait. An end is GPU memory, own or mapped, the other may be host memory. */
 angara_status_t soft_gpu_copy(uint64_t dst, uint64_t src, uint64_t length);
 

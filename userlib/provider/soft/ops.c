@@ -277,7 +277,8 @@ static angara_status_t backend_launch(ang_pair_t *pair, unsigned op, const ang_r
         there.mem = soft_import_mem(far->hold);
     }
     status = soft_gpu_start(op == ANG_OP_PUT ? &there : &here, op == ANG_OP_PUT ? &here : &there,
-                            length, before != NULL ? &before->copy : NULL, &flight->copy);
+                            length, before != NULL ? &before->copy : NULL,
+                            before != NULL && pair->engine->is_relaxed, &flight->copy);
     if (status != ANGARA_INPROGRESS) {
         __atomic_store_n(&flight->hazard->key, 0, __ATOMIC_RELEASE);
         return status;
@@ -289,6 +290,12 @@ static angara_status_t backend_launch(ang_pair_t *pair, unsigned op, const ang_r
         soft_import_hold(flight->import);
     }
     return ANGARA_INPROGRESS;
+}
+
+static void backend_launched(ang_pair_t *pair, ang_flight_t *room)
+{
+    (void)pair;
+    ang_gpu_copy_submit(&((flight_t *)(void *)room)->copy);
 }
 
 static angara_status_t backend_landed(ang_pair_t *pair, ang_flight_t *room)
@@ -414,6 +421,7 @@ const ang_backend_t soft_backend = {
     .release       = soft_way_release,
     .copy          = backend_copy,
     .launch        = backend_launch,
+    .launched      = backend_launched,
     .landed        = backend_landed,
     .batch         = backend_batch,
     .along         = backend_along,

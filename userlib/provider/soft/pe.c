@@ -172,10 +172,11 @@ static void pe_free(soft_pe_t *pe)
     free(pe);
 }
 
-angara_status_t soft_pe_create(angara_domain_h dom, size_t window_size, unsigned events,
+angara_status_t soft_pe_create(angara_domain_h dom, const angara_pe_params_t *params,
                                angara_pe_h *pe_p)
 {
-    soft_pe_t      *pe = calloc(1, sizeof(*pe));
+    unsigned        events = params->events;
+    soft_pe_t      *pe     = calloc(1, sizeof(*pe));
     angara_status_t status;
 
     if (pe == NULL) {
@@ -197,7 +198,7 @@ angara_status_t soft_pe_create(angara_domain_h dom, size_t window_size, unsigned
         status = create_tables(pe);
     }
     if (status == ANGARA_OK) {
-        status = create_segment(pe, window_size, events);
+        status = create_segment(pe, params->window_size, events);
     }
     if (status == ANGARA_OK) {
         pe->seg = pe->segment.base;
@@ -222,14 +223,15 @@ angara_status_t soft_pe_create(angara_domain_h dom, size_t window_size, unsigned
     pe->base.fast.asked   = &pe->service->work;
     pe->base.fast.watched = &ang_unasked;
     pe->watched           = SOFT_SERVICE_SLOTS;
+    pe->engine.is_relaxed = (params->flags & ANGARA_PE_RELAXED) != 0;
     ang_engine_pair_add(&pe->engine, &pe->self_pair);
-    fill_segment(pe, window_size);
+    fill_segment(pe, params->window_size);
     soft_helper_add_pe(pe);
     if (!ang_config.loopback || !ang_config.cma) {
         soft_helper_start(); /* peers with our settings will need it */
     }
     pe->base.window      = (char *)pe->seg + pe->layout.window;
-    pe->base.window_size = window_size;
+    pe->base.window_size = params->window_size;
     *pe_p                = &pe->base;
     return ANGARA_OK;
 }

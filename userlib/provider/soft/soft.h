@@ -533,7 +533,7 @@ static inline unsigned soft_engine_progress(soft_pe_t *pe)
     return count;
 }
 
-angara_status_t soft_pe_create(angara_domain_h dom, size_t window_size, unsigned events,
+angara_status_t soft_pe_create(angara_domain_h dom, const angara_pe_params_t *params,
                                angara_pe_h *pe_p);
 void            soft_pe_destroy(angara_pe_h pe);
 unsigned        soft_pe_progress(angara_pe_h pe);
