@@ -43,6 +43,7 @@ typedef struct {
     int             alone;    /* nothing is launched while something flies */
     angara_status_t launch;   /* what launching says first, if not ANGARA_OK */
     angara_status_t landing;  /* how the next one lands */
+    int             gathers;  /* several are better launched one after the other */
     int             waiting;  /* the last one was launched behind another: launched() must follow */
     unsigned        launched; /* so many ever, */
     unsigned        landed;   /* and these have landed */
@@ -196,6 +197,12 @@ static inline angara_status_t mock_launch(ang_pair_t *pair, unsigned op, const a
     return ANGARA_INPROGRESS;
 }
 
+static inline int mock_gathers(ang_pair_t *pair, const ang_flight_t *flight)
+{
+    assert_int_equal(((const mock_flight_t *)(const void *)flight)->number, far_of(pair)->launched);
+    return far_of(pair)->gathers;
+}
+
 static inline void mock_launched(ang_pair_t *pair, ang_flight_t *flight)
 {
     assert_int_equal(((mock_flight_t *)(void *)flight)->number, far_of(pair)->launched);
@@ -291,6 +298,7 @@ static const ang_backend_t backend = {
     .release      = mock_release,
     .copy         = mock_copy,
     .launch       = mock_launch,
+    .gathers      = mock_gathers,
     .launched     = mock_launched,
     .landed       = mock_landed,
     .batch        = mock_batch,

@@ -87,14 +87,13 @@ static void post_bytes(mock_t *mock, unsigned count)
     }
 }
 
-/* Where the order doesn't matter a GPU may be given several at once, which is faster. */
 static void test_while_several_fly_others_wait_for_a_run(void **state)
 {
     mock_t *mock = mock_flying();
 
     (void)state;
-    mock->engine.is_relaxed = 1;
-    mock->engine.limit      = 32;
+    mock->far[0].gathers = 1;
+    mock->engine.limit   = 32;
     post_bytes(mock, 3);
     assert_int_equal(flying(mock), 3);
     post_bytes(mock, 3);
@@ -110,7 +109,7 @@ static void test_while_several_fly_others_wait_for_a_run(void **state)
     mock_free(mock);
 }
 
-static void test_what_keeps_its_order_waits_for_no_run(void **state)
+static void test_what_gains_nothing_waits_for_no_run(void **state)
 {
     mock_t *mock = mock_flying();
 
@@ -119,6 +118,24 @@ static void test_what_keeps_its_order_waits_for_no_run(void **state)
     post_bytes(mock, 12);
     assert_int_equal(flying(mock), 12);
     land_all(mock);
+    mock_free(mock);
+}
+
+static void test_one_that_did_not_move_is_launched_again(void **state)
+{
+    mock_t *mock = mock_flying();
+
+    (void)state;
+    mock->local[0]       = 6;
+    mock->far[0].airtime = 0;
+    mock->far[0].landing = ANGARA_ERR_NO_RESOURCE;
+    assert_int_equal(post_put(mock, 0, 0, 0, 64), ANGARA_OK);
+    progress(mock);
+    assert_int_equal(mock->far[0].launched, 2);
+    assert_int_equal(mock->far[0].faults, 0);
+    assert_int_equal(mock->far[0].remote[0], 6);
+    assert_int_equal(mock->engine.stats.puts, 1);
+    assert_int_equal(mock->engine.stats.bytes, 64);
     mock_free(mock);
 }
 
@@ -300,7 +317,8 @@ int main(void)
         cmocka_unit_test(test_a_marker_waits_for_what_flies),
         cmocka_unit_test(test_several_fly_and_land_in_order),
         cmocka_unit_test(test_while_several_fly_others_wait_for_a_run),
-        cmocka_unit_test(test_what_keeps_its_order_waits_for_no_run),
+        cmocka_unit_test(test_what_gains_nothing_waits_for_no_run),
+        cmocka_unit_test(test_one_that_did_not_move_is_launched_again),
         cmocka_unit_test(test_who_cannot_fly_with_others_flies_alone),
         cmocka_unit_test(test_what_does_not_fly_waits_its_turn),
         cmocka_unit_test(test_a_long_one_flies_whole),

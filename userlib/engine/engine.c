@@ -508,6 +508,9 @@ static unsigned pair_land(ang_pair_t *pair)
             pair->engine->looks++;
             break;
         }
+        if (status == ANGARA_ERR_NO_RESOURCE) {
+            break; /* its turn has come: it is launched alone */
+        }
         pair->engine->stats.bytes += pair->head->done;
         pair->refused = NULL;
         count++;

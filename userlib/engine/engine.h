@@ -116,16 +116,20 @@ typedef struct ang_backend {
     /*
      * Start to move a whole put or get, and go on by itself; both ends stay valid until it has
      * landed, though they are released. `after`: one of the pair that was launched before, and
-     * hasn't been seen to land: this one must land later. If the order doesn't matter it may land
-     * with it, and wait for launched(). ANGARA_INPROGRESS: it flies; ANGARA_ERR_NO_RESOURCE:
-     * perhaps later; ANGARA_ERR_UNSUPPORTED: use copy().
+     * hasn't been seen to land: this one must land later, unless the order doesn't matter.
+     * ANGARA_INPROGRESS: it flies; ANGARA_ERR_NO_RESOURCE: perhaps later; ANGARA_ERR_UNSUPPORTED:
+     * use copy().
      */
     angara_status_t (*launch)(ang_pair_t *pair, unsigned op, const ang_ref_t *local,
                               const ang_ref_t *remote, uint64_t length, const ang_flight_t *after,
                               ang_flight_t *flight);
-    /* The last one of some that were launched one after the other: it waits for no more. */
+    /* Is it better to launch several behind this flight one after the other than one by one? */
+    int (*gathers)(ang_pair_t *pair, const ang_flight_t *flight);
+    /* The last one of those launched one after the other, behind another one: none waits for more.
+     */
     void (*launched)(ang_pair_t *pair, ang_flight_t *flight);
-    /* ANGARA_INPROGRESS: it still flies; else how it ended, told once. */
+    /* ANGARA_INPROGRESS: it still flies; else how it ended, told once. ANGARA_ERR_NO_RESOURCE: it
+     * didn't move, and has to be launched again. */
     angara_status_t (*landed)(ang_pair_t *pair, ang_flight_t *flight);
     /*
      * Perform a run of puts, or a run of gets, whose descriptors are sound by themselves, all at

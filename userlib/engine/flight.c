@@ -9,8 +9,8 @@
 #include <sched.h>
 
 /*
- * Where several may be launched at once, that is worth waiting for: while more than FEW fly, for a
- * run of so many; while more than MANY do, in any case, as a backend has no room for ever so many.
+ * Where a backend launches several at once, that is worth waiting for: while more than FEW fly, for
+ * a run of so many. While more than MANY do, there may be no room for a run (SOFT_FLIGHTS).
  */
 #define FEW  2
 #define RUN  4
@@ -77,7 +77,8 @@ unsigned ang_pair_launch(ang_pair_t *pair)
         entry = entry->next;
         flying++;
     }
-    if (pair->engine->is_relaxed && waits_for_more(entry, flying)) {
+    if (last != NULL && pair->engine->backend->gathers(pair, &last->flight) &&
+        waits_for_more(entry, flying)) {
         return 0;
     }
     while (last != NULL && entry != NULL && entry != pair->refused && entry->failed == ANGARA_OK &&

@@ -39,6 +39,8 @@ typedef struct {
     unsigned      flags; /* CU_MEMCPY_FLAG_OVERLAP_WITH_COMPUTE */
 } CUmemcpyAttributes;
 
+_Static_assert(sizeof(CUmemLocation) == 8 && sizeof(CUmemcpyAttributes) == 24, "as in cuda.h");
+
 /* CUresult */
 enum {
     CUDA_SUCCESS                              = 0,

@@ -206,18 +206,22 @@ static direction_t direction(const ang_gpu_mem_t *dst_mem, const ang_gpu_mem_t *
     return dst_mem->mem.pci == src_mem->mem.pci ? LANE_WITHIN : LANE_BETWEEN;
 }
 
-/* Put the copy into the lane's stream. From GPU to GPU it may go along with others. */
+/* Put the copy into the lane's stream. Between GPUs it may go along with others. */
 static CUresult lane_copy(cuda_lane_t *lane, direction_t lane_number, void *dst, const void *src,
                           size_t length, ang_gpu_copy_t *copy)
 {
-    CUdeviceptr to   = (CUdeviceptr)(uintptr_t)dst;
-    CUdeviceptr from = (CUdeviceptr)(uintptr_t)src;
-    CUresult    result;
+    CUdeviceptr to     = (CUdeviceptr)(uintptr_t)dst;
+    CUdeviceptr from   = (CUdeviceptr)(uintptr_t)src;
+    CUresult    result = CUDA_SUCCESS;
 
     pthread_mutex_lock(&lane->lock);
-    result = copy->may_gather && (lane_number == LANE_BETWEEN || lane_number == LANE_WITHIN) ?
-                 cuda_lane_gather(lane, to, from, length, &copy->value) :
-                 cuda_lane_copy(lane, to, from, length, &copy->value);
+    copy->gathers = lane_number == LANE_BETWEEN && cuda_lane_gathers(lane, length);
+    copy->may_gather &= copy->gathers;
+    if (copy->may_gather) {
+        cuda_lane_gather(lane, to, from, length, &copy->value);
+    } else {
+        result = cuda_lane_copy(lane, to, from, length, &copy->value);
+    }
     pthread_mutex_unlock(&lane->lock);
     return result;
 }
@@ -307,7 +311,6 @@ static CUresult start_here(const cuda_scope_t *scope, direction_t lane_number, v
             result = start_aside(lane, lane_number, dst, src, length, copy);
         }
         if (result == CUDA_SUCCESS) {
-            copy->word = &lane->ended;
             copy->lane = lane;
             return CUDA_SUCCESS;
         }
@@ -420,7 +423,7 @@ static angara_status_t lane_look(cuda_lane_t *lane, ang_gpu_copy_t *copy)
     }
     has_ended = cuda_lane_has_ended(lane, copy->value);
     if (!has_ended && result != CUDA_ERROR_NOT_READY) {
-        cuda_lane_lose(lane); /* who is told that it failed may free its memory */
+        cuda_lane_lose(lane); /* whoever is told that it failed may free its memory */
     }
     pthread_mutex_unlock(&lane->lock);
     if (has_ended) {
@@ -457,7 +460,7 @@ angara_status_t cuda_copy_test(ang_gpu_copy_t *copy)
         return status;
     }
     if (status == ANGARA_OK && cuda_lane_has_lost(lane, copy->value)) {
-        status = ANGARA_ERR_SYSTEM; /* which has been said */
+        status = ANGARA_ERR_NO_RESOURCE;
     }
     if (copy->bounce != NULL) {
         const bounce_t *bounce = copy->bounce;

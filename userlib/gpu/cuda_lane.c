@@ -118,28 +118,28 @@ CUresult cuda_lane_copy(cuda_lane_t *lane, CUdeviceptr dst, CUdeviceptr src, siz
     return result;
 }
 
-/* Those from this number on, which are the last. */
+int cuda_lane_gathers(const cuda_lane_t *lane, size_t length)
+{
+    return cuda.memcpy_batch != NULL && length <= CUDA_GATHER_BYTES / 2 &&
+           !__atomic_load_n(&lane->refuses, __ATOMIC_RELAXED);
+}
+
+/* Those from this number on, which are the last; once for a lane. */
 static void lose(cuda_lane_t *lane, uint64_t number)
 {
-    if (number > lane->issued) {
-        return;
-    }
     lane->lost_last = lane->issued;
-    if (lane->lost_first == 0) {
-        __atomic_store_n(&lane->lost_first, number, __ATOMIC_RELEASE);
-    }
+    __atomic_store_n(&lane->lost_first, number, __ATOMIC_RELEASE);
+    __atomic_store_n(&lane->refuses, 1, __ATOMIC_RELAXED);
 }
 
 void cuda_lane_lose(cuda_lane_t *lane)
 {
-    lose(lane, lane->issued - lane->gathered + 1);
-    lane->gathered = 0;
+    if (lane->gathered > 0) {
+        lose(lane, lane->issued - lane->gathered + 1);
+        lane->gathered = 0;
+    }
 }
 
-/*
- * Once something was lost, which takes an error of the GPU's, all up to the last loss that haven't
- * ended by then count as lost.
- */
 int cuda_lane_has_lost(const cuda_lane_t *lane, uint64_t number)
 {
     uint64_t first = __atomic_load_n(&lane->lost_first, __ATOMIC_ACQUIRE);
@@ -152,55 +152,62 @@ static CUresult copy_all(cuda_lane_t *lane, unsigned count)
     CUmemcpyAttributes how   = {.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM,
                                 .flags          = CU_MEMCPY_FLAG_OVERLAP_WITH_COMPUTE};
     size_t             first = 0, failed;
+    CUresult           result;
 
-    return count < 2 ? CUDA_ERROR_NOT_SUPPORTED :
-                       cuda.memcpy_batch(lane->dsts, lane->srcs, lane->lengths, count, &how, &first,
-                                         1, &failed, lane->stream);
+    result = cuda.memcpy_batch(lane->dsts, lane->srcs, lane->lengths, count, &how, &first, 1,
+                               &failed, lane->stream);
+    if (result != CUDA_SUCCESS) {
+        ang_debug("the driver doesn't take several copies at once: %s", cuda_name(result));
+        __atomic_store_n(&lane->refuses, 1, __ATOMIC_RELAXED);
+    }
+    return result;
+}
+
+/* It does no harm to copy bytes again, if the driver has taken some before it refused the rest. */
+static void copy_each(cuda_lane_t *lane, unsigned count)
+{
+    CUresult result;
+
+    for (unsigned i = 0; i < count; ++i) {
+        result = cuda.memcpy_async(lane->dsts[i], lane->srcs[i], lane->lengths[i], lane->stream);
+        if (result != CUDA_SUCCESS) {
+            ang_debug("%u copies of %u are to be started again: %s", count - i, count,
+                      cuda_name(result));
+            lose(lane, lane->issued - (count - i) + 1);
+            break;
+        }
+    }
 }
 
 void cuda_lane_submit(cuda_lane_t *lane)
 {
-    unsigned count  = lane->gathered;
-    uint64_t before = lane->issued - count;
-    uint64_t length = 0;
-    CUresult result;
+    unsigned count = lane->gathered;
 
     if (count == 0) {
         return;
     }
     lane->gathered = 0;
-    for (unsigned i = 0; i < count; ++i) {
-        length += lane->lengths[i];
+    mark_if_wanted(lane, lane->issued - count, lane->gathered_bytes);
+    if (count == 1 || copy_all(lane, count) != CUDA_SUCCESS) {
+        copy_each(lane, count);
     }
-    mark_if_wanted(lane, before, length);
-    result = copy_all(lane, count);
-    /* One by one, if it can't be done at once; it does no harm to copy the same bytes again. */
-    for (unsigned i = 0; i < count && result != CUDA_SUCCESS; ++i) {
-        CUresult alone = cuda.memcpy_async(lane->dsts[i], lane->srcs[i], lane->lengths[i],
-                                           lane->stream);
-
-        if (alone != CUDA_SUCCESS) {
-            ang_error("%u copies of a GPU can't be started: %s", count - i, cuda_name(alone));
-            lose(lane, before + 1 + i);
-            break;
-        }
-    }
-    lane->unmarked_bytes += length;
+    lane->unmarked_bytes += lane->gathered_bytes;
 }
 
-CUresult cuda_lane_gather(cuda_lane_t *lane, CUdeviceptr dst, CUdeviceptr src, size_t length,
-                          uint64_t *number)
+void cuda_lane_gather(cuda_lane_t *lane, CUdeviceptr dst, CUdeviceptr src, size_t length,
+                      uint64_t *number)
 {
-    if (cuda.memcpy_batch == NULL) {
-        return cuda_lane_copy(lane, dst, src, length, number);
-    }
-    if (lane->gathered == CUDA_GATHER) {
+    if (lane->gathered == CUDA_GATHER ||
+        (lane->gathered > 0 && lane->gathered_bytes + length > CUDA_GATHER_BYTES)) {
         cuda_lane_submit(lane);
+    }
+    if (lane->gathered == 0) {
+        lane->gathered_bytes = 0;
     }
     lane->dsts[lane->gathered]    = dst;
     lane->srcs[lane->gathered]    = src;
     lane->lengths[lane->gathered] = length;
+    lane->gathered_bytes += length;
     lane->gathered++;
     *number = ++lane->issued;
-    return CUDA_SUCCESS;
 }

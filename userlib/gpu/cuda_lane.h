@@ -8,8 +8,9 @@
  *     gathered end together.
  *   - Gathered copies have the last numbers. They are handed to the driver before anything else of
  *     the lane is, and before it is asked.
- *   - Copies that the driver has refused after they were gathered are lost: nobody writes their
- *     bytes any more.
+ *   - Gathered copies that the driver refuses, even one by one, are lost: once the lane has ended
+ *     up to their numbers nobody writes their bytes any more. That happens once in a lane: when it
+ *     couldn't hand over several at once it gathers no more.
  */
 #ifndef ANG_CUDA_LANE_H
 #define ANG_CUDA_LANE_H
@@ -19,7 +20,9 @@
 #include <pthread.h>
 
 #define CUDA_MARKS  16 /* events of a lane that are under way */
-#define CUDA_GATHER 8  /* copies that are handed to the driver at once */
+#define CUDA_GATHER 8  /* copies that are handed to the driver at once, */
+#define CUDA_GATHER_BYTES \
+    ((uint64_t)32 << 20) /* and bytes: who waits for the first one waits for all */
 
 typedef struct {
     CUevent  event;
@@ -36,34 +39,38 @@ typedef struct {
     uint64_t        marked;         /* the last one that has an event behind it */
     uint64_t        unmarked_bytes; /* of those after it */
     uint64_t        refused_ns;     /* since then the driver couldn't be asked; 0: it could */
-    uint64_t        lost_first;     /* these are lost; 0: none; atomic */
+    uint64_t        lost_first;     /* these are lost; 0: none. Atomic, written behind the other */
     uint64_t        lost_last;
+    int             refuses;           /* the driver doesn't take several at once; atomic */
     cuda_mark_t     marks[CUDA_MARKS]; /* a ring: */
     unsigned        first, count;      /* those under way */
     unsigned        gathered;
+    uint64_t        gathered_bytes;
     CUdeviceptr     dsts[CUDA_GATHER], srcs[CUDA_GATHER];
     size_t          lengths[CUDA_GATHER];
 } cuda_lane_t;
 
-/* Calls are made with the lane's context current and its lock held, but for the last three. */
+/* Calls are made with the lane's context current and its lock held, but for the last four. */
 
 CUresult cuda_lane_init(cuda_lane_t *lane);
 /* Put the copy into the stream. *number: the copy's. */
 CUresult cuda_lane_copy(cuda_lane_t *lane, CUdeviceptr dst, CUdeviceptr src, size_t length,
                         uint64_t *number);
-/* The same, but it may wait for others: until there are enough, or cuda_lane_submit(). */
-CUresult cuda_lane_gather(cuda_lane_t *lane, CUdeviceptr dst, CUdeviceptr src, size_t length,
-                          uint64_t *number);
-void     cuda_lane_submit(cuda_lane_t *lane);
+/* The same, if cuda_lane_gathers(): it may wait for others until there are enough, or until
+ * cuda_lane_submit(). */
+void cuda_lane_gather(cuda_lane_t *lane, CUdeviceptr dst, CUdeviceptr src, size_t length,
+                      uint64_t *number);
+void cuda_lane_submit(cuda_lane_t *lane);
 /* Ask the driver. @return what it says, if the copy hasn't ended: CUDA_ERROR_NOT_READY is no error.
  */
 CUresult cuda_lane_ask(cuda_lane_t *lane, uint64_t number);
 
 /* With the lock held: what is gathered isn't handed to the driver any more. */
 void cuda_lane_lose(cuda_lane_t *lane);
-/* Has it ended, well or badly? */
+/* May copies of this length be gathered? */
+int cuda_lane_gathers(const cuda_lane_t *lane, size_t length);
+/* Has it ended, or is it lost? */
 int cuda_lane_has_ended(const cuda_lane_t *lane, uint64_t number);
-/* Of one that has ended: badly? */
 int cuda_lane_has_lost(const cuda_lane_t *lane, uint64_t number);
 
 #endif

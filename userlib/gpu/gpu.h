@@ -34,9 +34,9 @@ typedef struct {
 
 /* What angara_copy_t holds. */
 typedef struct ang_gpu_copy {
-    const ang_gpu_ops_t       *ops; /* NULL: it has ended, with `status` */
-    const volatile uint64_t   *word;
-    uint64_t                   value;  /* of the runtime's: tells from the word that it has ended */
+    const ang_gpu_ops_t       *ops;    /* NULL: it has ended, with `status` */
+    const volatile uint64_t   *word;   /* of the runtime's, as what follows */
+    uint64_t                   value;  /* tells when it has ended */
     void                      *lane;   /* of the runtime's */
     void                      *bounce; /* of the runtime's; NULL: the bytes go where they belong */
     const struct ang_gpu_copy *after;  /* until it was started: see ang_gpu_copy_start_after() */
@@ -44,7 +44,8 @@ typedef struct ang_gpu_copy {
     unsigned                   tests;      /* so far, that found it under way */
     unsigned                   epoch;      /* ang_fork_epoch when it was started */
     uint8_t                    is_awaited; /* its thread tests no other copy until it has ended */
-    uint8_t                    may_gather; /* see ang_gpu_copy_gather() */
+    uint8_t                    may_gather; /* see ang_gpu_copy_gather(); afterwards: has it been? */
+    uint8_t                    gathers;    /* others behind it would be */
 } ang_gpu_copy_t;
 
 _Static_assert(sizeof(ang_gpu_copy_t) <= sizeof(angara_copy_t), "it fits");
@@ -79,7 +80,7 @@ struct ang_gpu_ops {
 
     /*
      * As angara_copy_start(): both ends within their allocations, one at least of this runtime. On
-     * ANGARA_INPROGRESS fills in word, value and lane of *copy; the rest is given. If copy->after
+     * ANGARA_INPROGRESS fills in what is the runtime's of *copy; the rest is given. If copy->after
      * isn't NULL, it is a copy of this runtime's: ANGARA_ERR_NO_RESOURCE unless both are copies of
      * one direction on one GPU.
      *
@@ -178,7 +179,8 @@ angara_status_t ang_gpu_copy_start_after(void *dst, const ang_gpu_mem_t *dst_mem
 /*
  * As ang_gpu_copy_start_after(), but the copy may wait for others that are gathered: the GPU is
  * given them at once, at the latest when ang_gpu_copy_submit() is called for the last one, and
- * makes them in any order. They end together.
+ * makes them in any order. They end together. The test of one that
+ * the runtime wouldn't take along says ANGARA_ERR_NO_RESOURCE: nothing was copied, start it again.
  */
 angara_status_t ang_gpu_copy_gather(void *dst, const ang_gpu_mem_t *dst_mem, const void *src,
                                     const ang_gpu_mem_t *src_mem, size_t length,

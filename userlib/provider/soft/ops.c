@@ -292,6 +292,11 @@ static angara_status_t backend_launch(ang_pair_t *pair, unsigned op, const ang_r
     return ANGARA_INPROGRESS;
 }
 
+static int backend_gathers(ang_pair_t *pair, const ang_flight_t *room)
+{
+    return pair->engine->is_relaxed && ((const flight_t *)(const void *)room)->copy.gathers;
+}
+
 static void backend_launched(ang_pair_t *pair, ang_flight_t *room)
 {
     (void)pair;
@@ -421,6 +426,7 @@ const ang_backend_t soft_backend = {
     .release       = soft_way_release,
     .copy          = backend_copy,
     .launch        = backend_launch,
+    .gathers       = backend_gathers,
     .launched      = backend_launched,
     .landed        = backend_landed,
     .batch         = backend_batch,
