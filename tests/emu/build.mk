@@ -5,7 +5,8 @@
 
 EMU_SRCS := $(filter-out tests/emu/test_% tests/emu/guest%,$(wildcard tests/emu/*.c))
 EMU_OBJS := $(EMU_SRCS:%.c=$(B)/obj/%.o) \
-            $(patsubst %.c,$(B)/obj/%.o,$(wildcard userlib/engine/*.c) userlib/src/log.c)
+            $(patsubst %.c,$(B)/obj/%.o,$(wildcard userlib/engine/*.c) \
+                                        userlib/src/log.c userlib/src/line.c)
 EMU_TESTS := $(patsubst tests/emu/%.c,%,$(wildcard tests/emu/test_*.c))
 EMU_GUEST := $(patsubst %.c,$(B)/obj/%.o,$(wildcard tests/emu/guest*.c))
 

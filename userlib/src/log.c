@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* See log.h. Reads the launcher's variables once, writes to stderr only; names of sockets tell the
- * processes of a node what has been said. */
+/* See log.h. Reads the launcher's variables once; names of sockets tell the processes of a node
+ * what has been said. */
 #define _GNU_SOURCE
 #include "log.h"
 
 #include "hash.h"
+#include "line.h"
 
 #include <angara/angara.h>
 
@@ -19,10 +20,8 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
-#define LINE_SIZE    1024
 #define SAID_MAX     8 /* lines whose descriptors are kept; more are said by each */
 #define NAME_TRIES   10u
 #define NAME_WAIT_US 1000u
@@ -42,56 +41,24 @@ static void spare_keep(void);
 
 void ang_log_start(void)
 {
-    static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"};
     /* of one start of one program: a batch job may be several */
     const char *start = getenv("PMIX_NAMESPACE");
-    const char *text  = NULL;
 
-    for (unsigned i = 0; text == NULL && i < sizeof(names) / sizeof(names[0]); ++i) {
-        text = getenv(names[i]);
-    }
-    snprintf(rank, sizeof(rank), "%.10s", text != NULL ? text : "");
+    ang_line_rank(rank, sizeof(rank));
     snprintf(job, sizeof(job), "%s", start != NULL ? start : "");
     if (job[0] != '\0') {
         spare_keep();
     }
 }
 
-/* As UCX's lines begin, so that a sorted log of a job has both in order. */
-static int head_print(char *line, size_t size, const char *level)
-{
-    char            host[65] = "";
-    struct timespec now;
-
-    clock_gettime(CLOCK_REALTIME, &now);
-    gethostname(host, sizeof(host) - 1);
-    return snprintf(line, size, "[%lld.%06ld] [%s:%d%s%s] angara %s: ", (long long)now.tv_sec,
-                    now.tv_nsec / 1000, host, (int)getpid(), rank[0] != '\0' ? " rank " : "", rank,
-                    level);
-}
-
 void ang_log_print(ang_log_level_t level, const char *format, ...)
 {
     static const char *const names[] = {"error", "warning", "info", "debug"};
-    char                     line[LINE_SIZE];
     va_list                  args;
-    int                      head, length;
 
-    head = head_print(line, sizeof(line), names[level]);
     va_start(args, format);
-    length = vsnprintf(line + head, sizeof(line) - head - 1, format, args);
+    ang_line_print(rank, names[level], format, args);
     va_end(args);
-
-    length += head;
-    if (length > (int)sizeof(line) - 2) {
-        length = sizeof(line) - 2;
-    }
-    line[length++] = '\n';
-
-    /* One write, so that lines of several ranks don't mix. Nothing can be done about a failure. */
-    if (write(STDERR_FILENO, line, length) < 0) {
-        return;
-    }
 }
 
 /* ---- once for each node ---------------------------------------------------------------------- */
@@ -259,7 +226,7 @@ static int is_said_by_another(uint64_t hash)
 
 int ang_log_is_said(const char *format, ...)
 {
-    char    text[LINE_SIZE];
+    char    text[ANG_LINE_SIZE];
     va_list args;
     int     error = errno; /* what is to be said may be about it */
     int     is_said;
