@@ -16,7 +16,7 @@ CALLS = {
     "uct_angara_stays_off": "", "uct_angara_abort": "", "uct_angara_log_alike": "",
     "uct_angara_peer_fail": "", "uct_angara_peer_set_reason": "",
     "uct_angara_channel_nonsense": "", "uct_angara_rx_garbage": "", "uct_angara_hear_complain": "",
-    "hook_angara_warn": "", "opal_output": "0 ,",
+    "hook_angara_warn": "", "hook_angara_print": "",
     "snprintf": "(why|reason|text|hook_angara_missing) ,",
 }
 TOKEN = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])*\'|\w+|\S', re.DOTALL)

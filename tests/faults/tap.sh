@@ -95,7 +95,7 @@ messages()
 
 # Lines by which this stack speaks: the library's own and the Open MPI component's on stderr, and
 # those of UCX's log that come from our files, on stdout.
-angara_line='\] angara (error|warning): |UCX +[A-Z]+ +(angara: |UCX_ANGARA_)|\] angara: '
+angara_line='\] angara (error|warning): |UCX +[A-Z]+ +(angara: |UCX_ANGARA_)'
 
 # only_messages REGEX MIN MAX: as messages, and there are no others.
 only_messages()

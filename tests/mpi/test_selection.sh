@@ -117,9 +117,13 @@ is_ob1_clean_silent()
     is_ob1 && is_silent && env_is_clean
 }
 
-warned_once() # TEXT
+# The head of each line of ours in a job, then its level.
+head="^\\[[0-9]+\\.[0-9]{6}\\] \\[$(uname -n):[0-9]+ rank [0-9]+\\] angara"
+readonly head
+
+warned_once() # TEXT: with time, host, process and rank before it
 {
-    (($(grep -c "$1" "$work/err") == 1))
+    (($(grep -c "$1" "$work/err") == 1)) && grep -qE "$head (warning|error): .*$1" "$work/err"
 }
 
 has_lines() # COUNT PATTERN
@@ -176,7 +180,7 @@ test_asked()
     launch -- --mca hook_angara_enable 1 -x "$asked" "$probe"
     ok "hook_angara_enable=1" is_angara
     launch -- --mca opal_common_ucx_tls angara --mca hook_angara_verbose 1 "$probe"
-    ok "Open MPI's own transport list asks too" grep -q 'loaded .*libuct_angara' "$work/err"
+    ok "Open MPI's own transport list asks too" grep -qE "$head info: loaded .*libuct_angara" "$work/err"
 }
 
 # --- the user decides ------------------------------------------------------------------------------
@@ -299,7 +303,7 @@ test_fallback()
     run "$asked" mpirun --oversubscribe --bind-to none -np 32 \
         bash -c 'ANGARA_SOFT_NODE=$OMPI_COMM_WORLD_RANK exec "$@"' rank "$probe"
     ok "nobody reaches anybody, 32 ranks: the job ends" has_failed
-    ok "nobody reaches anybody, 32 ranks: one message about MPI_Init" warned_once 'angara: MPI_Init failed'
+    ok "nobody reaches anybody, 32 ranks: one message about MPI_Init" warned_once 'MPI_Init failed in a process'
 }
 
 # --- asked for, and not used -----------------------------------------------------------------------

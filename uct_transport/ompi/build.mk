@@ -15,10 +15,10 @@ OMPI_INCDIRS += $(patsubst -I%,%,$(shell pkg-config --cflags-only-I pmix 2>/dev/
 
 # Its headers are not ours to make warning-free.
 OMPI_CFLAGS := $(addprefix -isystem ,$(OMPI_INCDIRS)) -idirafter uct_transport/ompi/include
-$(OMPI_HOOK_OBJ): CFLAGS_EXTRA += -Iuct_transport $(OMPI_CFLAGS)
+$(OMPI_HOOK_OBJ): CFLAGS_EXTRA += -Iuct_transport -Iuserlib $(OMPI_CFLAGS)
 
-# Of the transport's, which knows neither UCX nor Open MPI.
-OMPI_HOOK_OBJ += $(B)/obj/uct_transport/base/entry.o
+# Of the transport's and the library's, which know neither UCX nor Open MPI.
+OMPI_HOOK_OBJ += $(B)/obj/uct_transport/base/entry.o $(B)/obj/userlib/src/line.o
 
 $(OMPI_HOOK): $(OMPI_HOOK_OBJ)
 	$(SAY) LD $@

@@ -31,13 +31,30 @@ typedef enum {
 } hook_angara_ucx_t;
 
 /* hook_angara_component.c */
-extern int hook_angara_output;
+extern int hook_angara_verbosity;
 
-/** A message that is only seen with hook_angara_verbose at @a level or above. */
-void hook_angara_verbose(int level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/** Is this the process that speaks for those of its node? With hook_angara_verbose all do. */
+bool hook_angara_is_speaker(void);
+
+/** A line on stderr that begins as those of the library's log. */
+void hook_angara_print(const char *level, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
 
 /** A message for the user, printed by one process of each node. */
-void hook_angara_warn(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+#define hook_angara_warn(...)                          \
+    do {                                               \
+        if (hook_angara_is_speaker()) {                \
+            hook_angara_print("warning", __VA_ARGS__); \
+        }                                              \
+    } while (0)
+
+/** A message that is only seen with hook_angara_verbose at @a _level or above. */
+#define hook_angara_verbose(_level, ...)            \
+    do {                                            \
+        if ((_level) <= hook_angara_verbosity) {    \
+            hook_angara_print("info", __VA_ARGS__); \
+        }                                           \
+    } while (0)
 
 /* hook_angara_request.c */
 

@@ -10,6 +10,8 @@
 #define _GNU_SOURCE
 #include "hook_angara.h"
 
+#include "src/line.h"
+
 #include "ompi_config.h"
 #include "ompi/mca/hook/hook.h"
 #include "ompi/communicator/communicator.h"
@@ -17,7 +19,6 @@
 #include "ompi/runtime/mpiruntime.h"
 #include "opal/constants.h"
 #include "opal/mca/base/mca_base_var.h"
-#include "opal/util/output.h"
 
 #include <angara/angara.h>
 
@@ -28,8 +29,6 @@
 #include <string.h>
 #include <strings.h>
 #include <unistd.h>
-
-#define MESSAGE_SIZE                         2048
 
 #define VERSION_STR_(_major, _minor, _patch) #_major "." #_minor "." #_patch
 #define VERSION_STR(_major, _minor, _patch)  VERSION_STR_(_major, _minor, _patch)
@@ -55,35 +54,30 @@ ompi_hook_base_component_1_0_0_t mca_hook_angara_component = {
     .hookm_mpi_init_bottom = hook_angara_init_bottom,
     .hookm_mpi_init_error  = hook_angara_init_error};
 
-int hook_angara_output = -1;
+int hook_angara_verbosity;
 
 static int   hook_angara_param_enable;
-static int   hook_angara_param_verbose;
 static char *hook_angara_param_plugin;
 static char *hook_angara_param_version;
 
 /* What this process did, for the report at the end of MPI_Init: who asked for the transport, why it
  * is missing nevertheless (empty: it isn't missing), and whether UCX was allowed. */
 static hook_angara_request_t hook_angara_asked;
-static char                  hook_angara_missing[1024];
+static char                  hook_angara_missing[900];
 static bool                  hook_angara_ucx_allowed;
 
-void hook_angara_verbose(int level, const char *fmt, ...)
+void hook_angara_print(const char *level, const char *fmt, ...)
 {
-    char    message[MESSAGE_SIZE];
-    va_list ap;
+    char    rank[16];
+    va_list args;
 
-    if (level > hook_angara_param_verbose) {
-        return;
-    }
-    va_start(ap, fmt);
-    vsnprintf(message, sizeof(message), fmt, ap);
-    va_end(ap);
-    opal_output(hook_angara_output, "hook/angara: %s", message);
+    ang_line_rank(rank, sizeof(rank));
+    va_start(args, fmt);
+    ang_line_print(rank, level, fmt, args);
+    va_end(args);
 }
 
-/* One process of each node, but all if there is to be more to read. */
-static bool hook_angara_is_speaker(void)
+bool hook_angara_is_speaker(void)
 {
     /* of mpirun, srun, and launchers that descend from MPICH's */
     static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID",
@@ -94,21 +88,7 @@ static bool hook_angara_is_speaker(void)
     for (i = 0; (rank == NULL) && (i < sizeof(names) / sizeof(names[0])); ++i) {
         rank = getenv(names[i]);
     }
-    return (rank == NULL) || (strcmp(rank, "0") == 0) || (hook_angara_param_verbose > 0);
-}
-
-void hook_angara_warn(const char *fmt, ...)
-{
-    char    message[MESSAGE_SIZE];
-    va_list ap;
-
-    if (!hook_angara_is_speaker()) {
-        return;
-    }
-    va_start(ap, fmt);
-    vsnprintf(message, sizeof(message), fmt, ap);
-    va_end(ap);
-    opal_output(0, "angara: %s", message);
+    return (rank == NULL) || (strcmp(rank, "0") == 0) || (hook_angara_verbosity > 0);
 }
 
 static int hook_angara_register(void)
@@ -133,13 +113,13 @@ static int hook_angara_register(void)
         MCA_BASE_VAR_TYPE_STRING, NULL, 0, 0, OPAL_INFO_LVL_5, MCA_BASE_VAR_SCOPE_LOCAL,
         &hook_angara_param_plugin);
 
-    hook_angara_param_verbose = 0;
+    hook_angara_verbosity = 0;
     (void)mca_base_component_var_register(
         component, "verbose",
         "Verbosity: 0 problems only, 1 decisions, 2 variables that are set, 5 where the "
         "values of variables come from",
         MCA_BASE_VAR_TYPE_INT, NULL, 0, 0, OPAL_INFO_LVL_3, MCA_BASE_VAR_SCOPE_LOCAL,
-        &hook_angara_param_verbose);
+        &hook_angara_verbosity);
 
     hook_angara_param_version = VERSION_STR(ANGARA_VERSION_MAJOR, ANGARA_VERSION_MINOR,
                                             ANGARA_VERSION_PATCH);
@@ -164,10 +144,6 @@ static int hook_angara_open(void)
     bool                  has_gpu;
     char                 *tls, word[64];
     const char           *list;
-
-    if (hook_angara_param_verbose > 0) {
-        hook_angara_output = opal_output_open(NULL);
-    }
 
     tls     = hook_angara_vars_ucx_tls();
     request = hook_angara_request_get(hook_angara_param_enable, tls, shmem);
@@ -206,10 +182,6 @@ static int hook_angara_close(void)
 {
     hook_angara_pack_stop();
     hook_angara_vars_restore();
-    if (hook_angara_output >= 0) {
-        opal_output_close(hook_angara_output);
-        hook_angara_output = -1;
-    }
     return OPAL_SUCCESS;
 }
 
@@ -251,7 +223,7 @@ static void report_other_way(const char *way)
     const char *why        = is_missing ? hook_angara_missing :
                              is_chosen  ? "another pml was chosen explicitly" :
                                           NO_DEVICE;
-    char        text[MESSAGE_SIZE];
+    char        text[ANG_LINE_SIZE];
 
     snprintf(text, sizeof(text), "the transport isn't used (%s; %s)",
              hook_angara_request_str(hook_angara_asked), why);
@@ -260,9 +232,9 @@ static void report_other_way(const char *way)
             sleep(10); /* the one that speaks, if it fails too, ends the job meanwhile: with
                           many ranks mpirun takes seconds for that */
         }
-        opal_output(0, "angara: %s: the job would run over %s, and ends because of %s.", text, way,
-                    is_strict() ? "ANGARA_STRICT" :
-                                  "ANGARA_GPU: buffers in a GPU's memory might crash it");
+        hook_angara_print(
+            "error", "%s: the job would run over %s, and ends because of %s.", text, way,
+            is_strict() ? "ANGARA_STRICT" : "ANGARA_GPU: buffers in a GPU's memory might crash it");
         ompi_mpi_abort(&ompi_mpi_comm_world.comm, 1);
     } else if (is_missing || (is_asked && (is_strict() || !is_chosen))) {
         hook_angara_warn("%s: the job runs over %s.%s", text, way,
@@ -374,7 +346,7 @@ static void hook_angara_init_error(int argc, char **argv, int requested, int *pr
                          "installation.",
                          hook_angara_missing);
     } else if (hook_angara_ucx_allowed && !hook_angara_plugin_is_said(INIT_FAILED)) {
-        opal_output(0, "angara: %s", INIT_FAILED);
+        hook_angara_print("warning", "%s", INIT_FAILED);
         sleep(1); /* those that fail a little later ask this process */
     }
     hook_angara_vars_restore();

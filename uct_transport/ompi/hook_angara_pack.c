@@ -16,7 +16,6 @@
 #include "ompi/communicator/communicator.h"
 #include "ompi/runtime/mpiruntime.h"
 #include "opal/datatype/opal_convertor.h"
-#include "opal/util/output.h"
 
 #include <dlfcn.h>
 
@@ -44,11 +43,10 @@ static int32_t pack(opal_convertor_t *convertor, struct iovec *iov, uint32_t *co
         return opal_convertor_pack(convertor, iov, count, length);
     }
     if (!(convertor->flags & CONVERTOR_NO_OP)) {
-        opal_output(
-            0,
-            "angara: the buffer at %p is of a type with gaps, in a GPU's memory, which can't "
-            "be packed: aborting",
-            first);
+        hook_angara_print("error",
+                          "the buffer at %p is of a type with gaps, in a GPU's memory, which can't "
+                          "be packed: aborting",
+                          first);
         ompi_mpi_abort(&ompi_mpi_comm_world.comm, 1);
     }
 
