@@ -91,10 +91,11 @@ has_limits_conf()
 }
 
 # forbidden_cured CHECK CALL...: a seccomp profile that forbids the calls; the advice names each. A later kernel is
-# this one.
+# this one; from which on is what README says.
 forbidden_cured()
 {
-    local call wanted=note version
+    local call wanted=note version kernel
+    kernel=$(sed -nE 's/^\| needs \| (Linux [0-9.]+ or later).*/\1/p' README.md)
     [[ $1 != 'sealed memfds' ]] || wanted=error
     expect "$wanted" "$1" "$restrict" "${@:2}" --
     echo "advice: $advice"
@@ -106,6 +107,7 @@ forbidden_cured()
     if [[ $advice =~ ^use\ Linux\ ([0-9.]+)\ or\ later ]]; then
         followed "${BASH_REMATCH[0]}"
         version=${BASH_REMATCH[1]}
+        [[ ${BASH_REMATCH[0]} == "use $kernel" ]]
         printf '%s\n' "$version" "$(uname -r)" | sort -VC
     fi
     expect ok "$1" env

@@ -200,7 +200,7 @@ static void check_membarrier(info_check_t *check)
     info_set_value(check, INFO_NOTE,
                    "not available: senders pay a full fence for each wake-up check");
     info_set_fix(check,
-                 "use Linux 4.16 or later, or allow membarrier in the container's seccomp profile");
+                 "use Linux 5.10 or later, or allow membarrier in the container's seccomp profile");
 }
 
 static void check_memfd(info_check_t *check)
@@ -213,7 +213,7 @@ static void check_memfd(info_check_t *check)
     } else {
         info_set_value(check, INFO_ERROR, "not available: %s", strerror(errno));
         info_set_fix(check,
-                     "use Linux 3.17 or later, or allow memfd_create in the container's seccomp "
+                     "use Linux 5.10 or later, or allow memfd_create in the container's seccomp "
                      "profile; look at ulimit -n and ulimit -f");
     }
     if (fd >= 0) {
@@ -236,7 +236,7 @@ static void check_pidfd(info_check_t *check)
                    "ANGARA_PEER_CHECK, not at once",
                    strerror(errno));
     info_set_fix(check,
-                 "use Linux 5.3 or later, or allow pidfd_open in the container's seccomp profile");
+                 "use Linux 5.10 or later, or allow pidfd_open in the container's seccomp profile");
 }
 
 /* Memory that shared segments can still take: free memory, and what the cgroup leaves. */
