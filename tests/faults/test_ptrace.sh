@@ -88,6 +88,18 @@ if [[ $(id -u) == 0 ]] && "${as_nobody[@]}" true 2>/dev/null; then
     run 20 "${as_nobody[@]}" "$shared/fault_pair" --undumpable
     ok 'an undumpable process: the message says so' all_of rc_is "$status_refused" -- \
         messages 'dumpable' 1 2 -- messages 'same user' 1 2
+    if can_unshare -p -f -m; then
+        for hidepid in 1 2; do
+            # A /proc of its own: the options of one are the same wherever it is mounted.
+            # shellcheck disable=SC2016 # the inner shell expands it
+            run 20 unshare -p -f -m bash -c 'mount -t proc -o "hidepid=$1" proc /proc && exec "${@:2}"' \
+                bash "$hidepid" "${as_nobody[@]}" "$shared/fault_pair" --undumpable
+            ok "an undumpable process that /proc hides, hidepid=$hidepid: the message says so" \
+                all_of rc_is "$status_refused" -- messages 'hidepid.*same user.*dumpable' 1 2
+        done
+    else
+        skip 'an undumpable process that /proc hides' 'unshare is not permitted'
+    fi
     run 20 "$shared/fault_pair" --peer "${as_nobody[*]}"
     ok 'another user: the message says so' all_of rc_is "$status_refused" -- \
         messages 'same user' 1 2

@@ -150,6 +150,12 @@ static angara_status_t bind_process(soft_remote_process_t *process)
     case SOFT_GONE:
         return ANGARA_ERR_PEER_DEAD;
     default:
+        if (errno == EACCES || errno == EPERM) {
+            ang_error("/proc hides pid %d (hidepid): both processes must run as the same user and "
+                      "group, with the same capabilities, and be dumpable",
+                      (int)process->pid);
+            return ANGARA_ERR_UNREACHABLE;
+        }
         ang_error("/proc/%d/stat can't be read: %s%s", (int)process->pid, strerror(errno),
                   soft_cure(errno));
         return ANGARA_ERR_LIMIT;
