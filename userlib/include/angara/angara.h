@@ -385,8 +385,8 @@ typedef struct {
 
 /**
  * Create a PE attached to the domain. ANGARA_ERR_LIMIT for a window above window_max.
- * @param params  NULL for the defaults. Flags that the library doesn't know, and what it doesn't know
- *                of a larger struct, must be zero: else ANGARA_ERR_UNSUPPORTED.
+ * @param params  NULL for the defaults. Flags that the library doesn't know must be zero, and so
+ *                must be what it doesn't know of a larger struct: else ANGARA_ERR_UNSUPPORTED.
  */
 ANGARA_API angara_status_t angara_pe_create(angara_domain_h dom, const angara_pe_params_t *params,
                                             angara_pe_h *pe_p);
