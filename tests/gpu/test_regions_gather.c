@@ -165,6 +165,28 @@ static void run_lost(conf_t *t)
     end(t);
 }
 
+/* Nobody makes any for a while. */
+static void run_all_lost(conf_t *t)
+{
+    begin(t, ANGARA_PE_RELAXED);
+    if (t->rank == 0) {
+        standin.hold(1);
+        post(t, 0, 0, 0);
+        angara_pe_progress(t->pe);
+        standin.fail_call(BATCH, 0, 801);
+        standin.fail_call(SINGLE, 0, 2);
+        for (size_t at = PIECE; at < SIZE; at += PIECE) {
+            post(t, 0, at, at);
+        }
+        angara_pe_progress(t->pe);
+        standin.fail_call(SINGLE, 0, 0);
+        standin.hold(0);
+        CHECK_OK(end_of(t, 1));
+        region_check(&mine, 0, SIZE, 2);
+    }
+    end(t);
+}
+
 /* Where the context can't be had for a moment what is gathered waits. */
 static void run_waiting(conf_t *t)
 {
@@ -223,6 +245,7 @@ static void test_refused(void **state)
     (void)state;
     conf_run(2, run_refused, NULL);
     conf_run(2, run_lost, NULL);
+    conf_run(2, run_all_lost, NULL);
 }
 
 static void test_no_context(void **state)

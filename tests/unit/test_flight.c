@@ -311,6 +311,68 @@ static void test_inline_data_does_not_fly(void **state)
     mock_free(mock);
 }
 
+/* The first of three: the others go on, and whoever looks after them lands all. */
+static void lose_first(mock_t *mock)
+{
+    mock->far[0].gathers = 1;
+    memset(mock->local, 6, 3);
+    post_bytes(mock, 3);
+    assert_int_equal(flying(mock), 3);
+    mock->far[0].airtime = 0;
+    mock->far[0].landing = ANGARA_ERR_NO_RESOURCE;
+}
+
+static void all_have_moved(const mock_t *mock)
+{
+    assert_int_equal(mock->far[0].launched, 4);
+    assert_int_equal(flying(mock), 0);
+    assert_int_equal(mock->far[0].faults, 0);
+    assert_int_equal(memcmp(mock->far[0].remote, mock->local, 3), 0);
+    assert_int_equal(mock->engine.stats.puts, 3);
+}
+
+static void test_others_fly_while_one_is_launched_again(void **state)
+{
+    mock_t *mock = mock_flying();
+
+    (void)state;
+    lose_first(mock);
+    progress(mock);
+    all_have_moved(mock);
+    mock_free(mock);
+}
+
+static void test_a_guest_launches_it_again(void **state)
+{
+    mock_t  *mock = mock_flying();
+    unsigned still;
+
+    (void)state;
+    lose_first(mock);
+    assert_true(ang_engine_guest_enter(&mock->engine));
+    for (unsigned i = 0; i < 4; ++i) {
+        still = 0;
+        ang_engine_guest_land(&mock->engine, &still);
+        assert_int_equal(still != 0, i == 0);
+    }
+    ang_engine_guest_leave(&mock->engine);
+    all_have_moved(mock);
+    mock_free(mock);
+}
+
+static void test_a_reset_does_not_launch_it_again(void **state)
+{
+    mock_t *mock = mock_flying();
+
+    (void)state;
+    lose_first(mock);
+    ang_engine_pair_reset(&mock->far[0].pair, ANGARA_OK);
+    assert_int_equal(mock->far[0].launched, 3);
+    assert_int_equal(flying(mock), 0);
+    assert_int_equal(mock->engine.pending, 0);
+    mock_free(mock);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -319,6 +381,9 @@ int main(void)
         cmocka_unit_test(test_while_several_fly_others_wait_for_a_run),
         cmocka_unit_test(test_what_gains_nothing_waits_for_no_run),
         cmocka_unit_test(test_one_that_did_not_move_is_launched_again),
+        cmocka_unit_test(test_others_fly_while_one_is_launched_again),
+        cmocka_unit_test(test_a_guest_launches_it_again),
+        cmocka_unit_test(test_a_reset_does_not_launch_it_again),
         cmocka_unit_test(test_who_cannot_fly_with_others_flies_alone),
         cmocka_unit_test(test_what_does_not_fly_waits_its_turn),
         cmocka_unit_test(test_a_long_one_flies_whole),

@@ -63,7 +63,7 @@ static char *hook_angara_param_version;
 /* What this process did, for the report at the end of MPI_Init: who asked for the transport, why it
  * is missing nevertheless (empty: it isn't missing), and whether UCX was allowed. */
 static hook_angara_request_t hook_angara_asked;
-static char                  hook_angara_missing[900];
+static char                  hook_angara_missing[600];
 static bool                  hook_angara_ucx_allowed;
 
 void hook_angara_print(const char *level, const char *fmt, ...)

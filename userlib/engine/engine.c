@@ -509,7 +509,8 @@ static unsigned pair_land(ang_pair_t *pair)
             break;
         }
         if (status == ANGARA_ERR_NO_RESOURCE) {
-            break; /* its turn has come: it is launched alone */
+            (void)check_long(pair->head); /* launched again, alone; else its turn has come */
+            break;
         }
         pair->engine->stats.bytes += pair->head->done;
         pair->refused = NULL;

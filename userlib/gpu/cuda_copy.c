@@ -35,6 +35,11 @@ typedef enum {
     LANES_NUM
 } direction_t;
 
+/* Copies that end together, as they are handed over at once, end within a third of a millisecond.
+ */
+static const uint64_t gather_bytes[LANES_NUM] = {
+    [LANE_BETWEEN] = (uint64_t)64 << 20, [LANE_WITHIN] = (uint64_t)128 << 20};
+
 /* Bytes on their way to host memory. */
 typedef struct {
     void  *dst;
@@ -124,7 +129,7 @@ static record_t *record_make(const cuda_scope_t *scope)
     record->is_registered = cuda.host_register(record->page, size, CU_MEMHOSTREGISTER_PORTABLE) ==
                             CUDA_SUCCESS;
     for (i = 0; i < LANES_NUM && result == CUDA_SUCCESS; ++i) {
-        result                 = cuda_lane_init(&record->lanes[i]);
+        result                 = cuda_lane_init(&record->lanes[i], gather_bytes[i]);
         record->lanes[i].owner = record;
     }
     if (result == CUDA_SUCCESS) {
@@ -206,22 +211,19 @@ static direction_t direction(const ang_gpu_mem_t *dst_mem, const ang_gpu_mem_t *
     return dst_mem->mem.pci == src_mem->mem.pci ? LANE_WITHIN : LANE_BETWEEN;
 }
 
-/* Put the copy into the lane's stream. Between GPUs it may go along with others. */
-static CUresult lane_copy(cuda_lane_t *lane, direction_t lane_number, void *dst, const void *src,
-                          size_t length, ang_gpu_copy_t *copy)
+/* Put the copy into the lane's stream. From GPU to GPU it may go along with others. */
+static CUresult lane_copy(cuda_lane_t *lane, void *dst, const void *src, size_t length,
+                          ang_gpu_copy_t *copy)
 {
-    CUdeviceptr to     = (CUdeviceptr)(uintptr_t)dst;
-    CUdeviceptr from   = (CUdeviceptr)(uintptr_t)src;
-    CUresult    result = CUDA_SUCCESS;
+    CUdeviceptr to   = (CUdeviceptr)(uintptr_t)dst;
+    CUdeviceptr from = (CUdeviceptr)(uintptr_t)src;
+    CUresult    result;
 
     pthread_mutex_lock(&lane->lock);
-    copy->gathers = lane_number == LANE_BETWEEN && cuda_lane_gathers(lane, length);
+    copy->gathers = cuda_lane_gathers(lane, length);
     copy->may_gather &= copy->gathers;
-    if (copy->may_gather) {
-        cuda_lane_gather(lane, to, from, length, &copy->value);
-    } else {
-        result = cuda_lane_copy(lane, to, from, length, &copy->value);
-    }
+    result = (copy->may_gather ? cuda_lane_gather : cuda_lane_copy)(lane, to, from, length,
+                                                                    &copy->value);
     pthread_mutex_unlock(&lane->lock);
     return result;
 }
@@ -267,8 +269,8 @@ static CUresult start_aside(cuda_lane_t *lane, direction_t lane_number, void *ds
         copy->after == NULL && !ang_gpu_cuda.is_pinned(dst, length)) {
         bounce = bounce_get(record, dst, length);
     }
-    result = lane_copy(lane, lane_number, bounce != NULL ? bounce_bytes(record, bounce) : dst, src,
-                       length, copy);
+    result = lane_copy(lane, bounce != NULL ? bounce_bytes(record, bounce) : dst, src, length,
+                       copy);
     if (result == CUDA_SUCCESS) {
         copy->bounce = bounce;
     } else if (bounce != NULL) {

@@ -20,9 +20,7 @@
 #include <pthread.h>
 
 #define CUDA_MARKS  16 /* events of a lane that are under way */
-#define CUDA_GATHER 8  /* copies that are handed to the driver at once, */
-#define CUDA_GATHER_BYTES \
-    ((uint64_t)32 << 20) /* and bytes: who waits for the first one waits for all */
+#define CUDA_GATHER 8  /* copies that are handed to the driver at once */
 
 typedef struct {
     CUevent  event;
@@ -38,6 +36,7 @@ typedef struct {
     uint64_t        asked_ns;       /* when the driver was asked; atomic */
     uint64_t        marked;         /* the last one that has an event behind it */
     uint64_t        unmarked_bytes; /* of those after it */
+    uint64_t        gather_bytes;   /* that are handed over at once; a copy: a quarter of them */
     uint64_t        refused_ns;     /* since then the driver couldn't be asked; 0: it could */
     uint64_t        lost_first;     /* these are lost; 0: none. Atomic, written behind the other */
     uint64_t        lost_last;
@@ -52,15 +51,15 @@ typedef struct {
 
 /* Calls are made with the lane's context current and its lock held, but for the last four. */
 
-CUresult cuda_lane_init(cuda_lane_t *lane);
+CUresult cuda_lane_init(cuda_lane_t *lane, uint64_t gather_bytes);
 /* Put the copy into the stream. *number: the copy's. */
 CUresult cuda_lane_copy(cuda_lane_t *lane, CUdeviceptr dst, CUdeviceptr src, size_t length,
                         uint64_t *number);
 /* The same, if cuda_lane_gathers(): it may wait for others until there are enough, or until
  * cuda_lane_submit(). */
-void cuda_lane_gather(cuda_lane_t *lane, CUdeviceptr dst, CUdeviceptr src, size_t length,
-                      uint64_t *number);
-void cuda_lane_submit(cuda_lane_t *lane);
+CUresult cuda_lane_gather(cuda_lane_t *lane, CUdeviceptr dst, CUdeviceptr src, size_t length,
+                          uint64_t *number);
+void     cuda_lane_submit(cuda_lane_t *lane);
 /* Ask the driver. @return what it says, if the copy hasn't ended: CUDA_ERROR_NOT_READY is no error.
  */
 CUresult cuda_lane_ask(cuda_lane_t *lane, uint64_t number);

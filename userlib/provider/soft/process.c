@@ -11,7 +11,6 @@
 #include <fcntl.h>
 #include <linux/membarrier.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,19 +45,6 @@ static int read_file(const char *path, char *text, size_t size)
     return (int)length;
 }
 
-/* /proc may be mounted so that it lacks processes that this one may not look into (hidepid). */
-static soft_life_t look_failed(pid_t pid)
-{
-    if (errno != ENOENT && errno != ESRCH) {
-        return SOFT_UNKNOWN;
-    }
-    if (pid <= 0 || (kill(pid, 0) != 0 && errno == ESRCH)) {
-        return SOFT_GONE;
-    }
-    errno = access("/proc/self/stat", F_OK) == 0 ? EACCES : ENOENT;
-    return SOFT_UNKNOWN;
-}
-
 /*
  * *stack_p: where its stack began, 0 if that can't be seen: chosen by exec, as a rule at random,
  * and the same from then on.
@@ -71,7 +57,7 @@ static soft_life_t look(pid_t pid, uint64_t *start_time, uint64_t *stack_p)
 
     snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
     if (read_file(path, text, sizeof(text)) < 0) {
-        return look_failed(pid);
+        return errno == ENOENT || errno == ESRCH ? SOFT_GONE : SOFT_UNKNOWN;
     }
     /* The name, field 2, may hold anything: count from its closing parenthesis. */
     field = strrchr(text, ')');

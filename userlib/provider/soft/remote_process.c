@@ -127,6 +127,16 @@ static void process_in_child(ang_fork_t *node)
     process->imports = NULL;
 }
 
+/* /proc may be mounted so that it lacks processes that this one may not look into (hidepid). */
+static int is_hidden(const soft_remote_process_t *process)
+{
+    char path[32];
+
+    snprintf(path, sizeof(path), "/proc/%d", (int)process->pid);
+    return process->pidfd >= 0 && access("/proc/self", F_OK) == 0 && access(path, F_OK) != 0 &&
+           !soft_remote_process_dead(process);
+}
+
 /* Bind to the very process that the address names: a pidfd, then its start time. */
 static angara_status_t bind_process(soft_remote_process_t *process)
 {
@@ -148,18 +158,23 @@ static angara_status_t bind_process(soft_remote_process_t *process)
                    ANGARA_OK :
                    ANGARA_ERR_PEER_DEAD;
     case SOFT_GONE:
-        return ANGARA_ERR_PEER_DEAD;
-    default:
-        if (errno == EACCES || errno == EPERM) {
-            ang_error("/proc hides pid %d (hidepid): both processes must run as the same user and "
-                      "group, with the same capabilities, and be dumpable",
-                      (int)process->pid);
-            return ANGARA_ERR_UNREACHABLE;
+        if (!is_hidden(process)) {
+            return ANGARA_ERR_PEER_DEAD;
         }
-        ang_error("/proc/%d/stat can't be read: %s%s", (int)process->pid, strerror(errno),
-                  soft_cure(errno));
-        return ANGARA_ERR_LIMIT;
+        errno = EACCES;
+        break;
+    default:
+        break;
     }
+    if (errno == EACCES || errno == EPERM) {
+        ang_error("/proc doesn't show pid %d (hidepid, or a security module): both processes must "
+                  "run as the same user and group, with the same capabilities, and be dumpable",
+                  (int)process->pid);
+        return ANGARA_ERR_UNREACHABLE;
+    }
+    ang_error("/proc/%d/stat can't be read: %s%s", (int)process->pid, strerror(errno),
+              soft_cure(errno));
+    return ANGARA_ERR_LIMIT;
 }
 
 /* Called with the lock held. */
