@@ -67,6 +67,12 @@ static void post_all(conf_t *t, int is_put)
     standin.hold(0);
 }
 
+static void all_come(conf_t *t)
+{
+    CHECK_OK(end_of(t, 1));
+    region_check(&mine, 0, SIZE, 2);
+}
+
 static void run_gather(conf_t *t)
 {
     const gather_t *g = t->arg;
@@ -137,9 +143,8 @@ static void run_refused(conf_t *t)
 
         standin.fail_call(BATCH, 0, 801);
         post_all(t, 0);
-        CHECK_OK(end_of(t, 1));
+        all_come(t);
         CHECK(standin.calls(SINGLE) - before >= PIECES);
-        region_check(&mine, 0, SIZE, 2);
     }
     end(t);
 }
@@ -154,13 +159,11 @@ static void run_lost(conf_t *t)
         standin.fail_call(BATCH, 0, 801);
         standin.fail_call(SINGLE, 3, 2);
         post_all(t, 0);
-        CHECK_OK(end_of(t, 1));
-        region_check(&mine, 0, SIZE, 2);
+        all_come(t);
         CHECK_EQ(standin.calls(BATCH) - before, 1); /* who refuses isn't asked again */
         region_fill(&mine, 0, SIZE, 1);
         post_all(t, 0);
-        CHECK_OK(end_of(t, 1));
-        region_check(&mine, 0, SIZE, 2);
+        all_come(t);
     }
     end(t);
 }
@@ -181,8 +184,7 @@ static void run_all_lost(conf_t *t)
         angara_pe_progress(t->pe);
         standin.fail_call(SINGLE, 0, 0);
         standin.hold(0);
-        CHECK_OK(end_of(t, 1));
-        region_check(&mine, 0, SIZE, 2);
+        all_come(t);
     }
     end(t);
 }

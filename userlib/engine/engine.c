@@ -332,24 +332,30 @@ static int make_spare(ang_engine_t *engine)
     return engine->spare != NULL;
 }
 
+/* Launch an operation whose turn it is, if it can be. @return ANGARA_INPROGRESS: it flies;
+ * ANGARA_OK: not now, or never; else what is wrong with it */
+static angara_status_t launch_alone(ang_entry_t *entry)
+{
+    angara_status_t status = ang_entry_begin(entry);
+
+    if (status == ANGARA_OK && ang_entry_can_fly(entry)) {
+        status = ang_entry_launch(entry, NULL);
+        if (status == ANGARA_ERR_NO_RESOURCE || status == ANGARA_ERR_UNSUPPORTED) {
+            status = ANGARA_OK;
+        }
+    }
+    ang_entry_end(entry);
+    return status;
+}
+
 /*
  * An operation that goes in pieces, all of them with turns of progress: a program that starts many
  * gets to its other traffic soon. What is wrong with it by now is told at once.
  */
 static angara_status_t check_long(ang_entry_t *entry)
 {
-    angara_status_t status = entry->failed;
+    angara_status_t status = entry->failed == ANGARA_OK ? launch_alone(entry) : entry->failed;
 
-    if (status == ANGARA_OK) {
-        status = ang_entry_begin(entry);
-        if (status == ANGARA_OK && ang_entry_can_fly(entry)) {
-            status = ang_entry_launch(entry, NULL);
-            if (status == ANGARA_ERR_NO_RESOURCE || status == ANGARA_ERR_UNSUPPORTED) {
-                status = ANGARA_OK;
-            }
-        }
-        ang_entry_end(entry);
-    }
     return status == ANGARA_OK ? ANGARA_INPROGRESS : status;
 }
 
@@ -509,7 +515,7 @@ static unsigned pair_land(ang_pair_t *pair)
             break;
         }
         if (status == ANGARA_ERR_NO_RESOURCE) {
-            (void)check_long(pair->head); /* launched again, alone; else its turn has come */
+            (void)launch_alone(pair->head); /* else its turn has come */
             break;
         }
         pair->engine->stats.bytes += pair->head->done;

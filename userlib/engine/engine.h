@@ -125,8 +125,7 @@ typedef struct ang_backend {
                               ang_flight_t *flight);
     /* Is it better to launch several behind this flight one after the other than one by one? */
     int (*gathers)(ang_pair_t *pair, const ang_flight_t *flight);
-    /* The last one of those launched one after the other, behind another one: none waits for more.
-     */
+    /* The last one of a run that was launched behind another one: none waits for more. */
     void (*launched)(ang_pair_t *pair, ang_flight_t *flight);
     /* ANGARA_INPROGRESS: it still flies; else how it ended, told once. ANGARA_ERR_NO_RESOURCE: it
      * didn't move, and has to be launched again. */
@@ -187,7 +186,6 @@ struct ang_engine {
     unsigned             guest;      /* somebody else than the caller makes progress just now */
     struct ang_chaos    *chaos;      /* NULL if off */
     uint64_t             turn_bytes; /* may be changed between calls */
-    int                  is_relaxed; /* order of what flies doesn't matter */
     uint64_t             sequence;   /* entries ever queued */
     uint64_t             looks;      /* at operations that fly on */
     ang_pair_t          *turn;       /* where the next turn begins; NULL: with the first */

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Copies by CUDA's copy engines. Each context has a lane of ours (cuda_lane.h) for each direction.
- */
+/* Copies by CUDA's copy engines: each context has a lane (cuda_lane.h) for each direction. */
 #define _GNU_SOURCE
 #include "cuda.h"
 #include "cuda_lane.h"
@@ -35,8 +34,7 @@ typedef enum {
     LANES_NUM
 } direction_t;
 
-/* Copies that end together, as they are handed over at once, end within a third of a millisecond.
- */
+/* What is handed over at once ends together: within a third of a millisecond. */
 static const uint64_t gather_bytes[LANES_NUM] = {
     [LANE_BETWEEN] = (uint64_t)64 << 20, [LANE_WITHIN] = (uint64_t)128 << 20};
 

@@ -179,8 +179,8 @@ angara_status_t ang_gpu_copy_start_after(void *dst, const ang_gpu_mem_t *dst_mem
 /*
  * As ang_gpu_copy_start_after(), but the copy may wait for others that are gathered: the GPU is
  * given them at once, at the latest when ang_gpu_copy_submit() is called for the last one, and
- * makes them in any order. They end together. The test of one that
- * the runtime wouldn't take along says ANGARA_ERR_NO_RESOURCE: nothing was copied, start it again.
+ * makes them in any order. They end together. The test of one that the runtime wouldn't take along
+ * says ANGARA_ERR_NO_RESOURCE: nothing was copied, start it again.
  */
 angara_status_t ang_gpu_copy_gather(void *dst, const ang_gpu_mem_t *dst_mem, const void *src,
                                     const ang_gpu_mem_t *src_mem, size_t length,

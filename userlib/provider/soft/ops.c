@@ -278,7 +278,7 @@ static angara_status_t backend_launch(ang_pair_t *pair, unsigned op, const ang_r
     }
     status = soft_gpu_start(op == ANG_OP_PUT ? &there : &here, op == ANG_OP_PUT ? &here : &there,
                             length, before != NULL ? &before->copy : NULL,
-                            before != NULL && pair->engine->is_relaxed, &flight->copy);
+                            before != NULL && soft_pair_pe(pair)->is_relaxed, &flight->copy);
     if (status != ANGARA_INPROGRESS) {
         __atomic_store_n(&flight->hazard->key, 0, __ATOMIC_RELEASE);
         return status;
@@ -294,7 +294,7 @@ static angara_status_t backend_launch(ang_pair_t *pair, unsigned op, const ang_r
 
 static int backend_gathers(ang_pair_t *pair, const ang_flight_t *room)
 {
-    return pair->engine->is_relaxed && ((const flight_t *)(const void *)room)->copy.gathers;
+    return soft_pair_pe(pair)->is_relaxed && ((const flight_t *)(const void *)room)->copy.gathers;
 }
 
 static void backend_launched(ang_pair_t *pair, ang_flight_t *room)

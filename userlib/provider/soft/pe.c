@@ -186,6 +186,7 @@ angara_status_t soft_pe_create(angara_domain_h dom, const angara_pe_params_t *pa
     pe->base.dom     = dom;
     pe->dom          = (soft_domain_t *)dom;
     pe->num_events   = events;
+    pe->is_relaxed   = (params->flags & ANGARA_PE_RELAXED) != 0;
     pe->segment.fd   = -1;
     pe->epoll_fd     = -1;
     pe->wake_pipe[0] = -1;
@@ -223,7 +224,6 @@ angara_status_t soft_pe_create(angara_domain_h dom, const angara_pe_params_t *pa
     pe->base.fast.asked   = &pe->service->work;
     pe->base.fast.watched = &ang_unasked;
     pe->watched           = SOFT_SERVICE_SLOTS;
-    pe->engine.is_relaxed = (params->flags & ANGARA_PE_RELAXED) != 0;
     ang_engine_pair_add(&pe->engine, &pe->self_pair);
     fill_segment(pe, params->window_size);
     soft_helper_add_pe(pe);

@@ -403,6 +403,7 @@ typedef struct soft_pe {
     unsigned        others;  /* requests in other slots since the last in that */
     angara_event_t *events;  /* local events, a ring of `num_events` */
     unsigned        num_events;
+    int             is_relaxed; /* ANGARA_PE_RELAXED */
     unsigned        events_head;
     unsigned        events_tail;
     int             events_lost; /* sticky until read */
