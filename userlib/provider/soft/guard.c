@@ -176,21 +176,64 @@ static int pages_are_there(int fd, uint64_t begin, uint64_t end)
     return ioctl(fd, PAGES_SCAN, &scan) == 0;
 }
 
+/*
+ * The process's list of mappings, and its pages: kept open, as that costs more than the questions.
+ * With the helper's lock held. Where the program has closed them the questions fail.
+ */
+static struct {
+    ang_fork_t fork;
+    int        is_open;
+    int        maps, pages;
+} own;
+
+static void own_close(void)
+{
+    if (own.is_open) {
+        close(own.maps);
+        close(own.pages);
+        own.is_open = 0;
+    }
+}
+
+/* They are the parent's. */
+static void own_in_child(ang_fork_t *node)
+{
+    (void)node;
+    own_close();
+}
+
+static int own_open(void)
+{
+    if (own.is_open) {
+        return 1;
+    }
+    own.maps  = open("/proc/thread-self/maps", O_RDONLY | O_CLOEXEC);
+    own.pages = open("/proc/thread-self/pagemap", O_RDONLY | O_CLOEXEC);
+    if (own.maps >= 0 && own.pages >= 0) {
+        own.is_open = 1;
+        ang_fork_add(&own.fork, own_in_child);
+        return 1;
+    }
+    if (own.maps >= 0) {
+        close(own.maps);
+    }
+    if (own.pages >= 0) {
+        close(own.pages);
+    }
+    return 0;
+}
+
+void soft_guard_close(void)
+{
+    ang_fork_remove(&own.fork);
+    own_close();
+}
+
 /* As soft_guard_range(), twenty times cheaper; 0: not known. */
 static int is_all_there(uint64_t begin, uint64_t end, int is_write)
 {
-    int maps     = open("/proc/thread-self/maps", O_RDONLY | O_CLOEXEC);
-    int pages    = open("/proc/thread-self/pagemap", O_RDONLY | O_CLOEXEC);
-    int is_there = maps >= 0 && pages >= 0 && mappings_allow(maps, begin, end, is_write) &&
-                   pages_are_there(pages, begin, end);
-
-    if (maps >= 0) {
-        close(maps);
-    }
-    if (pages >= 0) {
-        close(pages);
-    }
-    return is_there;
+    return own_open() && mappings_allow(own.maps, begin, end, is_write) &&
+           pages_are_there(own.pages, begin, end);
 }
 
 /* The kernel does with each page what a first access would. Before 5.14 it can't at once. */

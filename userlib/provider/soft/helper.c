@@ -417,6 +417,7 @@ static void helper_stop(void)
         __atomic_store_n(&helper.running, 0, __ATOMIC_RELEASE);
     }
     soft_shares_rest();
+    soft_guard_close();
     serve_look(1);
     close_pipe();
     soft_catch_close();

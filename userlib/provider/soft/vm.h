@@ -44,11 +44,12 @@ angara_status_t soft_guard_copy(uint64_t addr, void *data, uint64_t length, int 
 angara_status_t soft_guard_atomic(uint64_t addr, const ang_desc_t *desc, uint64_t *old);
 /*
  * May a GPU's driver read or write all of that range? It crashes where the CPU does. Asked before
- * each copy: since the last one the program may have taken away any page, or its rights. Of small
- * pages that takes a sixth of the time that the copy does. What is taken away under the copy still
- * crashes.
+ * each copy: since the last one the program may have taken away any page, or its rights. What is
+ * taken away under the copy still crashes. With the helper's lock held.
  */
 angara_status_t soft_guard_range(uint64_t addr, uint64_t length, int is_write);
+/* No PE is left, so nobody asks any more. */
+void soft_guard_close(void);
 
 /* ---- catch.c: faults of the own CPU ---------------------------------------------------------- */
 

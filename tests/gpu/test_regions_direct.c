@@ -1,0 +1,444 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Regions of GPU memory: copies that the other process's GPU makes for this one, between its
+ * private host memory and GPU memory here. Runs over the runtime that ANGARA_TEST_GPU names, real
+ * or stand-in.
+ */
+#define _GNU_SOURCE
+#include "regions.h"
+
+#include <cmocka.h>
+
+#include <dirent.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define LONG_SIZE (9 * MB) /* more than is done at once */
+
+typedef enum { SERVED, STOPPED, NO_GPU, GONE, HOLE } direct_t;
+
+/*
+ * Was the other process's GPU asked so often since? On a busy machine it may answer too late, then
+ * the copy takes another way, and some time must pass until it is asked again. @return 0: try
+ * again.
+ */
+static int was_direct(conf_t *t, uint64_t before, unsigned count, double end)
+{
+    if (getenv("ANGARA_CHAOS") != NULL || services(t) - before == count) {
+        return 1;
+    }
+    CHECK(now_seconds() < end);
+    sleep_ms(50);
+    return 0;
+}
+
+/*
+ * Rank 0's GPU memory and rank 1's host memory: rank 1's GPU copies. Not if its process is stopped
+ * or uses no GPU; memory that is there no more is a fault, and no crash.
+ */
+static void run_direct(conf_t *t)
+{
+    const direct_t    way    = *(const direct_t *)t->arg;
+    const int         direct = getenv("ANGARA_CHAOS") == NULL;
+    const double      end    = now_seconds() + RANK_TIMEOUT / 2.;
+    char             *bytes  = malloc(LONG_SIZE);
+    angara_counters_t before, after;
+    region_t          region = {0};
+    angara_mr_h       mr     = NULL;
+    uint64_t          keys[2], key = 0;
+    void             *host = MAP_FAILED;
+
+    if (t->rank == 0 || way != NO_GPU) {
+        gpu_start();
+    }
+    conf_open(t);
+    if (t->rank == 0) {
+        CHECK(region_open(t, &region, DEVICE_PLAIN, 0, LONG_SIZE, ANGARA_ACCESS_ALL));
+    } else {
+        host = mmap(NULL, LONG_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        CHECK(host != MAP_FAILED);
+        CHECK_OK(angara_mr_register(t->dom, host, LONG_SIZE, ANGARA_ACCESS_ALL, &mr));
+        key = angara_mr_key(mr);
+        data_fill(host, LONG_SIZE, 7);
+    }
+    conf_exchange(t, &key, keys, sizeof(key));
+    if (t->rank == 0 && way == STOPPED) {
+        conf_stop_process(t->pid[1]);
+    }
+    if (t->rank == 1 && way == GONE) {
+        CHECK(munmap(host, LONG_SIZE) == 0);
+    }
+    if (t->rank == 1 && way == HOLE) {
+        CHECK(mprotect((char *)host + LONG_SIZE / 2, 1, PROT_NONE) == 0);
+    }
+    if (way != STOPPED) {
+        conf_barrier(t);
+    }
+    if (t->rank == 0) {
+        const int             is_bad = way == GONE || way == HOLE;
+        const angara_status_t wanted = is_bad ? ANGARA_ERR_BOUNDS : ANGARA_OK;
+
+        angara_pe_counters(t->pe, &before);
+        CHECK_STATUS(put_get(t, 1, 0, &region, 0, keys[1], 0, LONG_SIZE), wanted);
+        if (!is_bad) {
+            region_check(&region, 0, LONG_SIZE, 7);
+        }
+        region_fill(&region, 0, LONG_SIZE, 8);
+        CHECK_STATUS(put_get(t, 1, 1, &region, 0, keys[1], 0, LONG_SIZE), wanted);
+        angara_pe_counters(t->pe, &after);
+        while (way == SERVED && !was_direct(t, before.services, 4, end)) {
+            angara_pe_counters(t->pe, &before);
+            CHECK_OK(put_get(t, 1, 0, &region, 0, keys[1], 0, LONG_SIZE));
+            region_check(&region, 0, LONG_SIZE, 8);
+            CHECK_OK(put_get(t, 1, 1, &region, 0, keys[1], 0, LONG_SIZE));
+            angara_pe_counters(t->pe, &after);
+        }
+        if (direct && way == SERVED) {
+            CHECK_EQ(after.gpu_staged, before.gpu_staged);
+        }
+        if (direct && (way == STOPPED || way == NO_GPU)) {
+            CHECK(after.gpu_staged > before.gpu_staged);
+        }
+        kill(t->pid[1], SIGCONT);
+    }
+    conf_barrier(t);
+    if (t->rank == 1) {
+        data_fill(bytes, LONG_SIZE, 8);
+        CHECK(way == GONE || way == HOLE || memcmp(host, bytes, LONG_SIZE) == 0);
+        CHECK_OK(angara_mr_deregister(mr));
+        munmap(host, LONG_SIZE);
+    } else {
+        region_close(&region);
+    }
+    free(bytes);
+    conf_close(t);
+}
+
+#define GUARD_INSTALL 102 /* madvise(), since Linux 6.13 */
+
+typedef enum { REPLACED, READ_ONLY, GUARDED, TRUNCATED } change_t;
+
+typedef struct {
+    change_t change; /* of the last page */
+    int      is_put;
+    int      is_file; /* the memory is a file's */
+    int      closes;  /* the program closes the files by which its memory is looked at */
+} changed_t;
+
+static void page_change(const changed_t *c, char *page, size_t size, int file)
+{
+    switch (c->change) {
+    case REPLACED:
+        CHECK(mmap(page, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) !=
+              MAP_FAILED);
+        break;
+    case READ_ONLY:
+        CHECK(mprotect(page, size, PROT_READ) == 0);
+        break;
+    case GUARDED: /* or, before, of no rights */
+        CHECK(madvise(page, size, GUARD_INSTALL) == 0 || mprotect(page, size, PROT_NONE) == 0);
+        break;
+    default:
+        CHECK(ftruncate(file, (off_t)(MB - size)) == 0);
+        break;
+    }
+}
+
+/* How many descriptors of that file of the process, in /proc. `closes`: they are closed. */
+static unsigned num_of_proc(const char *name, int closes)
+{
+    DIR           *dir   = opendir("/proc/self/fd");
+    unsigned       count = 0;
+    struct dirent *entry;
+    char           target[PATH_MAX];
+    ssize_t        length;
+
+    while (dir != NULL && (entry = readdir(dir)) != NULL) {
+        length = readlinkat(dirfd(dir), entry->d_name, target, sizeof(target) - 1);
+        target[length > 0 ? length : 0] = '\0';
+        if (strncmp(target, "/proc/", 6) == 0 && strcmp(strrchr(target, '/') + 1, name) == 0) {
+            count++;
+            if (closes) {
+                close(atoi(entry->d_name));
+            }
+        }
+    }
+    if (dir != NULL) {
+        closedir(dir);
+    }
+    return count;
+}
+
+/* Rank 1's GPU has copied from and to its host memory, when the program takes a page of it away. */
+static void run_direct_changed(conf_t *t)
+{
+    const changed_t *c      = t->arg;
+    const size_t     page   = (size_t)sysconf(_SC_PAGESIZE);
+    region_t         region = {0};
+    angara_mr_h      mr     = NULL;
+    const double     end    = now_seconds() + RANK_TIMEOUT / 2.;
+    uint64_t         keys[2], key = 0, before;
+    char            *host = NULL;
+    int              file = -1;
+
+    gpu_start();
+    conf_open(t);
+    if (t->rank == 0) {
+        CHECK(region_open(t, &region, DEVICE_PLAIN, 0, MB, ANGARA_ACCESS_ALL));
+    } else {
+        file = memfd_create("host", 0);
+        CHECK(file >= 0 && ftruncate(file, MB) == 0);
+        host = mmap(NULL, MB, PROT_READ | PROT_WRITE,
+                    c->is_file ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS, c->is_file ? file : -1,
+                    0);
+        CHECK(host != MAP_FAILED);
+        data_fill(host, MB, 7);
+        CHECK_OK(angara_mr_register(t->dom, host, MB, ANGARA_ACCESS_ALL, &mr));
+        key = angara_mr_key(mr);
+    }
+    conf_exchange(t, &key, keys, sizeof(key));
+    if (t->rank == 0) {
+        do {
+            before = services(t);
+            CHECK_OK(put_get(t, 1, 0, &region, 0, keys[1], 0, MB));
+            region_check(&region, 0, MB, 7);
+            CHECK_OK(put_get(t, 1, 1, &region, 0, keys[1], 0, MB));
+        } while (!was_direct(t, before, 2, end));
+    }
+    conf_barrier(t);
+    if (t->rank == 1 &&
+        getenv("ANGARA_CHAOS") == NULL) { /* there are no direct copies with chaos */
+        CHECK_EQ(num_of_proc("maps", c->closes), 1);
+        CHECK_EQ(num_of_proc("pagemap", c->closes), 1);
+    }
+    if (t->rank == 1) {
+        page_change(c, host + MB - page, page, file);
+    }
+    conf_barrier(t);
+    if (t->rank == 0) {
+        CHECK_STATUS(put_get(t, 1, c->is_put, &region, 0, keys[1], 0, MB), ANGARA_ERR_BOUNDS);
+        CHECK_OK(put_get(t, 1, c->is_put, &region, 0, keys[1], 0, MB - page));
+    }
+    conf_barrier(t);
+    if (t->rank == 0) {
+        region_close(&region);
+    } else {
+        CHECK_OK(angara_mr_deregister(mr));
+        munmap(host, MB);
+        close(file);
+    }
+    conf_close(t);
+    CHECK_EQ(num_of_proc("maps", 0), 0);
+    CHECK_EQ(num_of_proc("pagemap", 0), 0);
+}
+
+/*
+ * Rank 1's host memory is known to its GPU, and a page of it has become read-only: the GPU writes
+ * it all the same, and nobody else touches it.
+ */
+static void run_direct_known(conf_t *t)
+{
+    const uintptr_t page   = (uintptr_t)sysconf(_SC_PAGESIZE);
+    const size_t    length = 8 * MB + page; /* its end is a piece by itself */
+    region_t        region;
+    uint64_t        keys[2];
+    char           *last;
+
+    gpu_start();
+    if (gpu != &device_cuda || getenv("ANGARA_CHAOS") != NULL) {
+        rank_skip("it may go another way, whose copies ask for the page's rights");
+    }
+    conf_open(t);
+    CHECK(region_open(t, &region, t->rank == 0 ? DEVICE_PLAIN : DEVICE_PINNED, 0, length,
+                      ANGARA_ACCESS_ALL));
+    last = (char *)((uintptr_t)(region.addr + length - page) & ~(page - 1));
+    if (t->rank == 0) {
+        region_fill(&region, 0, length, 8);
+    } else {
+        CHECK(mprotect(last, page, PROT_READ) == 0);
+    }
+    conf_exchange(t, &region.key, keys, sizeof(region.key));
+    if (t->rank == 0) {
+        CHECK_OK(put_get(t, 1, 1, &region, 0, keys[1], 0, length));
+    }
+    conf_barrier(t);
+    if (t->rank == 1) {
+        region_check(&region, 0, length, 8);
+        CHECK(mprotect(last, page, PROT_READ | PROT_WRITE) == 0);
+    }
+    region_close(&region);
+    conf_close(t);
+}
+
+/*
+ * Rank 1's GPU is at a get of rank 0's, and takes its time: rank 0 isn't told that its memory has
+ * been given back before that has ended.
+ */
+static void run_direct_held(conf_t *t)
+{
+    char       *bytes  = malloc(LONG_SIZE);
+    region_t    region = {0};
+    angara_mr_h mr     = NULL;
+    uint64_t    keys[2], key = 0;
+
+    setenv("ANGARA_PEER_WAIT", "300", 1);
+    gpu_start();
+    if (!is_standin || getenv("ANGARA_CHAOS") != NULL) {
+        rank_skip("copies can't be held up");
+    }
+    conf_open(t);
+    if (t->rank == 0) {
+        CHECK(region_open(t, &region, DEVICE_PLAIN, 0, LONG_SIZE, ANGARA_ACCESS_ALL));
+    } else {
+        CHECK_OK(angara_mr_register(t->dom, bytes, LONG_SIZE, ANGARA_ACCESS_ALL, &mr));
+        key = angara_mr_key(mr);
+        data_fill(bytes, LONG_SIZE, 7);
+        standin.hold(1);
+    }
+    conf_exchange(t, &key, keys, sizeof(key));
+    if (t->rank == 0) {
+        CHECK_OK(angara_offload_get(t->peer[1], region.mr, region.addr, keys[1], 0, LONG_SIZE));
+        for (uint64_t before = services(t); services(t) == before;) {
+            angara_pe_progress(t->pe);
+        }
+    }
+    while (t->rank == 1 && standin.pending() == 0) {
+        sleep_ms(1);
+    }
+    conf_barrier(t);
+    if (t->rank == 0) {
+        CHECK_STATUS(angara_mr_deregister(region.mr), ANGARA_ERR_BUSY);
+    }
+    conf_barrier(t);
+    standin.hold(0);
+    _exit(0); /* what is left of the pair isn't what is tested */
+}
+
+#define BUSY_FORKS 20u
+#define BUSY_LATE  3u /* pieces of requests during a fork(), on average */
+
+/*
+ * Rank 0's GPU, which takes its time, has always a request to serve, and its helper's lock is held
+ * meanwhile: calls of fork(), which wait for that lock, get their turn.
+ */
+static void run_busy_forks(conf_t *t)
+{
+    region_t    region = {0};
+    uint64_t    keys[RANK_MAX], key = 0, stop = 1;
+    angara_mr_h mr   = NULL;
+    char       *host = malloc(LONG_SIZE);
+    const char *copy;
+
+    volatile uint64_t *stopped;
+
+    if (t->rank == 0) {
+        setenv("STANDIN_DELAY_US", "2000", 1);
+    }
+    gpu_start();
+    if (!is_standin || getenv("ANGARA_CHAOS") != NULL) {
+        rank_skip("copies don't take their time");
+    }
+    copy = gpu == &device_cuda ? "cuMemcpyAsync" : "hsa_amd_memory_async_copy";
+    conf_open(t);
+    stopped = (volatile uint64_t *)(void *)t->window;
+    if (t->rank == 0) {
+        CHECK_OK(angara_mr_register(t->dom, host, LONG_SIZE, ANGARA_ACCESS_ALL, &mr));
+        key = angara_mr_key(mr);
+    } else {
+        CHECK(region_open(t, &region, DEVICE_PLAIN, 0, LONG_SIZE, ANGARA_ACCESS_ALL));
+    }
+    conf_exchange(t, &key, keys, sizeof(key));
+    if (t->rank == 0) {
+        unsigned long before, count = 0;
+
+        for (unsigned i = 0; i < BUSY_FORKS; ++i) {
+            pid_t child;
+
+            for (before = standin.calls(copy); standin.calls(copy) < before + 3; sleep_ms(1)) {
+            }
+            before = standin.calls(copy);
+            child  = fork();
+            if (child == 0) {
+                _exit(0);
+            }
+            count += standin.calls(copy) - before;
+            CHECK(child > 0 && waitpid(child, NULL, 0) == child);
+        }
+        for (unsigned rank = 1; rank < t->nranks; ++rank) {
+            POST_OK(t, angara_put(t->peer[rank], 0, &stop, sizeof(stop)));
+        }
+        if (count > BUSY_FORKS * BUSY_LATE) {
+            rank_fail(__FILE__, __LINE__, "%lu copies began within %u calls of fork()", count,
+                      BUSY_FORKS);
+        }
+    }
+    while (t->rank != 0 && *stopped == 0) {
+        CHECK_OK(put_get(t, 0, 0, &region, 0, keys[0], 0, LONG_SIZE));
+    }
+    conf_barrier(t);
+    if (t->rank == 0) {
+        CHECK_OK(angara_mr_deregister(mr));
+    } else {
+        region_close(&region);
+    }
+    free(host);
+    conf_close(t);
+}
+
+static void test_direct(void **state)
+{
+    static const direct_t ways[] = {SERVED, STOPPED, NO_GPU, GONE, HOLE};
+
+    (void)state;
+    for (unsigned i = 0; i < sizeof(ways) / sizeof(ways[0]); ++i) {
+        conf_run(2, run_direct, &ways[i]);
+    }
+}
+
+static void test_direct_changed(void **state)
+{
+    static const changed_t cases[] = {
+        {REPLACED, 0, 0, 0},  {REPLACED, 1, 1, 0},  {READ_ONLY, 1, 0, 0},
+        {READ_ONLY, 1, 1, 0}, {GUARDED, 0, 0, 0},   {GUARDED, 1, 0, 0},
+        {TRUNCATED, 0, 1, 0}, {TRUNCATED, 1, 1, 0}, {REPLACED, 1, 0, 1},
+    };
+
+    (void)state;
+    for (unsigned i = 0; i < sizeof(cases) / sizeof(cases[0]); ++i) {
+        conf_run(2, run_direct_changed, &cases[i]);
+    }
+}
+
+static void test_direct_known(void **state)
+{
+    (void)state;
+    conf_run(2, run_direct_known, NULL);
+}
+
+static void test_direct_held(void **state)
+{
+    (void)state;
+    conf_run(2, run_direct_held, NULL);
+}
+
+static void test_busy_forks(void **state)
+{
+    (void)state;
+    conf_run(4, run_busy_forks, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_direct),       TEST(test_direct_changed), TEST(test_direct_held),
+        TEST(test_direct_known), TEST(test_busy_forks),
+    };
+    int result = regions_begin();
+
+    return result >= 0 ? result : cmocka_run_group_tests(tests, NULL, NULL);
+}
