@@ -347,6 +347,19 @@ test_other_way()
         ok "$setting, ANGARA_STRICT=1: the job ends" has_failed
         ok "$setting, ANGARA_STRICT=1: the message says why" warned_once 'ends because of ANGARA_STRICT'
     done
+    for setting in ANGARA_DEVICE=nic ANGARA_DEVICE=angara0 UCX_NET_DEVICES=tcp0,angara0; do
+        launch "$setting" -- "$probe"
+        ok "no list, but $setting: Open MPI's default is used" is_ob1
+        ok "no list, but $setting: one message" warned_once "names a NIC; UCX finds no device.*runs over pml/ob1"
+        launch "$setting" ANGARA_STRICT=1 -- "$probe"
+        ok "no list, but $setting, ANGARA_STRICT=1: the job ends" has_failed
+        launch UCX_TLS=tcp,self "$setting" ANGARA_STRICT=1 -- "$probe"
+        ok "$setting, and a list without it: no message" is_ob1_silent
+    done
+    for setting in ANGARA_DEVICE=soft UCX_NET_DEVICES=angara UCX_NET_DEVICES=^angara0; do
+        launch "$setting" ANGARA_STRICT=1 -- "$probe"
+        ok "no list, and $setting, which names no NIC: no message" is_ob1_silent
+    done
     # shellcheck disable=SC2086 # these are words
     launch UCX_TLS=angara,tcp,self ANGARA_DEVICE=nic -- $ucx "$probe"
     ok "UCX with other transports: one message" warned_once "the transport isn't used.*pml/ucx"

@@ -9,8 +9,9 @@ here=$(dirname -- "$(realpath -- "$0")")
 # shellcheck source=../common/tap.sh
 source "$here/../common/tap.sh"
 
-output=$(mktemp)
-trap 'rm -f "$output"' EXIT
+work=$(mktemp -d)
+output=$work/output
+trap 'rm -rf -- "$work"' EXIT
 shown=("$output")
 
 # cluster INPUT OPTION...
@@ -25,8 +26,8 @@ cluster()
 }
 
 cluster 'uname -n; vm_rsh vm1 uname -n; exit\n' 2
-if [[ $rc == 77 ]]; then
-    echo "1..0 # SKIP $(sed -n 's/^vm: skipped: //p' "$output")"
+if grep -q '^vm: error: .*\(there is no\|MiB free\)' "$output"; then
+    echo "1..0 # SKIP $(sed -n 's/^vm: error: //p' "$output")"
     exit 0
 fi
 ok 'the cluster ends with its shell' [ "$rc" == 0 ]
@@ -47,4 +48,23 @@ ok 'that is said' grep -q '^vm: .*terminal or a pipe' "$output"
 rc=0
 "$here/../../scripts/vm_cluster" 0 >"$output" 2>&1 || rc=$?
 ok 'no VMs: a usage error' [ "$rc" == 2 ]
+rc=0
+printf 'exit\n' | PATH=/nowhere "$here/../../scripts/vm_cluster" 1 >"$output" 2>&1 || rc=$?
+ok 'no QEMU: an error' [ "$rc" == 125 ]
+ok 'no QEMU: what to do is said' grep -q '^vm: error: .*scripts/setup --vm' "$output"
+export B=$work/empty
+cluster 'exit\n' 1
+ok 'a build folder without programs: that is said' grep -q "^vm: warning: the project isn't built" "$output"
+# An emulator that is there already, and a make that says what it is asked for and fails.
+mkdir -p "$B/tests/emu" "$work/bin"
+install -m 755 /dev/stdin "$B/tests/emu/angara_emu" <<<'#!/bin/false'
+install -m 755 /dev/stdin "$work/bin/make" <<<'#!/bin/sh
+echo "make $*"
+exit 2'
+rc=0
+printf 'exit\n' | PATH=$work/bin:$PATH "$here/../../scripts/vm_cluster" 1 >"$output" 2>&1 || rc=$?
+ok 'make is asked for the emulator, which may be older than its source' \
+    grep -q '^make .*/tests/emu/angara_emu$' "$output"
+ok 'it fails: nothing is started' [ "$rc" == 1 ]
+ok 'that is said' grep -q "^vm: the emulated NIC can't be built" "$output"
 finish

@@ -119,11 +119,14 @@ wait $! || true
 
 vm_rsh vm1 "timeout $(slow 60) $B/tests/vm/nic_pair 1 10.0.0.1" \
     >/tmp/vm1.out 2>&1 &
-run timeout "$(slow 60)" "$B/tests/vm/nic_pair" 0 10.0.0.1
+run timeout "$(slow 60)" env ANGARA_LOG_LEVEL=info "$B/tests/vm/nic_pair" 0 10.0.0.1
 wait $! || true # killed as part of the test
 shown=("$output" /tmp/vm1.out)
 ok 'two nodes' [ "$rc" == 0 ]
 ok 'all chapters of it' says '^1\.\.8'
+ok 'level info says which device was opened' says 'angara info: angara0 is open: node 0, with loopback$'
+ok 'and which peer was reached' \
+    says 'angara info: connected to pid [0-9]* (PE [0-9]* of node 1), window of [0-9]* bytes$'
 
 run "$B/bin/angara_info"
 ok 'after the loss of the device there is the soft fabric' says 'provider soft'

@@ -23,8 +23,8 @@ from vm_parts import (Emulator, Kernel, Vm, build_folder, emulator_program, gues
                       machine_check)
 
 __all__ = ["BROKEN", "GRACE", "HERE", "ROOT", "SKIPPED", "TIMED_OUT", "Cluster", "VmError", "VmSkip",
-           "build_folder", "emulator_program", "main_run", "options_add", "options_parse",
-           "process_end", "process_start", "say", "slow"]
+           "build_folder", "emulator_program", "machine_check", "main_run", "options_add",
+           "options_parse", "process_end", "process_start", "say", "slow"]
 
 STOP_SECONDS = 20  # for the other VMs to end after the first
 ESCAPE = b"\x1d"  # Ctrl-]

@@ -66,17 +66,16 @@ def signals_ignore():
         signal.signal(number, signal.SIG_IGN)
 
 
-def main_run(main):
-    """Runs main() as a command's main function: its exit status, or that of how it failed."""
+def main_run(main, is_test=True):
+    """Runs main() as a command's main function: its exit status, or that of how it failed. Where VMs can't be
+    had a test is skipped; another command fails."""
     signals_install()
     try:
         status = main()
     except VmError as error:
-        if error.status == SKIPPED:
-            say("skipped: %s" % error)
-        else:
-            say("error: %s" % error)
-        status = error.status
+        is_skipped = is_test and error.status == SKIPPED
+        say("%s: %s" % ("skipped" if is_skipped else "error", error))
+        status = error.status if is_test or error.status != SKIPPED else BROKEN
     except Interrupted as signalled:
         say("ended by signal %d" % signalled.number)
         status = 128 + signalled.number

@@ -35,7 +35,7 @@ def tool_output(command):
 
 def machine_check(options):
     if shutil.which(QEMU) is None:
-        raise VmSkip("there is no %s (Debian: qemu-system-x86)" % QEMU)
+        raise VmSkip("there is no %s: `scripts/setup --vm` installs what VMs need (Debian: qemu-system-x86)" % QEMU)
     if not os.path.isdir(SHM):
         raise VmSkip("there is no %s" % SHM)
     free = os.statvfs(SHM)
@@ -331,7 +331,8 @@ class Emulator:
         self.control = os.path.join(cluster.folder, "emu.socket")
         self.program = emulator_program(cluster.build)
         if not os.access(self.program, os.X_OK):
-            raise VmSkip("there is no %s: the emulated NIC is not built" % self.program)
+            raise VmSkip("there is no %s: `make %s` builds the emulated NIC" % (
+                self.program, os.path.relpath(self.program, ROOT)))
 
     def start(self):
         """Starts it, and returns when its sockets listen."""

@@ -21,7 +21,8 @@ typedef enum {
     HOOK_ANGARA_REQUEST_MISTAKE, /* a transport list has a name much like it */
     HOOK_ANGARA_REQUEST_PARAM,   /* hook_angara_enable */
     HOOK_ANGARA_REQUEST_TLS,     /* a transport list names it */
-    HOOK_ANGARA_REQUEST_NIC      /* there is a device and nothing excludes the transport */
+    HOOK_ANGARA_REQUEST_NAMED,   /* a variable names a NIC */
+    HOOK_ANGARA_REQUEST_NIC      /* there is a NIC and nothing excludes the transport */
 } hook_angara_request_t;
 
 /** What became of the variables that decide about UCX. */

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 typedef enum {
@@ -83,6 +84,45 @@ static tl_list_t tl_list_env(const char *specific, const char *general)
     return tl_list_parse((value != NULL) ? value : getenv(general));
 }
 
+/* The name of a NIC, angara0 as the library has it: as one element of a list. */
+static bool is_nic(const char *element, size_t length)
+{
+    const size_t prefix = strlen(HOOK_ANGARA_TL_NAME);
+    size_t       digits = prefix;
+
+    if ((length <= prefix) || (strncasecmp(element, HOOK_ANGARA_TL_NAME, prefix) != 0)) {
+        return false;
+    }
+    while ((digits < length) && isdigit((unsigned char)element[digits])) {
+        ++digits;
+    }
+    return digits == length;
+}
+
+/* Does the user want a NIC, whether there is one or not? */
+static bool is_nic_named(void)
+{
+    const char *device = getenv("ANGARA_DEVICE");
+    const char *list   = getenv("MPI_UCX_NET_DEVICES");
+    const char *element;
+    size_t      length;
+
+    if ((device != NULL) && ((strcasecmp(device, "nic") == 0) || is_nic(device, strlen(device)))) {
+        return true;
+    }
+    list = (list != NULL) ? list : getenv("UCX_NET_DEVICES");
+    if ((list == NULL) || (*list == '^')) {
+        return false;
+    }
+    for (element = hook_angara_list_next(list, &length); element != NULL;
+         element = hook_angara_list_next(element + length, &length)) {
+        if (is_nic(element, length)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 hook_angara_request_t hook_angara_request_get(int enable, const char *openmpi_tls,
                                               bool is_openshmem)
 {
@@ -106,6 +146,9 @@ hook_angara_request_t hook_angara_request_get(int enable, const char *openmpi_tl
      * UCX is free to use it, but what it leaves out is not forbidden. */
     if (openmpi == TL_LIST_NAMES) {
         return HOOK_ANGARA_REQUEST_TLS;
+    }
+    if (is_nic_named()) {
+        return HOOK_ANGARA_REQUEST_NAMED;
     }
     if (access(HOOK_ANGARA_DEVICE, R_OK | W_OK) == 0) {
         return HOOK_ANGARA_REQUEST_NIC;
@@ -270,6 +313,8 @@ const char *hook_angara_request_str(hook_angara_request_t request)
         return "hook_angara_enable is set";
     case HOOK_ANGARA_REQUEST_TLS:
         return "the transport list names it";
+    case HOOK_ANGARA_REQUEST_NAMED:
+        return "ANGARA_DEVICE or UCX_NET_DEVICES names a NIC";
     case HOOK_ANGARA_REQUEST_NIC:
         return HOOK_ANGARA_DEVICE " is present";
     }

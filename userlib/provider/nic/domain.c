@@ -98,6 +98,8 @@ angara_status_t nic_domain_open(const char *device, angara_domain_h *dom_p)
     }
     fill_attr(&dom->info, &dom->base.attr);
     pthread_once(&warned, ang_config_warn_nic);
+    ang_info("%s is open: node %u, %s loopback", dom->base.attr.device, dom->base.attr.node,
+             (dom->info.caps & ANGARA_INFO_LOOPBACK) ? "with" : "without");
     *dom_p = &dom->base;
     return ANGARA_OK;
 }

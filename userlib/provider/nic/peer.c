@@ -158,6 +158,8 @@ angara_status_t nic_peer_connect(angara_pe_h base, const angara_address_t *addre
         forget(pe, peer);
         return status;
     }
+    ang_info("connected to %s%s, window of %zu bytes", peer->base.name,
+             peer->is_self ? " (itself)" : "", (size_t)peer->base.fast.window_size);
     *peer_p = &peer->base;
     return ANGARA_OK;
 }
