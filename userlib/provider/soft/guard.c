@@ -15,6 +15,7 @@
 #include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -178,62 +179,74 @@ static int pages_are_there(int fd, uint64_t begin, uint64_t end)
 
 /*
  * The process's list of mappings, and its pages: kept open, as that costs more than the questions.
- * With the helper's lock held. Where the program has closed them the questions fail.
+ * With the helper's lock held. Where the program has closed them the questions fail, and the
+ * numbers may be those of its own files.
  */
+typedef struct {
+    int   fd; /* -1: not open */
+    dev_t device;
+    ino_t inode;
+} own_file_t;
+
 static struct {
     ang_fork_t fork;
-    int        is_open;
-    int        maps, pages;
-} own;
+    own_file_t maps, pages;
+} own = {.maps = {.fd = -1}, .pages = {.fd = -1}};
 
-static void own_close(void)
+static void file_close(own_file_t *file)
 {
-    if (own.is_open) {
-        close(own.maps);
-        close(own.pages);
-        own.is_open = 0;
+    struct stat info;
+
+    if (file->fd >= 0 && fstat(file->fd, &info) == 0 && info.st_dev == file->device &&
+        info.st_ino == file->inode) {
+        close(file->fd);
     }
+    file->fd = -1;
+}
+
+static int file_open(own_file_t *file, const char *path)
+{
+    struct stat info;
+
+    if (file->fd < 0) {
+        file->fd = open(path, O_RDONLY | O_CLOEXEC);
+        if (file->fd >= 0 && fstat(file->fd, &info) == 0) {
+            file->device = info.st_dev;
+            file->inode  = info.st_ino;
+        }
+    }
+    return file->fd >= 0;
 }
 
 /* They are the parent's. */
 static void own_in_child(ang_fork_t *node)
 {
     (void)node;
-    own_close();
+    file_close(&own.maps);
+    file_close(&own.pages);
 }
 
 static int own_open(void)
 {
-    if (own.is_open) {
-        return 1;
-    }
-    own.maps  = open("/proc/thread-self/maps", O_RDONLY | O_CLOEXEC);
-    own.pages = open("/proc/thread-self/pagemap", O_RDONLY | O_CLOEXEC);
-    if (own.maps >= 0 && own.pages >= 0) {
-        own.is_open = 1;
+    if (own.fork.link == NULL) {
         ang_fork_add(&own.fork, own_in_child);
-        return 1;
     }
-    if (own.maps >= 0) {
-        close(own.maps);
-    }
-    if (own.pages >= 0) {
-        close(own.pages);
-    }
-    return 0;
+    return file_open(&own.maps, "/proc/thread-self/maps") &&
+           file_open(&own.pages, "/proc/thread-self/pagemap");
 }
 
 void soft_guard_close(void)
 {
     ang_fork_remove(&own.fork);
-    own_close();
+    file_close(&own.maps);
+    file_close(&own.pages);
 }
 
 /* As soft_guard_range(), twenty times cheaper; 0: not known. */
 static int is_all_there(uint64_t begin, uint64_t end, int is_write)
 {
-    return own_open() && mappings_allow(own.maps, begin, end, is_write) &&
-           pages_are_there(own.pages, begin, end);
+    return own_open() && mappings_allow(own.maps.fd, begin, end, is_write) &&
+           pages_are_there(own.pages.fd, begin, end);
 }
 
 /* The kernel does with each page what a first access would. Before 5.14 it can't at once. */
