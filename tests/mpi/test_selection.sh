@@ -347,7 +347,7 @@ test_other_way()
         ok "$setting, ANGARA_STRICT=1: the job ends" has_failed
         ok "$setting, ANGARA_STRICT=1: the message says why" warned_once 'ends because of ANGARA_STRICT'
     done
-    for setting in ANGARA_DEVICE=nic ANGARA_DEVICE=angara0 UCX_NET_DEVICES=tcp0,angara0; do
+    for setting in ANGARA_DEVICE=nic ANGARA_DEVICE=angara0 UCX_NET_DEVICES=angara0,angara1; do
         launch "$setting" -- "$probe"
         ok "no list, but $setting: Open MPI's default is used" is_ob1
         ok "no list, but $setting: one message" warned_once "names a NIC; UCX finds no device.*runs over pml/ob1"
@@ -356,10 +356,14 @@ test_other_way()
         launch UCX_TLS=tcp,self "$setting" ANGARA_STRICT=1 -- "$probe"
         ok "$setting, and a list without it: no message" is_ob1_silent
     done
-    for setting in ANGARA_DEVICE=soft UCX_NET_DEVICES=angara UCX_NET_DEVICES=^angara0; do
+    for setting in ANGARA_DEVICE=soft UCX_NET_DEVICES=angara UCX_NET_DEVICES=^angara0 UCX_NET_DEVICES=angara0,lo; do
         launch "$setting" ANGARA_STRICT=1 -- "$probe"
         ok "no list, and $setting, which names no NIC: no message" is_ob1_silent
     done
+    launch ANGARA_DEVICE=nic ANGARA_GPU=cuda -- "$probe"
+    ok "no list, but a NIC and a GPU are named: the job runs" warned_once "names a NIC.*the job runs over pml/"
+    launch ANGARA_DEVICE=nic ANGARA_STRICT=1 -- "$shmem"
+    ok "no list, but a NIC is named, OpenSHMEM, ANGARA_STRICT=1: the job ends" has_failed
     # shellcheck disable=SC2086 # these are words
     launch UCX_TLS=angara,tcp,self ANGARA_DEVICE=nic -- $ucx "$probe"
     ok "UCX with other transports: one message" warned_once "the transport isn't used.*pml/ucx"

@@ -331,8 +331,8 @@ class Emulator:
         self.control = os.path.join(cluster.folder, "emu.socket")
         self.program = emulator_program(cluster.build)
         if not os.access(self.program, os.X_OK):
-            raise VmSkip("there is no %s: `make %s` builds the emulated NIC" % (
-                self.program, os.path.relpath(self.program, ROOT)))
+            raise VmSkip("there is no %s: the emulated NIC isn't built (`make B=%s %s` does it)" % (
+                self.program, cluster.build, self.program))
 
     def start(self):
         """Starts it, and returns when its sockets listen."""

@@ -99,7 +99,8 @@ static int hook_angara_register(void)
     (void)mca_base_component_var_register(
         component, "enable",
         "Whether to load the Angara transport into UCX and to let Open MPI select UCX: auto "
-        "(if UCX_TLS names angara, or a device is present and UCX_TLS does not exclude it), "
+        "(if UCX_TLS names angara, or ANGARA_DEVICE or UCX_NET_DEVICES names a NIC, or one is "
+        "present, and UCX_TLS does not exclude it), "
         "true, or false",
         MCA_BASE_VAR_TYPE_INT, &mca_base_var_enum_auto_bool, 0, 0, OPAL_INFO_LVL_2,
         MCA_BASE_VAR_SCOPE_ALL_EQ, &hook_angara_param_enable);
@@ -227,7 +228,8 @@ static void report_other_way(const char *way)
 
     snprintf(text, sizeof(text), "the transport isn't used (%s; %s)",
              hook_angara_request_str(hook_angara_asked), why);
-    if ((is_strict() || is_gpu_named()) && is_asked && !is_chosen) {
+    if ((is_strict() || (is_gpu_named() && (hook_angara_asked != HOOK_ANGARA_REQUEST_NAMED))) &&
+        is_asked && !is_chosen) {
         if (!hook_angara_is_speaker()) {
             sleep(10); /* the one that speaks, if it fails too, ends the job meanwhile: with
                           many ranks mpirun takes seconds for that */
@@ -283,9 +285,11 @@ static bool is_outdone(void)
 
 static void hook_angara_init_bottom(int argc, char **argv, int requested, int *provided)
 {
-    const char *pml     = mca_pml_base_selected_component.pmlm_version.mca_component_name;
-    bool        is_used = hook_angara_plugin_is_used();
-    bool        is_ucx  = (strcmp(pml, "ucx") == 0) || (is_wrapper(pml) && is_used);
+    const char *pml      = mca_pml_base_selected_component.pmlm_version.mca_component_name;
+    bool        is_used  = hook_angara_plugin_is_used();
+    bool        is_ucx   = (strcmp(pml, "ucx") == 0) || (is_wrapper(pml) && is_used);
+    bool        is_named = (hook_angara_asked == HOOK_ANGARA_REQUEST_TLS) ||
+                    (hook_angara_asked == HOOK_ANGARA_REQUEST_NAMED);
 
     char way[96];
 
@@ -308,8 +312,7 @@ static void hook_angara_init_bottom(int argc, char **argv, int requested, int *p
     /* OpenSHMEM turns to UCX later, by lists of its own; without a device it finds none there. */
     if ((!is_ucx || !is_used) && ((hook_angara_missing[0] != '\0') || !is_openshmem())) {
         report_other_way(way);
-    } else if (is_openshmem() && (hook_angara_asked == HOOK_ANGARA_REQUEST_TLS) &&
-               !hook_angara_plugin_has_device()) {
+    } else if (is_openshmem() && is_named && !hook_angara_plugin_has_device()) {
         snprintf(hook_angara_missing, sizeof(hook_angara_missing), "%s", NO_DEVICE);
         report_other_way("another transport of UCX, or not at all");
     } else if (is_ucx && (hook_angara_asked == HOOK_ANGARA_REQUEST_TLS) && !is_openshmem() &&

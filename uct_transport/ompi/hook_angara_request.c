@@ -99,28 +99,35 @@ static bool is_nic(const char *element, size_t length)
     return digits == length;
 }
 
-/* Does the user want a NIC, whether there is one or not? */
-static bool is_nic_named(void)
+/* UCX's list of devices, of an application's name space or the general one, has NICs only. */
+static bool list_is_nics(const char *specific)
 {
-    const char *device = getenv("ANGARA_DEVICE");
-    const char *list   = getenv("MPI_UCX_NET_DEVICES");
+    const char *list = getenv(specific);
     const char *element;
     size_t      length;
 
-    if ((device != NULL) && ((strcasecmp(device, "nic") == 0) || is_nic(device, strlen(device)))) {
-        return true;
-    }
-    list = (list != NULL) ? list : getenv("UCX_NET_DEVICES");
-    if ((list == NULL) || (*list == '^')) {
+    list    = (list != NULL) ? list : getenv("UCX_NET_DEVICES");
+    element = (list != NULL) ? hook_angara_list_next(list, &length) : NULL;
+    if (element == NULL) {
         return false;
     }
-    for (element = hook_angara_list_next(list, &length); element != NULL;
-         element = hook_angara_list_next(element + length, &length)) {
-        if (is_nic(element, length)) {
-            return true;
+    for (; element != NULL; element = hook_angara_list_next(element + length, &length)) {
+        if (!is_nic(element, length)) {
+            return false;
         }
     }
-    return false;
+    return true;
+}
+
+/* Does the user want a NIC and nothing else, whether there is one or not? */
+static bool is_nic_named(bool is_openshmem)
+{
+    const char *device = getenv("ANGARA_DEVICE");
+
+    return ((device != NULL) &&
+            ((strcasecmp(device, "nic") == 0) || is_nic(device, strlen(device)))) ||
+           list_is_nics("MPI_UCX_NET_DEVICES") ||
+           (is_openshmem && list_is_nics("OSHMEM_UCX_NET_DEVICES"));
 }
 
 hook_angara_request_t hook_angara_request_get(int enable, const char *openmpi_tls,
@@ -147,7 +154,7 @@ hook_angara_request_t hook_angara_request_get(int enable, const char *openmpi_tl
     if (openmpi == TL_LIST_NAMES) {
         return HOOK_ANGARA_REQUEST_TLS;
     }
-    if (is_nic_named()) {
+    if (is_nic_named(is_openshmem)) {
         return HOOK_ANGARA_REQUEST_NAMED;
     }
     if (access(HOOK_ANGARA_DEVICE, R_OK | W_OK) == 0) {

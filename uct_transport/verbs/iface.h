@@ -10,6 +10,7 @@
 #include "verbs/md.h"
 
 #define UCT_ANGARA_SILENT_POLLS 32                /**< empty polls before a slow turn */
+#define UCT_ANGARA_BUSY_ASKED   64                /**< records before peers that ask are served */
 #define UCT_ANGARA_GPU_SENT     64                /**< allocations that are known */
 #define UCT_ANGARA_EARLY_SIZE   ((size_t)1 << 20) /**< memory of early messages */
 

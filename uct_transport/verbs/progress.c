@@ -52,9 +52,10 @@ unsigned uct_angara_iface_progress(uct_iface_h tl_iface)
         }
     }
 
-    /* Messages come first: behind them the slow turn serves, or the next that finds none. */
-    if ((count == 0) && ucs_unlikely(angara_pe_is_asked(port->pe))) {
-        count = angara_pe_progress(port->pe);
+    /* Messages come first, some of them. */
+    if (((count == 0) || (poll->busy >= UCT_ANGARA_BUSY_ASKED)) &&
+        ucs_unlikely(angara_pe_is_asked(port->pe))) {
+        count += angara_pe_progress(port->pe);
     }
 
     if (count > 0) {

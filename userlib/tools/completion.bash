@@ -19,7 +19,7 @@ _angara_values()
 _angara_words()
 {
     case ${1##*/} in
-    angara_perf) "$1" --list 2>/dev/null | awk '{ print $1 }' ;;
+    angara_perf) "$1" --list 2>/dev/null | command awk '{ print $1 }' ;;
     angara_jobkey) echo add del list ;;
     esac
 }
@@ -36,11 +36,11 @@ _angara()
     fi
     words=$(_angara_values "${1##*/}" "$before")
     if [[ -z $words && $word == -* ]]; then
-        words=$("$1" --help 2>/dev/null | grep -o -E -- '(^|[ ,[])--?[[:alnum:]][a-z-]*' | tr -d ' ,[')
+        words=$("$1" --help 2>/dev/null | command grep -o -E -- '(^|[ ,[])--?[[:alnum:]][a-z-]*' | tr -d ' ,[')
     elif [[ -z $words ]]; then
         words=$(_angara_words "$1")
     fi
     mapfile -t COMPREPLY < <(compgen -W "$words" -- "$word")
 }
 
-complete -F _angara angara_env angara_info angara_jobkey angara_perf angara_top
+complete -o bashdefault -o default -F _angara angara_env angara_info angara_jobkey angara_perf angara_top

@@ -179,8 +179,8 @@ static int pages_are_there(int fd, uint64_t begin, uint64_t end)
 
 /*
  * The process's list of mappings, and its pages: kept open, as that costs more than the questions.
- * With the helper's lock held. Where the program has closed them the questions fail, and the
- * numbers may be those of its own files.
+ * With the helper's lock held. The program may have closed them, and their numbers be those of its
+ * own files.
  */
 typedef struct {
     int   fd; /* -1: not open */
@@ -193,12 +193,18 @@ static struct {
     own_file_t maps, pages;
 } own = {.maps = {.fd = -1}, .pages = {.fd = -1}};
 
-static void file_close(own_file_t *file)
+/* Is it still the file that was opened? */
+static int file_is_ours(const own_file_t *file)
 {
     struct stat info;
 
-    if (file->fd >= 0 && fstat(file->fd, &info) == 0 && info.st_dev == file->device &&
-        info.st_ino == file->inode) {
+    return file->fd >= 0 && fstat(file->fd, &info) == 0 && info.st_dev == file->device &&
+           info.st_ino == file->inode;
+}
+
+static void file_close(own_file_t *file)
+{
+    if (file_is_ours(file)) {
         close(file->fd);
     }
     file->fd = -1;
@@ -208,7 +214,7 @@ static int file_open(own_file_t *file, const char *path)
 {
     struct stat info;
 
-    if (file->fd < 0) {
+    if (!file_is_ours(file)) {
         file->fd = open(path, O_RDONLY | O_CLOEXEC);
         if (file->fd >= 0 && fstat(file->fd, &info) == 0) {
             file->device = info.st_dev;
