@@ -77,11 +77,16 @@ static tl_list_t tl_list_parse(const char *list)
 }
 
 /* A list in the application's own name space takes the place of the general one. */
-static tl_list_t tl_list_env(const char *specific, const char *general)
+static const char *list_env(const char *specific, const char *general)
 {
     const char *value = getenv(specific);
 
-    return tl_list_parse((value != NULL) ? value : getenv(general));
+    return (value != NULL) ? value : getenv(general);
+}
+
+static tl_list_t tl_list_env(const char *specific, const char *general)
+{
+    return tl_list_parse(list_env(specific, general));
 }
 
 /* The name of a NIC, angara0 as the library has it: as one element of a list. */
@@ -102,21 +107,19 @@ static bool is_nic(const char *element, size_t length)
 /* UCX's list of devices, of an application's name space or the general one, has NICs only. */
 static bool list_is_nics(const char *specific)
 {
-    const char *list = getenv(specific);
+    const char *list = list_env(specific, "UCX_NET_DEVICES");
     const char *element;
     size_t      length;
+    bool        has_any = false;
 
-    list    = (list != NULL) ? list : getenv("UCX_NET_DEVICES");
-    element = (list != NULL) ? hook_angara_list_next(list, &length) : NULL;
-    if (element == NULL) {
-        return false;
-    }
-    for (; element != NULL; element = hook_angara_list_next(element + length, &length)) {
+    for (element = (list != NULL) ? hook_angara_list_next(list, &length) : NULL; element != NULL;
+         element = hook_angara_list_next(element + length, &length)) {
         if (!is_nic(element, length)) {
             return false;
         }
+        has_any = true;
     }
-    return true;
+    return has_any;
 }
 
 /* Does the user want a NIC and nothing else, whether there is one or not? */
@@ -185,9 +188,7 @@ static bool tl_carries(const char *element, size_t length)
 /* UCX's list; NULL: everything. */
 static const char *tl_list(void)
 {
-    const char *mpi = getenv("MPI_UCX_TLS");
-
-    return (mpi != NULL) ? mpi : getenv("UCX_TLS");
+    return list_env("MPI_UCX_TLS", "UCX_TLS");
 }
 
 /* Is one of these words in the list? */

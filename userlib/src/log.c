@@ -6,6 +6,7 @@
 
 #include "hash.h"
 #include "line.h"
+#include "own_fd.h"
 
 #include <angara/angara.h>
 
@@ -18,7 +19,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -63,13 +63,6 @@ void ang_log_print(ang_log_level_t level, const char *format, ...)
 
 /* ---- once for each node ---------------------------------------------------------------------- */
 
-/* A socket of ours. A program that closes all descriptors may have a file of its own there then. */
-typedef struct {
-    int   fd; /* -1: none */
-    dev_t dev;
-    ino_t ino;
-} own_sock_t;
-
 /*
  * What this process has said: sockets whose names tell the others of the job. A name has no file,
  * and ends with the process, or here in a child.
@@ -77,55 +70,32 @@ typedef struct {
 static struct {
     pthread_mutex_t lock; /* taken at fork, too */
     unsigned        count;
-    own_sock_t      socks[SAID_MAX];
+    ang_own_fd_t    socks[SAID_MAX];
     uint64_t        hashes[SAID_MAX];
-    own_sock_t      spare; /* without a name, for the line that says that no descriptor is left */
+    ang_own_fd_t    spare; /* without a name, for the line that says that no descriptor is left */
 } said = {.lock = PTHREAD_MUTEX_INITIALIZER, .spare.fd = -1};
 
-static own_sock_t sock_open(void)
+static ang_own_fd_t sock_open(void)
 {
-    own_sock_t  sock = {.fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
-    struct stat file;
-
-    if (sock.fd >= 0 && fstat(sock.fd, &file) == 0) {
-        sock.dev = file.st_dev;
-        sock.ino = file.st_ino;
-    }
-    return sock;
-}
-
-static int sock_is_ours(const own_sock_t *sock)
-{
-    struct stat file;
-
-    return sock->fd >= 0 && fstat(sock->fd, &file) == 0 && file.st_dev == sock->dev &&
-           file.st_ino == sock->ino;
-}
-
-static void sock_close(own_sock_t *sock)
-{
-    if (sock_is_ours(sock)) {
-        close(sock->fd);
-    }
-    sock->fd = -1;
+    return ang_own_fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 }
 
 /* From the beginning on: there may be none later. */
 static void spare_keep(void)
 {
     pthread_mutex_lock(&said.lock);
-    if (!sock_is_ours(&said.spare)) {
+    if (!ang_own_fd_is_ours(&said.spare)) {
         said.spare = sock_open();
     }
     pthread_mutex_unlock(&said.lock);
 }
 
 /* Closing it to open another would leave the descriptor to any thread in between. */
-static own_sock_t spare_take(void)
+static ang_own_fd_t spare_take(void)
 {
-    own_sock_t sock = said.spare;
+    ang_own_fd_t sock = said.spare;
 
-    if (!sock_is_ours(&sock)) {
+    if (!ang_own_fd_is_ours(&sock)) {
         sock.fd = -1;
     }
     said.spare.fd = -1;
@@ -145,10 +115,10 @@ static void in_parent(void)
 static void in_child(void)
 {
     for (unsigned i = 0; i < said.count; ++i) {
-        sock_close(&said.socks[i]);
+        ang_own_fd_close(&said.socks[i]);
     }
     said.count = 0;
-    sock_close(&said.spare);
+    ang_own_fd_close(&said.spare);
     pthread_mutex_init(&said.lock, NULL);
 }
 
@@ -192,7 +162,7 @@ static int is_said_by_another(uint64_t hash)
 {
     struct sockaddr_un name;
     socklen_t          size = name_of(hash, &name);
-    own_sock_t         sock;
+    ang_own_fd_t       sock;
     int                is_said;
 
     for (unsigned i = 0; i < said.count; ++i) {
@@ -217,7 +187,7 @@ static int is_said_by_another(uint64_t hash)
         return 0;
     }
     is_said = errno == EADDRINUSE && is_of_our_user(sock.fd, &name, size);
-    sock_close(&sock);
+    ang_own_fd_close(&sock);
     if (said.spare.fd < 0) {
         said.spare = sock_open(); /* one that has been connected can't ask again */
     }

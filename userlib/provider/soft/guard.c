@@ -8,6 +8,7 @@
 #include "vm.h"
 
 #include "engine/atomic.h"
+#include "src/own_fd.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,7 +16,6 @@
 #include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -179,47 +179,17 @@ static int pages_are_there(int fd, uint64_t begin, uint64_t end)
 
 /*
  * The process's list of mappings, and its pages: kept open, as that costs more than the questions.
- * With the helper's lock held. The program may have closed them, and their numbers be those of its
- * own files.
+ * With the helper's lock held.
  */
-typedef struct {
-    int   fd; /* -1: not open */
-    dev_t device;
-    ino_t inode;
-} own_file_t;
-
 static struct {
-    ang_fork_t fork;
-    own_file_t maps, pages;
-} own = {.maps = {.fd = -1}, .pages = {.fd = -1}};
+    ang_fork_t   fork;
+    ang_own_fd_t maps, pages;
+} own = {.maps.fd = -1, .pages.fd = -1};
 
-/* Is it still the file that was opened? */
-static int file_is_ours(const own_file_t *file)
+static int file_open(ang_own_fd_t *file, const char *path)
 {
-    struct stat info;
-
-    return file->fd >= 0 && fstat(file->fd, &info) == 0 && info.st_dev == file->device &&
-           info.st_ino == file->inode;
-}
-
-static void file_close(own_file_t *file)
-{
-    if (file_is_ours(file)) {
-        close(file->fd);
-    }
-    file->fd = -1;
-}
-
-static int file_open(own_file_t *file, const char *path)
-{
-    struct stat info;
-
-    if (!file_is_ours(file)) {
-        file->fd = open(path, O_RDONLY | O_CLOEXEC);
-        if (file->fd >= 0 && fstat(file->fd, &info) == 0) {
-            file->device = info.st_dev;
-            file->inode  = info.st_ino;
-        }
+    if (!ang_own_fd_is_ours(file)) {
+        *file = ang_own_fd(open(path, O_RDONLY | O_CLOEXEC));
     }
     return file->fd >= 0;
 }
@@ -228,8 +198,8 @@ static int file_open(own_file_t *file, const char *path)
 static void own_in_child(ang_fork_t *node)
 {
     (void)node;
-    file_close(&own.maps);
-    file_close(&own.pages);
+    ang_own_fd_close(&own.maps);
+    ang_own_fd_close(&own.pages);
 }
 
 static int own_open(void)
@@ -244,8 +214,8 @@ static int own_open(void)
 void soft_guard_close(void)
 {
     ang_fork_remove(&own.fork);
-    file_close(&own.maps);
-    file_close(&own.pages);
+    ang_own_fd_close(&own.maps);
+    ang_own_fd_close(&own.pages);
 }
 
 /* As soft_guard_range(), twenty times cheaper; 0: not known. */
