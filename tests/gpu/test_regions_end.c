@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -264,6 +265,60 @@ static void test_fork(void **state)
     conf_run(1, run_fork_sharing, NULL);
 }
 
+/* ---- a context ends -------------------------------------------------------------------------- */
+
+/* The GPU's primary context ends, and there is another one at its address. */
+static void context_replace(void)
+{
+    int (*reset)(int device);
+    int (*retain)(void **context, int device);
+    void *library = device_library(gpu), *context;
+
+    *(void **)&reset  = dlsym(library, "cuDevicePrimaryCtxReset_v2");
+    *(void **)&retain = dlsym(library, "cuDevicePrimaryCtxRetain");
+    CHECK_EQ(reset(0), 0);
+    CHECK_EQ(retain(&context, 0), 0);
+}
+
+/* What it had mapped of the peer's memory is mapped again. */
+static void run_context(conf_t *t)
+{
+    unsigned      other = 1 - t->rank;
+    traffic_t     traffic;
+    unsigned long mapped = 0;
+
+    gpu_start();
+    if (!is_standin || gpu != &device_cuda) {
+        rank_skip("only the stand-in has a new context at the address of the old one");
+    }
+    conf_open(t);
+    traffic_open(&traffic, t, DEVICE_PLAIN, DEVICE_PLAIN);
+    region_fill(&traffic.there, 0, SIZE, t->rank);
+    conf_barrier(t);
+    for (unsigned i = 0; i < 4; ++i) {
+        if (t->rank == 0) {
+            CHECK_OK(put_get(t, other, 0, &traffic.here, 0, traffic.keys[other], 0, SIZE));
+            region_check(&traffic.here, 0, SIZE, other);
+        }
+        if (t->rank == 0 && i == 2) {
+            mapped = standin.calls("cuIpcOpenMemHandle_v2");
+            region_deregister(&traffic.here);
+            context_replace();
+            CHECK(region_open(t, &traffic.here, DEVICE_PLAIN, 0, SIZE, ANGARA_ACCESS_ALL));
+        }
+    }
+    CHECK(t->rank != 0 || standin.calls("cuIpcOpenMemHandle_v2") > mapped);
+    conf_barrier(t);
+    traffic_close(&traffic);
+    conf_close(t);
+}
+
+static void test_context(void **state)
+{
+    (void)state;
+    conf_run(2, run_context, NULL);
+}
+
 /* ---- all of it again and again --------------------------------------------------------------- */
 
 /* What was opened is closed, but for the table of what is shared. */
@@ -304,10 +359,8 @@ static void test_again(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_killed),
-        TEST(test_killed_idle),
-        TEST(test_fork),
-        TEST(test_again),
+        TEST(test_killed),  TEST(test_killed_idle), TEST(test_fork),
+        TEST(test_context), TEST(test_again),
     };
     int result = regions_begin();
 

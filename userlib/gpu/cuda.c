@@ -150,6 +150,29 @@ static CUcontext seen_get(int device)
     return ctx != NULL && cuda.ctx_get_id(ctx, &now) == CUDA_SUCCESS && now == id ? ctx : NULL;
 }
 
+/* In most programs it is already. */
+static CUresult make_current(cuda_scope_t *scope)
+{
+    CUcontext current = NULL;
+    CUresult  result;
+
+    if (cuda.ctx_get_current(&current) == CUDA_SUCCESS && current == scope->ctx) {
+        return CUDA_SUCCESS;
+    }
+    result           = cuda.ctx_push(scope->ctx);
+    scope->is_pushed = result == CUDA_SUCCESS;
+    return result;
+}
+
+static void make_previous(const cuda_scope_t *scope)
+{
+    CUcontext ctx;
+
+    if (scope->is_pushed) {
+        cuda.ctx_pop(&ctx);
+    }
+}
+
 CUresult cuda_enter(CUcontext ctx, int device, cuda_scope_t *scope)
 {
     CUresult result = CUDA_ERROR_INVALID_DEVICE;
@@ -169,7 +192,7 @@ CUresult cuda_enter(CUcontext ctx, int device, cuda_scope_t *scope)
     if (scope->ctx == NULL) {
         goto err;
     }
-    result = cuda.ctx_push(scope->ctx);
+    result = make_current(scope);
     if (result != CUDA_SUCCESS) {
         goto err;
     }
@@ -177,7 +200,7 @@ CUresult cuda_enter(CUcontext ctx, int device, cuda_scope_t *scope)
     if (cuda.ctx_get_id != NULL) {
         result = cuda.ctx_get_id(scope->ctx, &scope->id);
         if (result != CUDA_SUCCESS) {
-            cuda.ctx_pop(&scope->ctx);
+            make_previous(scope);
             goto err;
         }
     }
@@ -193,9 +216,7 @@ err:
 
 void cuda_leave(const cuda_scope_t *scope)
 {
-    CUcontext ctx;
-
-    cuda.ctx_pop(&ctx);
+    make_previous(scope);
     if (scope->primary) {
         primary_put(scope->device);
     }

@@ -22,8 +22,9 @@ typedef struct {
     CUcontext          ctx;
     unsigned long long id; /* 0: the driver has none */
     int                device;
-    int                mode;    /* of stream capture */
-    int                primary; /* retained: to be released */
+    int                mode;      /* of stream capture */
+    int                primary;   /* retained: to be released */
+    int                is_pushed; /* it wasn't current already */
 } cuda_scope_t;
 
 /*

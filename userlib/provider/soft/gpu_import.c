@@ -26,8 +26,9 @@ struct soft_import {
     int                  device; /* GPU that it was mapped for; -1: any */
     const ang_gpu_ops_t *ops;    /* NULL: it couldn't be mapped; tried again after the next look */
     ang_gpu_map_t        map;
-    ang_gpu_mem_t        mem;   /* what this process's runtime says of it */
-    unsigned             users; /* operations under way */
+    ang_gpu_mem_t        mem;     /* what this process's runtime says of it */
+    unsigned             users;   /* operations under way */
+    uint64_t             witness; /* see is_vouched_for(); 0: none */
 };
 
 /* Of one process; its places are those of that process's table. */
@@ -122,6 +123,25 @@ static int has_ended(const soft_import_t *import)
     return !ang_gpu_is_device(&now) || now.mem.id != import->mem.mem.id;
 }
 
+/*
+ * A mapping lives as long as its context does, and so does an allocation of that context. So the
+ * near end of a copy, which was found alive just now, vouches for a mapping that was alive together
+ * with it before: the driver needn't be asked. (Only for allocations that have a handle: those of
+ * pools and mapped ranges aren't a context's.)
+ */
+static int is_vouched_for(soft_import_t *import, const ang_gpu_mem_t *near)
+{
+    uint64_t id = near != NULL && near->mem.shares && near->context == import->map.context ?
+                      near->mem.id :
+                      0;
+
+    if (id != 0 && id == import->witness) {
+        return 1;
+    }
+    import->witness = id; /* if it turns out not to have ended */
+    return 0;
+}
+
 /* Take one that nobody uses off its place. */
 static void import_drop(soft_import_t **link)
 {
@@ -162,10 +182,11 @@ static soft_import_t *import_new(soft_imports_t *imports, uint32_t place, uint64
 }
 
 /* What isn't that allocation any more, and isn't used, goes. */
-static void place_clean(soft_import_t **link, uint64_t id)
+static void place_clean(soft_import_t **link, uint64_t id, const ang_gpu_mem_t *near)
 {
     while (*link != NULL) {
-        if ((*link)->users == 0 && ((*link)->id != id || has_ended(*link))) {
+        if ((*link)->users == 0 &&
+            ((*link)->id != id || (!is_vouched_for(*link, near) && has_ended(*link)))) {
             import_drop(link);
         } else {
             link = &(*link)->next;
@@ -185,11 +206,13 @@ static soft_import_t *import_for(soft_imports_t *imports, uint32_t place, uint64
 }
 
 /* The best mapping; NULL, or one without `ops`: there is no way. */
-static soft_import_t *import_find(soft_imports_t *imports, uint32_t place, uint64_t id, int device)
+static soft_import_t *import_find(soft_imports_t *imports, uint32_t place, uint64_t id,
+                                  const ang_gpu_mem_t *near)
 {
+    int            device = near != NULL ? near->mem.device : -1;
     soft_import_t *import;
 
-    place_clean(&imports->places[place], id);
+    place_clean(&imports->places[place], id, near);
     if (device >= 0) {
         import = import_for(imports, place, id, device);
         if (import != NULL && import->ops != NULL) {
@@ -205,8 +228,8 @@ static soft_import_t *import_find(soft_imports_t *imports, uint32_t place, uint6
 }
 
 angara_status_t soft_import_get(soft_remote_process_t *process, const soft_mr_entry_t *entry,
-                                int device, uint64_t at, uint64_t length, soft_import_t **import_p,
-                                uint64_t *addr_p)
+                                const ang_gpu_mem_t *near, uint64_t at, uint64_t length,
+                                soft_import_t **import_p, uint64_t *addr_p)
 {
     uint32_t        share  = entry->share;
     uint64_t        id     = entry->id;
@@ -223,7 +246,7 @@ angara_status_t soft_import_get(soft_remote_process_t *process, const soft_mr_en
     if (imports == NULL) {
         goto unlock;
     }
-    import = import_find(imports, share, id, device);
+    import = import_find(imports, share, id, near);
     if (import != NULL && import->ops != NULL && ang_in_bounds(offset, at, length_here(import)) &&
         ang_in_bounds(offset + at, length, length_here(import))) {
         import->users++;

@@ -77,17 +77,17 @@ typedef struct soft_import soft_import_t;
 /*
  * Map the allocation behind a region of GPU memory, whose entry is held, if it isn't mapped yet.
  * The entry is the other process's, and may change at any time: what counts is what is mapped.
- * @param device  the GPU that is to reach it, as the other end of the copy is its memory: between
- *                GPUs of a process that don't know each other the driver copies through the host.
- *                Another one's mapping will do if it can't; -1: any
+ * @param near    the other end of the copy, which has just been asked for: its GPU is to reach the
+ *                mapping, as between GPUs of a process that don't know each other the driver copies
+ *                through the host. Another one's mapping will do if it can't; NULL: any
  * @param at      [at, at + length) of the region is accessed
  * @param addr_p  where that begins here
  * @return ANGARA_OK: to be given back by soft_import_put(); ANGARA_ERR_UNSUPPORTED: it can't be
  *         mapped, its own process has to do the copying.
  */
 angara_status_t soft_import_get(soft_remote_process_t *process, const soft_mr_entry_t *entry,
-                                int device, uint64_t at, uint64_t length, soft_import_t **import_p,
-                                uint64_t *addr_p);
+                                const ang_gpu_mem_t *near, uint64_t at, uint64_t length,
+                                soft_import_t **import_p, uint64_t *addr_p);
 /* Once more, of one that is held. */
 void soft_import_hold(soft_import_t *import);
 /* What is mapped, of one that is held. */

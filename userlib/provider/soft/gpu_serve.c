@@ -23,8 +23,8 @@ static angara_status_t copy(const soft_remote_domain_t *domain, const soft_reque
                            length, 0, &near, &entry);
     if (status == ANGARA_OK && entry->kind != ANGARA_MEM_HOST) {
         ang_gpu_query_found((const void *)(uintptr_t)addr, &mem); /* managed memory has a GPU */
-        status = soft_import_get(domain->process, entry, mem.mem.device, request->near_offset,
-                                 length, &import, &near);
+        status = soft_import_get(domain->process, entry, &mem, request->near_offset, length,
+                                 &import, &near);
     } else {
         status = ANGARA_ERR_UNSUPPORTED;
     }

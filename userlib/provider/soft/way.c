@@ -40,8 +40,8 @@ static angara_status_t gpu_remote(soft_peer_t *peer, const soft_mr_entry_t *entr
                                   uint64_t length, unsigned access, const ang_ref_t *near,
                                   ang_ref_t *ref)
 {
-    const ang_gpu_mem_t *here   = &soft_pe(peer->base.pe)->near.mem;
-    int                  device = near->kind == SOFT_REF_GPU ? here->mem.device : -1;
+    const ang_gpu_mem_t *here = near->kind == SOFT_REF_GPU ? &soft_pe(peer->base.pe)->near.mem :
+                                                             NULL;
     ang_gpu_mem_t        mem;
     soft_import_t       *import = NULL;
     uint64_t             addr   = 0;
@@ -51,7 +51,7 @@ static angara_status_t gpu_remote(soft_peer_t *peer, const soft_mr_entry_t *entr
         return soft_gpu_check(entry, &mem);
     }
     if (soft_can_map(entry, access) && !peer->remote.same_process) {
-        soft_import_get(peer->remote.process, entry, device, offset, length, &import, &addr);
+        soft_import_get(peer->remote.process, entry, here, offset, length, &import, &addr);
         soft_helper_watch(); /* what can't be mapped now is tried again after the next look */
     }
     if (import != NULL) {
