@@ -126,7 +126,7 @@ $(B)/obj/%.o: %.c $(B)/.flags | build/ucx/VERSION
 JOBS = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(shell nproc))
 SUB  = $(MAKE) $(JOBS)
 
-.PHONY: setup flavors flavor-plain flavor-asan flavor-mutants check check-fast check-vm \
+.PHONY: setup flavors flavor-plain flavor-asan flavor-mutants check check-fast check-long check-vm \
         check-vm-long check-debug-kernel check-gpu gpu-bundle bench-gpu check-ucx-api check-debian13 \
         check-in-tree check-deb modules demo bench bench-vm
 setup: ## install what is missing (apt) and get the headers of the installed UCX
@@ -153,6 +153,11 @@ check-fast: ## as check, but without MPI and virtual machines: some minutes
 	@scripts/setup
 	+@$(SUB) flavors
 	@scripts/run_tests -l style -l unit -l conformance -l uct -l kmod
+
+check-long: ## the same layers as check in more modes, one setting at a time, and with memcheck: half an hour
+	@scripts/setup
+	+@$(SUB) flavors
+	@scripts/run_tests --long
 
 MAKE_KMOD = $(MAKE) -C kmod B='$(abspath $(B))/kmod' DESTDIR='$(DESTDIR)' $(if $(KDIR),KDIR='$(KDIR)')
 modules: ## build the kernel modules (KDIR=kernel build folder; by default the running kernel's, or the newest that is installed)

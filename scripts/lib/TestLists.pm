@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# The tests that there are, for scripts/run_tests: reads tests/list.d/*.list and chooses among them.
+# The tests that there are, for scripts/run_tests: reads tests/list.d/*.list, and those in tests/list.d/long,
+# and chooses among them.
 
 package TestLists;
 
@@ -24,13 +25,14 @@ sub layer_rank
     return scalar @layer_order;
 }
 
-# All tests of the project: {layer}, {name}, {seconds}, {command}, {flavor}.
+# All tests of the project: {layer}, {name}, {seconds}, {command}, {flavor}, {is_long}.
 sub lists_read
 {
     my ($root, $flavor) = @_;
     my (@tests, %seen);
-    for my $path (sort glob("\Q$root\E/tests/list.d/*.list")) {
-        my $layer = basename($path, '.list');
+    for my $path (sort glob("\Q$root\E/tests/list.d/{,long/}*.list")) {
+        my $layer   = basename($path, '.list');
+        my $is_long = $path =~ m{/long/[^/]+$};
         open(my $file, '<', $path) or die "run_tests: $path: $!\n";
         while (my $line = <$file>) {
             chomp $line;
@@ -44,6 +46,7 @@ sub lists_read
                 seconds => $seconds,
                 flavor  => $command =~ s/^FLAVOR=(\w*)\s+// ? $1 : $flavor,
                 command => $command,
+                is_long => $is_long,
             };
         }
         close($file);
@@ -51,17 +54,18 @@ sub lists_read
     return sort { layer_rank($a->{layer}) <=> layer_rank($b->{layer}) } @tests;
 }
 
-# Those of some layers, or all, whose name is, or matches, one of some names, if there are any.
+# Those of some layers, or all, whose name is, or matches, one of some names. Without names: those of the long
+# lists, or the others.
 sub tests_select
 {
-    my ($layers, $names, @tests) = @_;
+    my ($layers, $names, $is_long, @tests) = @_;
     my %known = map { $_->{layer} => 1 } @tests;
     for my $layer (@$layers) {
         die "run_tests: there is no layer '$layer'\n" unless $known{$layer};
     }
     my %wanted = map { $_ => 1 } @$layers;
     @tests = grep { $wanted{ $_->{layer} } } @tests if @$layers;
-    return @tests unless @$names;
+    return grep { !$_->{is_long} == !$is_long } @tests unless @$names;
 
     my %chosen;
     for my $name (@$names) {

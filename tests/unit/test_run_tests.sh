@@ -157,6 +157,20 @@ arguments_are_checked()
     refused 'unit.list:1: not `name seconds command`'
 }
 
+long_lists_run_if_asked()
+{
+    lists unit 'good 9 printf "1..1\nok 1\n"'
+    mkdir "$project/tests/list.d/long"
+    printf '%s\n' 'rare 9 printf "1..2\nok 1\nok 2\n"' >"$project/tests/list.d/long/unit.list"
+    run 0
+    [[ $(tail -n 1 "$project/out") == '1 passed, 0 failed, 0 skipped' ]]
+    run 0 --long -l unit
+    [[ $(tail -n 1 "$project/out") == '2 passed, 0 failed, 0 skipped' ]]
+    run 0 rare good
+    [[ $(tail -n 1 "$project/out") == '3 passed, 0 failed, 0 skipped' ]]
+    rm -r "$project/tests/list.d/long"
+}
+
 # While others run beside it.
 a_file_is_reported_once()
 {
@@ -362,6 +376,7 @@ slow_is_given_time()
 
 check 'each kind of result is counted and named' counts_add_up
 check 'wrong arguments and lists are refused' arguments_are_checked
+check 'the long lists run only if they are asked for' long_lists_run_if_asked
 check 'a slow machine is given time' slow_is_given_time
 check 'processes that start each other are found' a_chain_is_found
 check 'processes are told to end from the top' the_end_is_told_from_the_top
