@@ -150,29 +150,6 @@ static CUcontext seen_get(int device)
     return ctx != NULL && cuda.ctx_get_id(ctx, &now) == CUDA_SUCCESS && now == id ? ctx : NULL;
 }
 
-/* In most programs it is already. */
-static CUresult make_current(cuda_scope_t *scope)
-{
-    CUcontext current = NULL;
-    CUresult  result;
-
-    if (cuda.ctx_get_current(&current) == CUDA_SUCCESS && current == scope->ctx) {
-        return CUDA_SUCCESS;
-    }
-    result           = cuda.ctx_push(scope->ctx);
-    scope->is_pushed = result == CUDA_SUCCESS;
-    return result;
-}
-
-static void make_previous(const cuda_scope_t *scope)
-{
-    CUcontext ctx;
-
-    if (scope->is_pushed) {
-        cuda.ctx_pop(&ctx);
-    }
-}
-
 CUresult cuda_enter(CUcontext ctx, int device, cuda_scope_t *scope)
 {
     CUresult result = CUDA_ERROR_INVALID_DEVICE;
@@ -192,7 +169,7 @@ CUresult cuda_enter(CUcontext ctx, int device, cuda_scope_t *scope)
     if (scope->ctx == NULL) {
         goto err;
     }
-    result = make_current(scope);
+    result = cuda.ctx_push(scope->ctx);
     if (result != CUDA_SUCCESS) {
         goto err;
     }
@@ -200,7 +177,7 @@ CUresult cuda_enter(CUcontext ctx, int device, cuda_scope_t *scope)
     if (cuda.ctx_get_id != NULL) {
         result = cuda.ctx_get_id(scope->ctx, &scope->id);
         if (result != CUDA_SUCCESS) {
-            make_previous(scope);
+            cuda.ctx_pop(&scope->ctx);
             goto err;
         }
     }
@@ -216,7 +193,9 @@ err:
 
 void cuda_leave(const cuda_scope_t *scope)
 {
-    make_previous(scope);
+    CUcontext ctx;
+
+    cuda.ctx_pop(&ctx);
     if (scope->primary) {
         primary_put(scope->device);
     }

@@ -22,9 +22,8 @@ typedef struct {
     CUcontext          ctx;
     unsigned long long id; /* 0: the driver has none */
     int                device;
-    int                mode;      /* of stream capture */
-    int                primary;   /* retained: to be released */
-    int                is_pushed; /* it wasn't current already */
+    int                mode;    /* of stream capture */
+    int                primary; /* retained: to be released */
 } cuda_scope_t;
 
 /*
