@@ -448,68 +448,6 @@ static void handle_freed(ut_t *t)
     ut_close(t);
 }
 
-/* Register that memory and take it back: its key. */
-static void key_again(ut_t *t, void *addr, size_t length, char *packed)
-{
-    uct_mem_h memh;
-
-    CHECK_OK(uct_md_mem_reg(t->md, addr, length, UCT_MD_MEM_ACCESS_RMA, &memh));
-    CHECK_OK(uct_md_mkey_pack(t->md, memh, packed));
-    CHECK_OK(uct_md_mem_dereg(t->md, memh));
-}
-
-/*
- * The same memory registered again, with and without UCX's question before it, which spares ours
- * if it was the last one; and another allocation there, after it was freed.
- */
-static void handle_again(ut_t *t)
-{
-    const size_t      length             = 2 * MB;
-    char              first[UT_RKEY_MAX] = {0}, again[UT_RKEY_MAX] = {0};
-    ucs_memory_type_t type;
-    unsigned long     calls;
-    ut_t              copier;
-    char             *addr, *other;
-
-    standin_start();
-    ut_open(t);
-    copier_open(t, &copier);
-    addr = gpu->alloc(0, length, DEVICE_PLAIN);
-    key_again(t, addr, length, first);
-    for (unsigned i = 0; i < 4; ++i) {
-        if (i % 2 == 0) {
-            CHECK_OK(uct_md_detect_memory_type(copier.md, addr, length, &type));
-        }
-        calls = standin.own_calls();
-        key_again(t, addr, length, again);
-        CHECK(memcmp(first, again, sizeof(first)) == 0);
-        CHECK(gpu != &device_cuda || standin.own_calls() == calls + i % 2);
-    }
-    for (unsigned i = 0; i < 3; ++i) {
-        if (i != 1) {
-            CHECK_OK(uct_md_detect_memory_type(copier.md, addr, length, &type));
-            key_again(t, addr, length, again);
-        }
-        gpu->free(addr, DEVICE_PLAIN);
-        other = gpu->alloc(0, length, DEVICE_PLAIN);
-        CHECK(other == addr);
-        if (i == 2) {
-            CHECK_OK(uct_md_detect_memory_type(copier.md, addr, length, &type));
-        }
-        memcpy(first, again, sizeof(first));
-        key_again(t, addr, length, again);
-        CHECK(memcmp(first, again, sizeof(first)) != 0);
-    }
-    CHECK_OK(uct_md_detect_memory_type(copier.md, addr, length, &type));
-    CHECK_ERR(uct_md_detect_memory_type(copier.md, first, sizeof(first), &type));
-    calls = standin.own_calls();
-    key_again(t, addr, length, again);
-    CHECK(standin.own_calls() > calls);
-    gpu->free(addr, DEVICE_PLAIN);
-    copier_close(&copier);
-    ut_close(t);
-}
-
 /*
  * Copies that don't end: as many as there is room for are started, and none is waited for; nothing
  * overtakes them, and a flush doesn't end before them.
@@ -606,7 +544,6 @@ TEST(test_am_early, 2, am_early)
 TEST(test_am_stream, 2, am_stream)
 TEST(test_am_failed, 2, am_failed)
 TEST(test_handle_freed, 2, handle_freed)
-TEST(test_handle_again, 1, handle_again)
 
 /* Of handles that are shared with others, and of those that aren't. */
 static const unsigned sharings[] = {UCT_MD_MEM_ACCESS_RMA, UCT_MD_MEM_ACCESS_ALL};
@@ -640,12 +577,11 @@ static void test_am_held(void **state)
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_md_types),     cmocka_unit_test(test_md_keys),
-        cmocka_unit_test(test_am_sizes),     cmocka_unit_test(test_am_early),
-        cmocka_unit_test(test_am_stream),    cmocka_unit_test(test_am_failed),
-        cmocka_unit_test(test_am_freed),     cmocka_unit_test(test_am_held),
-        cmocka_unit_test(test_am_again),     cmocka_unit_test(test_handle_freed),
-        cmocka_unit_test(test_handle_again),
+        cmocka_unit_test(test_md_types),  cmocka_unit_test(test_md_keys),
+        cmocka_unit_test(test_am_sizes),  cmocka_unit_test(test_am_early),
+        cmocka_unit_test(test_am_stream), cmocka_unit_test(test_am_failed),
+        cmocka_unit_test(test_am_freed),  cmocka_unit_test(test_am_held),
+        cmocka_unit_test(test_am_again),  cmocka_unit_test(test_handle_freed),
     };
     int result = gpu_find();
 

@@ -143,27 +143,15 @@ static ucs_sys_device_t uct_angara_gpu_sys_device(uint32_t pci)
     return sys_dev;
 }
 
-/* What UCX has asked about last, if that is GPU memory. */
+/* What UCX has asked about last. */
 static __thread struct {
     const void  *address;
     angara_mem_t mem;
-    int          is_taken;
 } uct_angara_gpu_asked;
 
 const angara_mem_t *uct_angara_gpu_last_asked(const void *address)
 {
     return (uct_angara_gpu_asked.address == address) ? &uct_angara_gpu_asked.mem : NULL;
-}
-
-const angara_mem_t *uct_angara_gpu_take_asked(const void *address)
-{
-    const angara_mem_t *mem = uct_angara_gpu_last_asked(address);
-
-    if ((mem == NULL) || uct_angara_gpu_asked.is_taken) {
-        return NULL;
-    }
-    uct_angara_gpu_asked.is_taken = 1;
-    return mem;
 }
 
 /* UCX asserts that an allocation covers what it is asked for: say first what that means. */
@@ -224,19 +212,14 @@ static ucs_status_t uct_angara_gpu_md_mem_query(uct_md_h tl_md, const void *addr
     ucs_memory_type_t    type;
     angara_mem_t         mem;
 
-    if (!uct_angara_gpu_is_asking()) {
-        return UCS_ERR_INVALID_ADDR;
-    }
-    uct_angara_gpu_asked.address = NULL;
-    if (!uct_angara_gpu_is_known(md, address, length, &mem)) {
+    if (!uct_angara_gpu_is_asking() || !uct_angara_gpu_is_known(md, address, length, &mem)) {
         return UCS_ERR_INVALID_ADDR;
     }
 
     uct_angara_gpu_hear(address, &mem);
-    uct_angara_gpu_asked.address  = address;
-    uct_angara_gpu_asked.mem      = mem;
-    uct_angara_gpu_asked.is_taken = 0;
-    type                          = uct_angara_memtype(mem.kind);
+    uct_angara_gpu_asked.address = address;
+    uct_angara_gpu_asked.mem     = mem;
+    type                         = uct_angara_memtype(mem.kind);
     if (!(md->kinds & UCS_BIT(type))) {
         return UCS_ERR_INVALID_ADDR; /* this domain doesn't care for it */
     }

@@ -115,12 +115,6 @@ int uct_angara_gpu_is_gone(const void *address);
  */
 const angara_mem_t *uct_angara_gpu_last_asked(const void *address);
 
-/**
- * The same for the registration that follows the question, once: whoever registers memory again
- * without asking may have freed it meanwhile.
- */
-const angara_mem_t *uct_angara_gpu_take_asked(const void *address);
-
 /** Does the endpoint lead to that address? */
 int uct_angara_gpu_ep_leads_to(uct_ep_h tl_ep, const uct_device_addr_t *dev_addr,
                                const uct_iface_addr_t *iface_addr);

@@ -12,8 +12,6 @@
  */
 #include "verbs/md.h"
 
-#include "gpu/copier.h"
-
 static unsigned uct_angara_reuse_hash(const void *address, size_t length)
 {
     uint64_t value = ((uintptr_t)address >> 4) * 0x9e3779b97f4a7c15ul;
@@ -24,18 +22,6 @@ static unsigned uct_angara_reuse_hash(const void *address, size_t length)
 int uct_angara_reuse_allows(const uct_angara_md_t *md, unsigned flags)
 {
     return md->has_reuse && ((flags & UCT_MD_MEM_ACCESS_ALL) == UCT_MD_MEM_ACCESS_RMA);
-}
-
-/* UCP asks what memory it is just before it registers it: that isn't asked twice. */
-static int uct_angara_reuse_is_stale(const uct_angara_mem_t *mem)
-{
-    angara_mr_h         mr    = uct_angara_mem_mr(mem);
-    const angara_mem_t *known = NULL;
-
-    if (uct_angara_gpu_is_asking()) {
-        known = uct_angara_gpu_take_asked(mem->address);
-    }
-    return (known != NULL) ? angara_mr_is_stale_now(mr, known) : angara_mr_is_stale(mr);
 }
 
 uct_angara_mem_t *uct_angara_reuse_get(uct_angara_md_t *md, void *address, size_t length,
@@ -49,7 +35,7 @@ uct_angara_mem_t *uct_angara_reuse_get(uct_angara_md_t *md, void *address, size_
     mem = md->reuse[hash];
     if ((mem == NULL) || (mem->address != address) || (mem->length != length)) {
         mem = NULL;
-    } else if (ucs_likely(!uct_angara_reuse_is_stale(mem))) {
+    } else if (ucs_likely(!angara_mr_is_stale(uct_angara_mem_mr(mem)))) {
         ++mem->users;
     } else {
         /* of GPU memory that was freed: its users, if it has any, take it back */

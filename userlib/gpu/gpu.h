@@ -215,14 +215,9 @@ int ang_gpu_copy_is_async(const void *dst, const ang_gpu_mem_t *dst_mem, const v
 int ang_gpu_is_registered(const void *addr, size_t length);
 
 /* Is it of a kind that the CPU can't read and write? */
-static inline int ang_gpu_is_device_kind(angara_mem_kind_t kind)
-{
-    return kind == ANGARA_MEM_CUDA || kind == ANGARA_MEM_ROCM;
-}
-
 static inline int ang_gpu_is_device(const ang_gpu_mem_t *mem)
 {
-    return mem->ops != NULL && ang_gpu_is_device_kind(mem->mem.kind);
+    return mem->ops != NULL && mem->mem.kind == mem->ops->kind;
 }
 
 #endif

@@ -25,7 +25,7 @@
 #ifndef ANG_PROVIDER_H
 #define ANG_PROVIDER_H
 
-#include <angara/angara_mem.h>
+#include <angara/angara.h>
 #include <angara/angara_fast.h>
 #include <angara/angara_watch.h>
 
@@ -48,11 +48,8 @@ typedef struct ang_provider_ops {
     angara_status_t (*mr_deregister)(angara_mr_h mr);
     /* See angara_mr_collect(). NULL: mr_deregister and mem_free are never ANGARA_ERR_BUSY. */
     unsigned (*mr_collect)(angara_domain_h dom);
-    /*
-     * *mr->stale isn't 0: is that part another memory? NULL where no region has such a word.
-     * `known`: what a query of its first address has just said, or NULL.
-     */
-    int (*mr_is_stale)(angara_mr_h mr, uint64_t offset, uint64_t length, const angara_mem_t *known);
+    /* *mr->stale isn't 0: is that part another memory? NULL where no region has such a word. */
+    int (*mr_is_stale)(angara_mr_h mr, uint64_t offset, uint64_t length);
     /* `at`: where, in place of what is there; or NULL. */
     angara_status_t (*mem_alloc)(angara_domain_h dom, void *at, size_t *length, unsigned access,
                                  void **addr_p, angara_mr_h *mr_p);

@@ -224,26 +224,21 @@ unsigned angara_mr_access(angara_mr_h mr)
 }
 
 /* A forked child has no mapping of the word, and no use for the region. */
-static int is_stale(angara_mr_h mr, uint64_t offset, uint64_t length, const angara_mem_t *known)
+static int is_stale(angara_mr_h mr, uint64_t offset, uint64_t length)
 {
     return mr->stale != NULL && (check_domain(mr->dom) != ANGARA_OK ||
                                  (__atomic_load_n(mr->stale, __ATOMIC_ACQUIRE) != 0 &&
-                                  mr->dom->ops->mr_is_stale(mr, offset, length, known)));
+                                  mr->dom->ops->mr_is_stale(mr, offset, length)));
 }
 
 int angara_mr_is_stale(angara_mr_h mr)
 {
-    return is_stale(mr, 0, mr->length, NULL);
-}
-
-int angara_mr_is_stale_now(angara_mr_h mr, const angara_mem_t *mem)
-{
-    return is_stale(mr, 0, mr->length, mem);
+    return is_stale(mr, 0, mr->length);
 }
 
 int angara_mr_part_is_stale(angara_mr_h mr, const void *addr, size_t length)
 {
-    return length != 0 && is_stale(mr, (uintptr_t)addr - (uintptr_t)mr->addr, length, NULL);
+    return length != 0 && is_stale(mr, (uintptr_t)addr - (uintptr_t)mr->addr, length);
 }
 
 void angara_mr_range(angara_mr_h mr, void **addr_p, size_t *length_p)

@@ -93,16 +93,6 @@ ANGARA_API angara_status_t angara_mem_runtime(unsigned i, const char **name, con
  */
 ANGARA_API angara_mem_kind_t angara_mr_mem_kind(angara_mr_h mr);
 
-/**
- * The same as angara_mr_is_stale(), for a caller that has just asked what memory is at the region's
- * first address: a GPU's driver isn't asked again.
- *
- * @param mr   region
- * @param mem  what angara_mem_query() said; the memory hasn't been freed since
- * @return non-zero if the addresses mean other memory than when it was registered
- */
-ANGARA_API int angara_mr_is_stale_now(angara_mr_h mr, const angara_mem_t *mem);
-
 /** Whether another process uses GPUs. */
 typedef enum {
     ANGARA_GPU_UNUSED = 0, /**< none of that kind, as far as is known */

@@ -150,7 +150,7 @@ static int is_reachable(const nic_domain_t *dom, nic_mr_t *mr, const char *start
     int       reads = (access & ~(unsigned)ANGARA_ACCESS_REMOTE_READ) == 0;
 
     if (NIC_LIKELY(nic_load(&dom->stale[mr->handle]) == 0) || length == 0 ||
-        !nic_mr_is_stale(&mr->base, (uintptr_t)start - (uintptr_t)mr->base.addr, length, NULL)) {
+        !nic_mr_is_stale(&mr->base, (uintptr_t)start - (uintptr_t)mr->base.addr, length)) {
         return 1;
     }
     return !(dom->info.caps & ANGARA_INFO_LOOPBACK) &&
@@ -258,14 +258,13 @@ angara_status_t nic_mr_deregister(angara_mr_h base)
 }
 
 /* The kernel compares the pages; what it can't tell counts as changed. */
-int nic_mr_is_stale(angara_mr_h mr, uint64_t offset, uint64_t length, const angara_mem_t *known)
+int nic_mr_is_stale(angara_mr_h mr, uint64_t offset, uint64_t length)
 {
     struct angara_ioc_mr_check arg = {.size   = sizeof(arg),
                                       .handle = ((nic_mr_t *)mr)->handle,
                                       .offset = offset,
                                       .length = length};
 
-    (void)known; /* of a GPU's, the allocation: that doesn't tell whether the pages have moved */
     return nic_ioctl(nic_domain(mr->dom)->memreg_fd, ANGARA_IOC_MR_CHECK, &arg) != 0 ||
            arg.stale != 0;
 }

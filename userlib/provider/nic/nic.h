@@ -99,7 +99,7 @@ angara_status_t nic_domain_close(angara_domain_h dom);
 angara_status_t nic_mr_register(angara_domain_h dom, void *addr, size_t length, unsigned access,
                                 angara_mr_h *mr_p);
 angara_status_t nic_mr_deregister(angara_mr_h mr);
-int nic_mr_is_stale(angara_mr_h mr, uint64_t offset, uint64_t length, const angara_mem_t *known);
+int             nic_mr_is_stale(angara_mr_h mr, uint64_t offset, uint64_t length);
 angara_status_t nic_mem_alloc(angara_domain_h dom, void *at, size_t *length, unsigned access,
                               void **addr_p, angara_mr_h *mr_p);
 angara_status_t nic_mem_free(angara_mr_h mr);

@@ -295,20 +295,18 @@ static angara_status_t mr_set_gpu(soft_mr_t *mr, const ang_gpu_mem_t *mem, int *
 }
 
 /* Only asked once there is a GPU's runtime: another allocation, or another kind of memory? */
-int soft_mr_is_stale(angara_mr_h base, uint64_t offset, uint64_t length, const angara_mem_t *known)
+int soft_mr_is_stale(angara_mr_h base, uint64_t offset, uint64_t length)
 {
     const soft_mr_t *mr = (const soft_mr_t *)base;
     ang_gpu_mem_t    mem;
 
     (void)length;
-    if (known == NULL) {
-        ang_gpu_query((const char *)base->addr + offset, &mem);
-        known = &mem.mem;
+    ang_gpu_query((const char *)base->addr + offset, &mem);
+    if (mr->base.kind == ANGARA_MEM_HOST) {
+        return ang_gpu_is_device(&mem);
     }
-    if (!ang_gpu_is_device_kind(known->kind)) {
-        return mr->base.kind != ANGARA_MEM_HOST;
-    }
-    return known->kind != mr->base.kind || (mr->id != 0 && known->id != mr->id);
+    return !ang_gpu_is_device(&mem) || mem.mem.kind != mr->base.kind ||
+           (mr->id != 0 && mem.mem.id != mr->id);
 }
 
 static void mr_free(soft_mr_t *mr)

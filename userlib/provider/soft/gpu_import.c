@@ -131,14 +131,14 @@ static int has_ended(const soft_import_t *import)
  */
 static int is_vouched_for(soft_import_t *import, const ang_gpu_mem_t *near)
 {
-    uint64_t id = near != NULL && near->mem.shares && near->context == import->map.context ?
-                      near->mem.id :
-                      0;
-
-    if (id != 0 && id == import->witness) {
+    if (near == NULL || !near->mem.shares || near->mem.id == 0 || near->context == NULL ||
+        import->ops == NULL || near->context != import->map.context) {
+        return 0;
+    }
+    if (near->mem.id == import->witness) {
         return 1;
     }
-    import->witness = id; /* if it turns out not to have ended */
+    import->witness = near->mem.id; /* if it turns out not to have ended */
     return 0;
 }
 

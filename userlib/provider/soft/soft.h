@@ -339,7 +339,7 @@ angara_status_t soft_domain_close(angara_domain_h dom);
 angara_status_t soft_mr_register(angara_domain_h dom, void *addr, size_t length, unsigned access,
                                  angara_mr_h *mr_p);
 angara_status_t soft_mr_deregister(angara_mr_h mr);
-int soft_mr_is_stale(angara_mr_h mr, uint64_t offset, uint64_t length, const angara_mem_t *known);
+int             soft_mr_is_stale(angara_mr_h mr, uint64_t offset, uint64_t length);
 unsigned        soft_mr_collect(angara_domain_h dom);
 angara_status_t soft_mem_alloc(angara_domain_h dom, void *at, size_t *length, unsigned access,
                                void **addr_p, angara_mr_h *mr_p);
