@@ -45,8 +45,8 @@ static const option_row_t option_rows[] = {
     {'u', "validation-warmup", "N", BENCH_OPT_CHECK,
      "with -c: rounds that line the processes up before each transfer (5)"},
     {'M', "mem-limit", "BYTES", BENCH_OPT_SIZE, "memory for buffers in one process (536870912)"},
-    {'d', "accelerator", "cuda|rocm|managed", BENCH_OPT_DEVICE,
-     "messages in GPU memory: CUDA's, ROCm's, CUDA's managed; ranks take GPUs in turn"},
+    {'d', "accelerator", "cuda|rocm|managed|pool|mapped", BENCH_OPT_DEVICE,
+     "messages in GPU memory: CUDA's, ROCm's, CUDA's of that origin; ranks take GPUs in turn"},
     {'h', "help", NULL, 0, "print this text"},
     {'v', "version", NULL, 0, "print the version"},
 };
@@ -165,12 +165,19 @@ static bool parse_name(const char *text, const char *const names[][2], int count
     return false;
 }
 
+/* A runtime, or an origin that only CUDA's memory has. */
 static bool parse_device(const char *text, bench_options_t *opts)
 {
-    bool managed = strcmp(text, "managed") == 0;
+    int i;
 
-    opts->origin  = managed ? DEVICE_MANAGED : DEVICE_PLAIN;
-    opts->runtime = managed ? &device_cuda : device_runtime(text);
+    opts->origin  = DEVICE_PLAIN;
+    opts->runtime = device_runtime(text);
+    for (i = DEVICE_MANAGED; i < DEVICE_PINNED; i++) {
+        if (strcmp(text, device_origin_names[i]) == 0) {
+            opts->origin  = (device_origin_t)i;
+            opts->runtime = &device_cuda;
+        }
+    }
     return opts->runtime != NULL;
 }
 

@@ -46,7 +46,7 @@ GPU_DEVICE := $(patsubst %,$(B)/obj/tests/gpu/%.o,device device_cuda device_rocm
 GPU_TESTS  := $(patsubst %,$(B)/tests/gpu/%,test_mem test_mem_faults test_mem_find)
 GPU_REGIONS := $(patsubst %,$(B)/tests/gpu/%,test_regions test_regions_ops test_regions_life \
                  test_regions_end test_regions_faults test_regions_flight test_regions_gather \
-                 test_regions_direct)
+                 test_regions_direct test_regions_staged)
 GPU_MPI    := $(patsubst %,$(B)/tests/gpu/%,mpi_gpu mpi_gpu_threads mpi_gpu_faults)
 GPU_UCP    := $(B)/tests/gpu/test_ucp
 GPU_ASIDE  := $(B)/tests/gpu/test_aside

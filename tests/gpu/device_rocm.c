@@ -30,6 +30,7 @@
     X(hsa_amd_memory_pool_free)           \
     X(hsa_amd_agents_allow_access)        \
     X(hsa_amd_memory_async_copy)          \
+    X(hsa_amd_pointer_info)               \
     X(hsa_signal_create)                  \
     X(hsa_signal_destroy)                 \
     X(hsa_signal_wait_scacquire)
@@ -170,16 +171,29 @@ static void write_by(void *gpu_addr, const void *src, size_t size, const place_t
     MUST(hsa.hsa_amd_memory_pool_free(staging));
 }
 
+/* Others may not reach it. */
+static const place_t *owner_of(const void *gpu_addr)
+{
+    hsa_amd_pointer_info_t info = {.size = sizeof(info)};
+    unsigned               i    = 0;
+
+    MUST(hsa.hsa_amd_pointer_info(gpu_addr, &info, NULL, NULL, NULL));
+    while (i < num_gpus - 1 && gpus[i].agent.handle != info.agentOwner.handle) {
+        ++i;
+    }
+    return &gpus[i];
+}
+
 static void rocm_write(void *gpu_addr, const void *src, size_t size)
 {
-    write_by(gpu_addr, src, size, &gpus[0]);
+    write_by(gpu_addr, src, size, owner_of(gpu_addr));
 }
 
 static void rocm_read(void *dst, const void *gpu_addr, size_t size)
 {
     void *staging = pool_alloc(&host, size + 1);
 
-    copy(staging, gpu_addr, size, &gpus[0]);
+    copy(staging, gpu_addr, size, owner_of(gpu_addr));
     memcpy(dst, staging, size);
     MUST(hsa.hsa_amd_memory_pool_free(staging));
 }

@@ -71,7 +71,7 @@ static inline int teardown(void **state_p)
 
 static inline char *staging(unsigned slot)
 {
-    return (char *)f.target->seg + f.target->layout.staging + (size_t)slot * SOFT_STAGING;
+    return (char *)f.target->seg + f.target->layout.staging + soft_staging_offset(slot);
 }
 
 static inline soft_request_t request(ang_op_t op, uint64_t key, uint64_t offset, uint32_t length)

@@ -280,7 +280,7 @@ static void test_layout(void **state)
         assert_true(a.events >= sizeof(soft_pe_seg_t));
         assert_true(a.service >= a.events + soft_record_ring_size(events));
         assert_true(a.staging >= a.service + sizeof(soft_service_t));
-        assert_true(a.window >= a.staging + (size_t)SOFT_SERVICE_SLOTS * SOFT_STAGING);
+        assert_true(a.window >= a.staging + soft_staging_offset(SOFT_SERVICE_SLOTS));
         assert_true(a.total >= a.window + 4096);
         assert_int_equal((a.events | a.service | a.staging | a.window | a.total) % SOFT_PAGE, 0);
         soft_layout(events, 4097, &b);

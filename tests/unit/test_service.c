@@ -121,6 +121,18 @@ static void test_nonsense(void **state_p)
     }
     assert_int_equal(status_of(request(ANG_OP_GET, key, 0, SOFT_STAGING + 1)), ANGARA_ERR_INVALID);
     assert_int_equal(status_of(request(ANG_OP_PUT, key, 0, UINT32_MAX)), ANGARA_ERR_INVALID);
+    for (unsigned i = 0; i < 4; ++i) { /* beyond a small piece, or all staging memory */
+        const uint64_t places[] = {SOFT_STAGING - 99, 2 * SOFT_LARGE_PIECE - 100,
+                                   2 * SOFT_LARGE_PIECE - 99, UINT64_MAX - 50};
+
+        r         = request(i % 2 ? ANG_OP_PUT : ANG_OP_GET, key, 0, 100);
+        r.compare = places[i];
+        assert_int_equal(status_of(r), ANGARA_ERR_INVALID);
+    }
+    r         = request(ANG_OP_PUT, key, 0, 0);
+    r.compare = 2 * SOFT_LARGE_PIECE; /* to no end: that is host memory */
+    assert_int_equal(status_of(r), ANGARA_ERR_INVALID);
+    assert_true(f.slot->staged <= SOFT_STAGING);
     r       = request(ANG_OP_ATOMIC, key, 0, 8);
     r.width = 16;
     assert_int_equal(status_of(r), ANGARA_ERR_INVALID);

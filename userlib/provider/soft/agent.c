@@ -138,6 +138,7 @@ static int agent_claim(soft_peer_t *peer, int reclaim)
 static void agent_close(soft_peer_t *peer)
 {
     peer->agent              = -1;
+    peer->agent_ahead        = 0;
     peer->agent_is_short     = 0;
     peer->joint.is_under_way = 0;
     peer->agent_look_ns      = 0;

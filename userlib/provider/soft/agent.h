@@ -19,7 +19,7 @@ static inline soft_slot_t *soft_agent_slot(const soft_peer_t *peer)
 static inline char *soft_agent_staging(const soft_peer_t *peer)
 {
     return (char *)peer->remote.seg + peer->remote.layout.staging +
-           (size_t)peer->agent * SOFT_STAGING;
+           soft_staging_offset((unsigned)peer->agent);
 }
 
 /* A short operation as what the peer's process is asked for. */

@@ -281,110 +281,185 @@ int soft_agent_now(soft_peer_t *peer, const soft_request_t *item, void *near, ui
 
 /* ---- long ones, in pieces -------------------------------------------------------------------- */
 
-static soft_request_t chunk_request(ang_op_t op, uint64_t key, uint64_t offset, uint64_t left)
+/* Two large pieces of GPU memory go by turns, if the slot has room for them. */
+static int has_two(const soft_peer_t *peer, const ang_ref_t *far)
 {
-    soft_request_t request = {.op = (uint8_t)op, .key = key, .offset = offset};
+    return far->kind == SOFT_REF_STAGED && peer->agent < SOFT_LARGE_SLOTS;
+}
 
-    request.length = (uint32_t)(left < SOFT_STAGING ? left : SOFT_STAGING);
-    return request;
+static uint32_t piece_length(const soft_peer_t *peer, const ang_ref_t *far, uint64_t left)
+{
+    uint32_t most = has_two(peer, far) ? SOFT_LARGE_PIECE : SOFT_STAGING;
+
+    return left < most ? (uint32_t)left : most;
+}
+
+/* Where the piece is that isn't asked for. */
+static uint32_t other_place(const soft_peer_t *peer)
+{
+    return SOFT_LARGE_PIECE - peer->agent_place;
+}
+
+/* Where the bytes of a piece lie: in the slot, which the next request changes, or behind it. */
+static char *piece_bytes(const soft_peer_t *peer, uint32_t place, uint32_t length)
+{
+    return length <= SOFT_SLOT_BYTES ? soft_request_bytes(&soft_agent_slot(peer)->request) :
+                                       soft_agent_staging(peer) + place;
+}
+
+/* Ask for a piece; short bytes of a put are in `bytes`. The slot is ours. */
+static void piece_post(soft_peer_t *peer, ang_op_t op, const ang_ref_t *far, uint64_t at,
+                       uint32_t length, uint32_t place, const void *bytes)
+{
+    soft_request_t request = {
+        .op = (uint8_t)op, .length = length, .key = far->key, .offset = far->offset + at};
+
+    if (length - 1 >= SOFT_SLOT_BYTES) {
+        request.compare = place;
+    } else if (bytes != NULL) {
+        memcpy(soft_request_bytes(&request), bytes, length);
+    }
+    peer->agent_place = place;
+    soft_agent_post(peer, &request, 0);
 }
 
 /*
- * Send a request for a piece. Bytes of `src`, from its address on, are staged first, if there is
- * memory for that; else the request is an empty one, by which there will be. @return
- * ANGARA_INPROGRESS, or why it can't be sent.
+ * Put the bytes of a put where its request takes them from: `word`, if they are few. @return 0 with
+ * ANGARA_OK: there is no staging memory yet
  */
-static angara_status_t send_chunk(soft_peer_t *peer, soft_request_t *request, const ang_ref_t *src)
+static uint32_t piece_stage(soft_peer_t *peer, const ang_ref_t *src, uint64_t at, uint32_t length,
+                            uint32_t place, void *word, angara_status_t *status)
+{
+    *status = ANGARA_OK;
+    if (length > SOFT_SLOT_BYTES && soft_agent_slot(peer)->staged < place + length) {
+        return 0;
+    }
+    *status = move(length <= SOFT_SLOT_BYTES ? word : soft_agent_staging(peer) + place,
+                   (const void *)(uintptr_t)(src->addr + at), length, src->kind);
+    return length;
+}
+
+static angara_status_t out_first(soft_peer_t *peer, const ang_ref_t *dst, const ang_ref_t *src,
+                                 uint64_t end, uint64_t *done)
 {
     angara_status_t status = soft_agent_open(peer);
+    char            word[SOFT_SLOT_BYTES];
+    uint32_t        length, staged;
 
     if (status != ANGARA_OK) {
         return status;
     }
-    if (src != NULL && !soft_agent_slot(peer)->staged) {
-        request->length = 0;
+    length = piece_length(peer, dst, end - *done);
+    staged = piece_stage(peer, src, *done, length, 0, word, &status);
+    if (status != ANGARA_OK) {
+        soft_agent_end(peer);
+        return status;
     }
-    if (src != NULL && request->length != 0) {
-        char *to = request->length <= SOFT_SLOT_BYTES ? soft_request_bytes(request) :
-                                                        soft_agent_staging(peer);
-
-        status = move(to, (const void *)(uintptr_t)src->addr, request->length, src->kind);
-        if (status != ANGARA_OK) {
-            soft_agent_end(peer);
-            return status;
-        }
-    }
-    soft_agent_post(peer, request, 0);
+    /* An empty one brings staging memory; its place tells how much. */
+    piece_post(peer, ANG_OP_PUT, dst, *done, staged,
+               staged == 0 && length > SOFT_STAGING ? 2 * SOFT_LARGE_PIECE : 0, word);
+    *done += staged; /* counted when it is staged: that is what takes time here */
     return ANGARA_INPROGRESS;
 }
 
-/* Where the piece that was asked for is. */
-static const void *chunk_bytes(const soft_peer_t *peer)
+/* While the peer's process copies a piece. Short ones have no place of their own. */
+static angara_status_t out_ahead(soft_peer_t *peer, const ang_ref_t *dst, const ang_ref_t *src,
+                                 uint64_t end, uint64_t done)
 {
-    return peer->agent_length <= SOFT_SLOT_BYTES ?
-               soft_request_bytes(&soft_agent_slot(peer)->request) :
-               soft_agent_staging(peer);
+    uint32_t        length = piece_length(peer, dst, end - done);
+    angara_status_t status = ANGARA_OK;
+
+    if (peer->agent_ahead == 0 && has_two(peer, dst) && length > SOFT_SLOT_BYTES &&
+        peer->agent_place <= SOFT_LARGE_PIECE) {
+        peer->agent_ahead = piece_stage(peer, src, done, length, other_place(peer), NULL, &status);
+    }
+    return status;
 }
 
 angara_status_t soft_agent_copy_out(soft_peer_t *peer, const ang_ref_t *dst, const ang_ref_t *src,
                                     uint64_t end, uint64_t *done)
 {
-    ang_ref_t       chunk = *src;
-    soft_request_t  request;
     angara_status_t status;
+    uint32_t        ahead;
 
-    if (peer->agent >= 0) {
+    if (peer->agent < 0) {
+        return *done < end ? out_first(peer, dst, src, end, done) : ANGARA_OK;
+    }
+    status = *done < end ? out_ahead(peer, dst, src, end, *done) : ANGARA_OK;
+    if (status == ANGARA_OK) {
         status = soft_agent_receive(peer, 0);
-        if (status == ANGARA_INPROGRESS) {
-            return status;
+    }
+    if (status == ANGARA_INPROGRESS) {
+        return status;
+    }
+    ahead = peer->agent_ahead;
+    if (status == ANGARA_OK && ahead != 0) {
+        if (ahead > end - *done) {
+            return ANGARA_INPROGRESS; /* staged by a turn that had more bytes left */
         }
-        soft_agent_end(peer);
-        if (status != ANGARA_OK) {
-            *done -= peer->agent_length;
-            return status;
-        }
+        piece_post(peer, ANG_OP_PUT, dst, *done, ahead, other_place(peer), NULL);
+        peer->agent_ahead = 0;
+        *done += ahead;
+        return ANGARA_INPROGRESS;
     }
-    if (*done >= end) {
-        return ANGARA_OK;
+    *done -= status != ANGARA_OK ? peer->agent_length : 0;
+    soft_agent_end(peer);
+    if (status != ANGARA_OK || *done >= end) {
+        return status;
     }
-    request = chunk_request(ANG_OP_PUT, dst->key, dst->offset + *done, end - *done);
-    chunk.addr += *done;
-    status = send_chunk(peer, &request, &chunk);
-    if (peer->agent >= 0) {
-        *done += peer->agent_length; /* counted when it is staged: that is what takes time here */
-    }
-    return status;
+    return out_first(peer, dst, src, end, done);
 }
 
 angara_status_t soft_agent_copy_in(soft_peer_t *peer, const ang_ref_t *src, const ang_ref_t *dst,
                                    uint64_t end, uint64_t *done)
 {
-    soft_request_t  request;
+    uint32_t        length = peer->agent_length;
+    uint64_t        next   = *done + length; /* where the one behind begins */
+    const char     *bytes;
     angara_status_t status;
+    int             has_next;
 
     if (peer->agent >= 0) {
-        if (peer->agent_length > end - *done) {
+        if (length > end - *done) {
             return ANGARA_INPROGRESS; /* asked for by a turn that had more bytes left */
         }
         status = soft_agent_receive(peer, 0);
         if (status == ANGARA_INPROGRESS) {
             return status;
         }
-        if (status == ANGARA_OK) {
-            status = move((void *)(uintptr_t)(dst->addr + *done), chunk_bytes(peer),
-                          peer->agent_length, dst->kind);
-            *done += status == ANGARA_OK ? peer->agent_length : 0;
+        bytes    = piece_bytes(peer, peer->agent_place, length);
+        has_next = status == ANGARA_OK && has_two(peer, src) && length > SOFT_SLOT_BYTES &&
+                   next < src->length;
+        if (has_next) { /* the peer's process copies it meanwhile */
+            uint64_t left = src->length - next;
+
+            piece_post(peer, ANG_OP_GET, src, next,
+                       piece_length(peer, src, left < end - *done ? left : end - *done),
+                       other_place(peer), NULL);
         }
-        soft_agent_end(peer);
+        if (status == ANGARA_OK) {
+            status = move((void *)(uintptr_t)(dst->addr + *done), bytes, length, dst->kind);
+            *done += status == ANGARA_OK ? length : 0;
+        }
+        if (status != ANGARA_OK || !has_next) {
+            soft_agent_end(peer);
+        }
         if (status != ANGARA_OK) {
             return status;
+        }
+        if (has_next) {
+            return ANGARA_INPROGRESS;
         }
     }
     if (*done >= end) {
         return ANGARA_OK;
     }
-    request = chunk_request(ANG_OP_GET, src->key, src->offset + *done, end - *done);
-    return send_chunk(peer, &request, NULL);
+    status = soft_agent_open(peer);
+    if (status == ANGARA_OK) {
+        piece_post(peer, ANG_OP_GET, src, *done, piece_length(peer, src, end - *done), 0, NULL);
+        status = ANGARA_INPROGRESS;
+    }
+    return status;
 }
 
 /*

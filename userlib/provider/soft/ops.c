@@ -206,10 +206,10 @@ static angara_status_t backend_copy(ang_pair_t *pair, const ang_ref_t *dst, cons
     if (src->kind == SOFT_REF_JOINT) {
         return soft_joint_copy(peer, ANG_OP_GET, src, dst, end, done);
     }
-    if (dst->kind == SOFT_REF_AGENT) {
+    if (dst->kind == SOFT_REF_AGENT || dst->kind == SOFT_REF_STAGED) {
         return soft_agent_copy_out(peer, dst, src, end, done);
     }
-    if (src->kind == SOFT_REF_AGENT) {
+    if (src->kind == SOFT_REF_AGENT || src->kind == SOFT_REF_STAGED) {
         return soft_agent_copy_in(peer, src, dst, end, done);
     }
     if (dst->kind == SOFT_REF_CMA || src->kind == SOFT_REF_CMA) {

@@ -25,7 +25,7 @@ void soft_layout(unsigned events, size_t window_size, soft_layout_t *layout)
     layout->events  = page_up(sizeof(soft_pe_seg_t));
     layout->service = layout->events + page_up(soft_record_ring_size(events));
     layout->staging = layout->service + page_up(sizeof(soft_service_t));
-    layout->window  = layout->staging + (size_t)SOFT_SERVICE_SLOTS * SOFT_STAGING;
+    layout->window  = layout->staging + soft_staging_offset(SOFT_SERVICE_SLOTS);
     layout->total   = layout->window + page_up(window_size);
 }
 

@@ -65,13 +65,14 @@ static angara_status_t serve_data(soft_pe_t *pe, const soft_request_t *request, 
     return soft_guard_copy(addr, data, length, is_put);
 }
 
-static int request_is_sane(const soft_request_t *request)
+/* A put or get that isn't in a batch may be of a large piece; stage() says where. */
+static int request_is_sane(const soft_request_t *request, uint32_t piece)
 {
     switch (request->op) {
     case ANG_OP_PUT:
     case ANG_OP_GET:
         return request->by != SOFT_BY_SLOT ? request->by <= SOFT_BY_JOINT && request->length != 0 :
-                                             request->length <= SOFT_STAGING;
+                                             request->length <= piece;
     case ANG_OP_ATOMIC:
         return request->by == SOFT_BY_SLOT && request->atomic < ANGARA_ATOMIC_LAST &&
                (request->width == 4 || request->width == 8);
@@ -84,17 +85,45 @@ static int request_is_sane(const soft_request_t *request)
     }
 }
 
-/* Allocate the slot's staging memory, the first time that a request needs it. */
-static angara_status_t stage(soft_pe_t *pe, soft_slot_t *slot, size_t offset)
+/* May its piece be a large one? */
+static angara_status_t check_large(soft_pe_t *pe, const soft_request_t *request)
 {
+    const soft_mr_entry_t *entry;
+    uint64_t               addr;
+    angara_status_t        status;
+
+    status = soft_mr_check(pe->dom->shared, pe->dom->mr_max, request->key, 0, 0, 0, &addr, &entry);
+    return status == ANGARA_OK && entry->kind == ANGARA_MEM_HOST ? ANGARA_ERR_INVALID : status;
+}
+
+/*
+ * Allocate as much of the slot's staging memory as the request needs, if it isn't there yet. *data:
+ * where its bytes are. For host memory nobody has more than a small piece.
+ */
+static angara_status_t stage(soft_pe_t *pe, unsigned index, const soft_request_t *request,
+                             char **data)
+{
+    soft_slot_t    *slot   = &pe->service->slots[index];
+    size_t          offset = pe->layout.staging + soft_staging_offset(index);
+    uint64_t        place  = request->op != SOFT_OP_BATCH ? request->compare : 0;
+    uint32_t        size   = soft_staging_size(index);
     angara_status_t status;
 
-    if (slot->staged) {
+    if (request->length > size || place > size - request->length) {
+        return ANGARA_ERR_INVALID;
+    }
+    *data = (char *)pe->seg + offset + place;
+    if (place + request->length <= SOFT_STAGING) {
+        size = SOFT_STAGING;
+    } else if ((status = check_large(pe, request)) != ANGARA_OK) {
+        return status;
+    }
+    if (slot->staged >= size) {
         return ANGARA_OK;
     }
-    status = soft_segment_commit(&pe->segment, offset, SOFT_STAGING);
+    status = soft_segment_commit(&pe->segment, offset, size);
     if (status == ANGARA_OK) {
-        __atomic_store_n(&slot->staged, 1, __ATOMIC_RELAXED);
+        __atomic_store_n(&slot->staged, size, __ATOMIC_RELAXED);
     }
     return status;
 }
@@ -142,8 +171,8 @@ static angara_status_t serve_batch(soft_pe_t *pe, char *staging, uint32_t length
             return ANGARA_ERR_INVALID;
         }
         memcpy(&item, there, SOFT_REQUEST_HEAD);
-        if (item.op >= ANG_OP_MARKER || item.by != SOFT_BY_SLOT || !request_is_sane(&item) ||
-            soft_item_size(&item) > length - at) {
+        if (item.op >= ANG_OP_MARKER || item.by != SOFT_BY_SLOT ||
+            !request_is_sane(&item, SOFT_STAGING) || soft_item_size(&item) > length - at) {
             return ANGARA_ERR_INVALID;
         }
         data   = item.length <= SOFT_SLOT_BYTES ? soft_request_bytes(there) :
@@ -170,13 +199,12 @@ static void take(const soft_slot_t *slot, soft_request_t *request)
 /* What an answer brings is in the request then. */
 static angara_status_t perform(soft_pe_t *pe, unsigned index, soft_request_t *request)
 {
-    soft_slot_t    *slot   = &pe->service->slots[index];
-    size_t          offset = pe->layout.staging + (size_t)index * SOFT_STAGING;
-    char           *data   = (char *)pe->seg + offset;
-    uint64_t        count  = 0;
+    soft_slot_t    *slot  = &pe->service->slots[index];
+    uint64_t        count = 0;
+    char           *data;
     angara_status_t status;
 
-    if (!request_is_sane(request)) {
+    if (!request_is_sane(request, SOFT_LARGE_PIECE)) {
         return ANGARA_ERR_INVALID;
     }
     if (request->op == ANG_OP_MARKER) {
@@ -192,7 +220,7 @@ static angara_status_t perform(soft_pe_t *pe, unsigned index, soft_request_t *re
         (request->op != SOFT_OP_BATCH && request->length - 1 < SOFT_SLOT_BYTES)) {
         return serve_data(pe, request, soft_request_bytes(request), &request->operand);
     }
-    status = stage(pe, slot, offset);
+    status = stage(pe, index, request, &data);
     if (status == ANGARA_OK && request->op != SOFT_OP_BATCH) {
         status = serve_data(pe, request, data, &request->operand);
     } else if (status == ANGARA_OK) {

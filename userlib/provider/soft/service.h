@@ -24,6 +24,9 @@
  *     is given, while the requester is sure to be there, and the number of its pipe to mean that.
  *   - Memory to stage data in is allocated by the server, with the slot's first request that needs
  *     it, and stays. A put finds out by an empty one. Up to SOFT_SLOT_BYTES lie in the slot.
+ *   - Some slots have room for two large pieces of GPU memory, where a driver's call costs more
+ *     than the bytes do: while the server copies one of them, the owner of the slot copies the
+ *     other. It touches no byte of the one that a request is about.
  *   - A batch is a request for several operations, in staging memory: they are performed in order,
  *     up to the first that can't be. The answer says how many were, and why no more.
  *   - A direct request stages nothing: the server maps the requester's GPU memory, and a GPU of its
@@ -41,8 +44,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SOFT_SERVICE_SLOTS 128   /* requests that a PE holds at once */
-#define SOFT_STAGING       65536 /* bytes of one's staging memory */
+#define SOFT_SERVICE_SLOTS 128          /* requests that a PE holds at once */
+#define SOFT_STAGING       65536        /* bytes of one's staging memory; */
+#define SOFT_LARGE_SLOTS   8            /* of so many, the first, */
+#define SOFT_LARGE_PIECE   (512u << 10) /* two pieces of GPU memory */
 
 typedef enum { SOFT_IDLE, SOFT_POSTED, SOFT_SERVING, SOFT_DONE, SOFT_ABANDONED } soft_phase_t;
 
@@ -73,7 +78,8 @@ typedef struct {
     uint64_t offset;
     /*
      * Of an atomic: what to do; then the old value. Of a put or get of few bytes: the bytes. Of a
-     * direct one: how many were moved; of a batch: how many operations were performed. Of a joint
+     * direct one: how many were moved; of a batch: how many operations were performed. Of a put or
+     * get by staging memory: `compare` is where in that it is. Of a joint
      * one: `operand` is what is claimed, by an atomic operation of either process; `compare` and
      * `length` then say which piece the server couldn't copy.
      */
@@ -110,7 +116,7 @@ typedef struct {
     soft_request_t request;
     uint64_t       wake_inode; /* of the pipe that wakes the requester, and */
     int32_t        wake_fd;    /* the requester's number of its write end */
-    uint32_t       staged;     /* there is staging memory: the server's */
+    uint32_t       staged;     /* bytes of staging memory that there are: the server's */
     uint64_t       pad;
 } soft_slot_t;
 
@@ -138,6 +144,19 @@ _Static_assert(offsetof(soft_slot_t, request) + SOFT_REQUEST_HEAD == 64, "it is 
 static inline void *soft_request_bytes(soft_request_t *request)
 {
     return &request->operand;
+}
+
+/* The staging memory of a slot: how much it may be, and where, behind that of the first slot. */
+static inline uint32_t soft_staging_size(unsigned slot)
+{
+    return slot < SOFT_LARGE_SLOTS ? 2 * SOFT_LARGE_PIECE : SOFT_STAGING;
+}
+
+static inline size_t soft_staging_offset(unsigned slot)
+{
+    return slot < SOFT_LARGE_SLOTS ? (size_t)slot * 2 * SOFT_LARGE_PIECE :
+                                     (size_t)SOFT_LARGE_SLOTS * 2 * SOFT_LARGE_PIECE +
+                                         (size_t)(slot - SOFT_LARGE_SLOTS) * SOFT_STAGING;
 }
 
 /* What an operation of a batch takes of staging memory. */

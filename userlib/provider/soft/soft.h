@@ -438,7 +438,9 @@ struct soft_peer {
     int                agent;         /* service request under way: its slot, else -1 */
     unsigned           agent_last;    /* the slot of the one before */
     int                agent_is_kept; /* that is still ours */
-    uint32_t           agent_length;  /* bytes of the chunk under way */
+    uint32_t           agent_length;  /* bytes of the chunk under way, */
+    uint32_t           agent_place;   /*   where it is in staging memory, */
+    uint32_t           agent_ahead;   /*   and bytes of the put behind it that are there already */
     uint64_t           agent_turn;    /* of the slot's state */
     uint64_t           agent_look_ns, agent_waited_ns; /* see agent.c */
     uint64_t           agent_since_ns; /* when the request was first to be sent; 0: there is none */
@@ -470,7 +472,9 @@ struct soft_peer {
 enum {
     SOFT_REF_CMA = ANG_REF_BACKEND, /* addr in the peer's private memory */
     SOFT_REF_AGENT,  /* named by key and offset, for the peer's helper; addr is 0: not sliced */
-    SOFT_REF_POLLED, /* the same, for a peer that polls: SOFT_REF_CMA is another way */
+    SOFT_REF_STAGED, /* the same, of GPU memory */
+    SOFT_REF_POLLED, /* that of SOFT_REF_AGENT, for a peer that polls: SOFT_REF_CMA is another way
+                      */
     SOFT_REF_JOINT,  /* host memory that both processes reach: joint.c */
     /* addr of GPU memory, own or mapped; `hold`: the mapping, or NULL */
     SOFT_REF_GPU = ANG_REF_LAUNCH | ANG_REF_BACKEND
@@ -494,8 +498,8 @@ static inline soft_peer_t *soft_pair_peer(ang_pair_t *pair)
 /* Does the peer's process take part? Then the region isn't held between two calls. */
 static inline int soft_ref_is_asked(const ang_ref_t *ref)
 {
-    return ref->kind == SOFT_REF_AGENT || ref->kind == SOFT_REF_POLLED ||
-           ref->kind == SOFT_REF_JOINT;
+    return ref->kind == SOFT_REF_AGENT || ref->kind == SOFT_REF_STAGED ||
+           ref->kind == SOFT_REF_POLLED || ref->kind == SOFT_REF_JOINT;
 }
 
 static inline soft_pe_t *soft_pair_pe(ang_pair_t *pair)

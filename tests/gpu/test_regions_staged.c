@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Between GPUs whose memory neither process can map, bytes go through the host, in two pieces by
+ * turns. Runs over the runtime that ANGARA_TEST_GPU names, real or stand-in.
+ */
+#define _GNU_SOURCE
+#include "regions.h"
+
+#include "provider/soft/soft.h"
+
+#include <cmocka.h>
+
+#include <stdlib.h>
+
+#define PIECE ((size_t)SOFT_LARGE_PIECE)
+#define GUARD 64 /* bytes around what is transferred */
+
+/* Memory without a handle: CUDA's pools. ROCm has none: each process sees a GPU that the others'
+ * don't reach. */
+static unsigned place_begin(const conf_t *t)
+{
+    if (gpu == &device_cuda) {
+        gpu_start();
+        return DEVICE_POOL;
+    }
+    setenv("STANDIN_PEER", "0", 1);
+    setenv("STANDIN_VISIBLE", t->rank == 0 ? "0" : "1", 1);
+    gpu_start();
+    if (!is_standin) {
+        rank_skip("all memory of its GPUs can be mapped");
+    }
+    return DEVICE_PLAIN;
+}
+
+static void both_open(conf_t *t, unsigned place, size_t length, region_t *here, region_t *there,
+                      uint64_t *keys)
+{
+    CHECK(region_open(t, here, place, 0, length, ANGARA_ACCESS_ALL));
+    CHECK(region_open(t, there, place, num_gpus - 1, length, ANGARA_ACCESS_ALL));
+    conf_exchange(t, &there->key, keys, sizeof(there->key));
+}
+
+/* Each size by itself: nothing but its bytes changes, and all of them do. */
+static void run_sizes(conf_t *t)
+{
+    static const size_t sizes[] = {16,
+                                   17,
+                                   65536,
+                                   65537,
+                                   PIECE - 1,
+                                   PIECE,
+                                   PIECE + 1,
+                                   PIECE + 16,
+                                   PIECE + 17,
+                                   2 * PIECE - 1,
+                                   2 * PIECE,
+                                   2 * PIECE + 1,
+                                   3 * PIECE + 16,
+                                   5 * PIECE + 12345};
+    const size_t        largest = 5 * PIECE + 12345 + 2 * GUARD;
+    unsigned            other = 1 - t->rank, place = place_begin(t);
+    region_t            here, there;
+    uint64_t            keys[2], before;
+
+    conf_open(t);
+    both_open(t, place, largest, &here, &there, keys);
+    for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); ++i) {
+        size_t size = sizes[i];
+
+        for (int is_put = 0; is_put < 2; ++is_put) {
+            region_t *to = is_put ? &there : &here, *from = is_put ? &here : &there;
+
+            region_fill(from, GUARD, size, 1000 + i);
+            region_fill(to, 0, size + 2 * GUARD, 1);
+            conf_barrier(t);
+            before = services(t);
+            CHECK_OK(put_get(t, other, is_put, &here, GUARD, keys[other], GUARD, size));
+            CHECK(services(t) - before >= (size + PIECE - 1) / PIECE);
+            conf_barrier(t);
+            region_check(to, 0, GUARD, 1);
+            region_check(to, GUARD, size, 1000 + i);
+            conf_barrier(t);
+        }
+    }
+    region_close(&here);
+    region_close(&there);
+    conf_close(t);
+}
+
+static void test_sizes(void **state)
+{
+    (void)state;
+    conf_run(2, run_sizes, NULL);
+}
+
+/* Several at once: a piece that is there ahead is that of its own transfer. */
+static void run_several(conf_t *t)
+{
+    enum { COUNT = 6 };
+    const size_t length = PIECE + PIECE / 3;
+    unsigned     other = 1 - t->rank, place = place_begin(t);
+    region_t     here, there;
+    uint64_t     keys[2];
+
+    conf_open(t);
+    both_open(t, place, COUNT * length, &here, &there, keys);
+    for (unsigned round = 0; round < 4; ++round) {
+        region_fill(&here, 0, COUNT * length, 10 * round + t->rank);
+        for (unsigned i = 0; i < COUNT; ++i) {
+            POST_OK(t, angara_offload_put(t->peer[other], here.mr, here.addr + i * length,
+                                          keys[other], i * length, length));
+        }
+        for (unsigned i = 0; i < COUNT; ++i) { /* those that were put, in another order */
+            POST_OK(t, angara_offload_get(t->peer[other], here.mr,
+                                          here.addr + (COUNT - 1 - i) * length, keys[other],
+                                          (COUNT - 1 - i) * length, length));
+        }
+        CHECK_OK(end_of(t, other));
+        region_check(&here, 0, COUNT * length, 10 * round + t->rank);
+        conf_barrier(t);
+        region_check(&there, 0, COUNT * length, 10 * round + other);
+        conf_barrier(t);
+    }
+    region_close(&here);
+    region_close(&there);
+    conf_close(t);
+}
+
+static void test_several(void **state)
+{
+    (void)state;
+    conf_run(2, run_several, NULL);
+}
+
+/* Many requesters at once, also without a slot that has room for large pieces. */
+static void run_crowd(conf_t *t)
+{
+    const size_t length = 3 * PIECE + 1000;
+    unsigned     place  = place_begin(t);
+    region_t     here = {0}, there = {0};
+    uint64_t     keys[RANK_MAX] = {0}, key = 0;
+
+    conf_open(t);
+    if (t->rank == 0) {
+        CHECK(region_open(t, &there, place, num_gpus - 1, length * (t->nranks - 1),
+                          ANGARA_ACCESS_ALL));
+        key = there.key;
+        for (unsigned i = 0; *(const int *)t->arg && i < SOFT_LARGE_SLOTS; ++i) {
+            soft_pe(t->pe)->service->slots[i].owner = soft_pe(t->pe)->owner;
+        }
+    } else {
+        CHECK(region_open(t, &here, place, 0, length, ANGARA_ACCESS_ALL));
+    }
+    conf_exchange(t, &key, keys, sizeof(key));
+    for (int is_put = 1; t->rank != 0 && is_put >= 0; --is_put) {
+        region_fill(&here, 0, length, is_put ? t->rank : 99);
+        CHECK_OK(put_get(t, 0, is_put, &here, 0, keys[0], (t->rank - 1) * length, length));
+        region_check(&here, 0, length, t->rank);
+    }
+    conf_barrier(t);
+    if (t->rank == 0) {
+        for (unsigned i = 1; i < t->nranks; ++i) {
+            region_check(&there, (i - 1) * length, length, i);
+        }
+        region_close(&there);
+    } else {
+        region_close(&here);
+    }
+    conf_close(t);
+}
+
+static void test_crowd(void **state)
+{
+    (void)state;
+    for (int is_full = 0; is_full < 2; ++is_full) {
+        conf_run(RANK_MAX, run_crowd, &is_full);
+    }
+}
+
+/*
+ * Memory that has a handle, which can't be mapped at first: while a transfer is under way through
+ * the host it can be, and the rest is right, too.
+ */
+static void run_mapped_later(conf_t *t)
+{
+    const char  *call = gpu == &device_cuda ? "cuIpcOpenMemHandle_v2" : "hsa_amd_ipc_memory_attach";
+    const size_t length = 32 * PIECE;
+    unsigned     other  = 1 - t->rank;
+    region_t     here, there;
+    uint64_t     keys[2], before;
+
+    setenv("ANGARA_PEER_CHECK", "10", 1);
+    setenv("STANDIN_DELAY_US", "3000", 1);
+    gpu_start();
+    if (!is_standin) {
+        rank_skip("its calls can't be made to fail");
+    }
+    for (unsigned i = 0; i < 4; ++i) {
+        conf_open(t);
+        both_open(t, DEVICE_PLAIN, length, &here, &there, keys);
+        region_fill(i % 2 ? &there : &here, 0, length, 7 * i + t->rank);
+        conf_barrier(t);
+        standin.fail_call(call, 0, 2);
+        before = services(t);
+        if (i % 2 == 0) {
+            POST_OK(t,
+                    angara_offload_put(t->peer[other], here.mr, here.addr, keys[other], 0, length));
+        } else {
+            POST_OK(t,
+                    angara_offload_get(t->peer[other], here.mr, here.addr, keys[other], 0, length));
+        }
+        while (services(t) - before < 3) {
+            angara_pe_progress(t->pe);
+        }
+        standin.fail_call(call, 0, 0);
+        CHECK_OK(end_of(t, other));
+        conf_barrier(t);
+        region_check(i % 2 ? &here : &there, 0, length, 7 * i + other);
+        region_fill(&there, 0, length, 50 + t->rank);
+        conf_barrier(t);
+        CHECK_OK(put_get(t, other, 0, &here, 0, keys[other], 0, length));
+        region_check(&here, 0, length, 50 + other);
+        conf_barrier(t);
+        region_close(&here);
+        region_close(&there);
+        conf_close(t);
+    }
+}
+
+static void test_mapped_later(void **state)
+{
+    (void)state;
+    conf_run(2, run_mapped_later, NULL);
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        TEST(test_sizes),
+        TEST(test_several),
+        TEST(test_crowd),
+        TEST(test_mapped_later),
+    };
+    int result = regions_begin();
+
+    return result >= 0 ? result : cmocka_run_group_tests(tests, NULL, NULL);
+}
