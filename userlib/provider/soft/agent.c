@@ -112,18 +112,15 @@ static int slot_claim(soft_slot_t *slot, uint64_t us, int reclaim)
     return 1;
 }
 
-static int agent_claim(soft_peer_t *peer, int reclaim)
+/* One of `count` slots from `first` on, the last one again if it is free. */
+static int claim_of(soft_peer_t *peer, unsigned first, unsigned count, int reclaim)
 {
     soft_service_t  *service = service_of(peer);
     const soft_pe_t *pe      = soft_pe(peer->base.pe);
+    unsigned         start   = peer->agent_last - first < count ? peer->agent_last - first : 0;
 
-    if (peer->agent_is_kept) {
-        peer->agent_is_kept = 0;
-        peer->agent         = (int)peer->agent_last;
-        return 1;
-    }
-    for (unsigned i = 0; i < SOFT_SERVICE_SLOTS; ++i) {
-        unsigned index = (peer->agent_last + i) % SOFT_SERVICE_SLOTS;
+    for (unsigned i = 0; i < count; ++i) {
+        unsigned index = first + (start + i) % count;
 
         if (slot_claim(&service->slots[index], pe->owner, reclaim)) {
             peer->agent      = (int)index;
@@ -132,6 +129,21 @@ static int agent_claim(soft_peer_t *peer, int reclaim)
         }
     }
     return 0;
+}
+
+/* Slots with room for large pieces are for those who want that (`large`), if one is free. */
+static int agent_claim(soft_peer_t *peer, int reclaim, int large)
+{
+    if (peer->agent_is_kept) {
+        peer->agent_is_kept = 0;
+        if (!large || peer->agent_last < SOFT_LARGE_SLOTS) {
+            peer->agent = (int)peer->agent_last;
+            return 1;
+        }
+        slot_free(&service_of(peer)->slots[peer->agent_last]);
+    }
+    return (large && claim_of(peer, 0, SOFT_LARGE_SLOTS, reclaim)) ||
+           claim_of(peer, SOFT_LARGE_SLOTS, SOFT_SERVICE_SLOTS - SOFT_LARGE_SLOTS, reclaim);
 }
 
 /* No request is under way any more. */
@@ -164,7 +176,7 @@ int soft_agent_withdraw(soft_peer_t *peer)
     uint64_t     state;
 
     if (peer->agent_is_kept) {
-        agent_claim(peer, 0);
+        agent_claim(peer, 0, 0);
     }
     if (peer->agent >= 0) {
         slot = slot_of(peer);
@@ -447,16 +459,17 @@ soft_request_t soft_agent_near_request(const soft_peer_t *peer, ang_op_t op, con
 
 int soft_agent_try_open(soft_peer_t *peer)
 {
-    return agent_claim(peer, 0);
+    return agent_claim(peer, 0, 0);
 }
 
-angara_status_t soft_agent_open(soft_peer_t *peer)
+angara_status_t soft_agent_open(soft_peer_t *peer, int large)
 {
     if (peer->agent_since_ns == 0) {
         peer->agent_since_ns = ang_clock_ns(CLOCK_MONOTONIC_COARSE);
     }
     /* Those of dead processes are looked for when the wait is a long one. */
-    if (!agent_claim(peer, 0) && !(peer->agent_waited_ns != 0 && agent_claim(peer, 1))) {
+    if (!agent_claim(peer, 0, large) &&
+        !(peer->agent_waited_ns != 0 && agent_claim(peer, 1, large))) {
         return agent_wait(peer);
     }
     return ANGARA_OK;

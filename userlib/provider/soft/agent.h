@@ -39,8 +39,11 @@ static inline soft_request_t soft_agent_item(const ang_desc_t *desc)
 
 /* ---- agent.c --------------------------------------------------------------------------------- */
 
-/* Have a slot for a request. ANGARA_INPROGRESS: there is none by now; else why nobody waits. */
-angara_status_t soft_agent_open(soft_peer_t *peer);
+/*
+ * Have a slot for a request, with room for large pieces if `large` and there is one.
+ * ANGARA_INPROGRESS: there is none by now; else why nobody waits.
+ */
+angara_status_t soft_agent_open(soft_peer_t *peer, int large);
 /* The same, but don't wait for one. @return 0: there is none */
 int soft_agent_try_open(soft_peer_t *peer);
 /* A put or get in which the server reaches into a region of this process, but for `by` and length.

@@ -105,7 +105,7 @@ static angara_status_t short_send(soft_peer_t *peer, const soft_request_t *item,
 {
     const ang_entry_t *first   = ang_pair_queued(&peer->pair, NULL, NULL, NULL);
     soft_request_t     request = *item;
-    angara_status_t    status  = soft_agent_open(peer);
+    angara_status_t    status  = soft_agent_open(peer, 0);
 
     if (status != ANGARA_OK) {
         return status;
@@ -331,18 +331,19 @@ static uint32_t piece_stage(soft_peer_t *peer, const ang_ref_t *src, uint64_t at
                             uint32_t place, void *word, angara_status_t *status)
 {
     *status = ANGARA_OK;
-    if (length > SOFT_SLOT_BYTES && soft_agent_slot(peer)->staged < place + length) {
+    if (length > SOFT_SLOT_BYTES &&
+        __atomic_load_n(&soft_agent_slot(peer)->staged, __ATOMIC_RELAXED) < place + length) {
         return 0;
     }
     *status = move(length <= SOFT_SLOT_BYTES ? word : soft_agent_staging(peer) + place,
                    (const void *)(uintptr_t)(src->addr + at), length, src->kind);
-    return length;
+    return *status == ANGARA_OK ? length : 0;
 }
 
 static angara_status_t out_first(soft_peer_t *peer, const ang_ref_t *dst, const ang_ref_t *src,
                                  uint64_t end, uint64_t *done)
 {
-    angara_status_t status = soft_agent_open(peer);
+    angara_status_t status = soft_agent_open(peer, dst->kind == SOFT_REF_STAGED);
     char            word[SOFT_SLOT_BYTES];
     uint32_t        length, staged;
 
@@ -454,7 +455,7 @@ angara_status_t soft_agent_copy_in(soft_peer_t *peer, const ang_ref_t *src, cons
     if (*done >= end) {
         return ANGARA_OK;
     }
-    status = soft_agent_open(peer);
+    status = soft_agent_open(peer, src->kind == SOFT_REF_STAGED);
     if (status == ANGARA_OK) {
         piece_post(peer, ANG_OP_GET, src, *done, piece_length(peer, src, end - *done), 0, NULL);
         status = ANGARA_INPROGRESS;
@@ -513,7 +514,7 @@ angara_status_t soft_agent_copy_direct(soft_peer_t *peer, ang_op_t op, const ang
     request.length = left < UINT32_MAX ? (uint32_t)left : UINT32_MAX;
     request.offset += *done;
     request.near_offset += *done;
-    status = soft_agent_open(peer);
+    status = soft_agent_open(peer, 0);
     if (status == ANGARA_OK) {
         soft_agent_post(peer, &request, 0);
         status = ANGARA_INPROGRESS;
@@ -530,7 +531,7 @@ angara_status_t soft_agent_read_back(soft_peer_t *peer)
     angara_status_t status;
 
     if (peer->agent < 0) {
-        status = soft_agent_open(peer);
+        status = soft_agent_open(peer, 0);
         if (status == ANGARA_OK) {
             soft_agent_post(peer, &request, 0);
             status = ANGARA_INPROGRESS;

@@ -401,11 +401,12 @@ static void serve_one(soft_pe_t *pe, unsigned index, turn_t *turn)
 
 /*
  * Serve the watched slot, and stay for a moment: the next request doesn't cost another turn of
- * the program's progress. Whoever else waits is served first.
+ * the program's progress. Whoever else waits is served first; a large piece is a turn's work.
  */
 static void serve_watched(soft_pe_t *pe, turn_t *turn)
 {
     unsigned looks = 1;
+    int      is_long;
 
     for (unsigned i = 0; i < STAY_REQUESTS && pe->watched < SOFT_SERVICE_SLOTS; ++i) {
         const soft_slot_t *slot = &pe->service->slots[pe->watched];
@@ -418,7 +419,11 @@ static void serve_watched(soft_pe_t *pe, turn_t *turn)
         if (looks == 0) {
             return;
         }
+        is_long = __atomic_load_n(&slot->request.length, __ATOMIC_RELAXED) > SOFT_STAGING;
         serve_one(pe, pe->watched, turn);
+        if (is_long) {
+            return;
+        }
         looks = ang_engine_is_shared(&pe->engine) ? 1 : STAY_LOOKS; /* own ones wait, too */
     }
 }

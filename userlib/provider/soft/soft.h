@@ -473,8 +473,7 @@ enum {
     SOFT_REF_CMA = ANG_REF_BACKEND, /* addr in the peer's private memory */
     SOFT_REF_AGENT,  /* named by key and offset, for the peer's helper; addr is 0: not sliced */
     SOFT_REF_STAGED, /* the same, of GPU memory */
-    SOFT_REF_POLLED, /* that of SOFT_REF_AGENT, for a peer that polls: SOFT_REF_CMA is another way
-                      */
+    SOFT_REF_POLLED, /* as SOFT_REF_AGENT, if the peer polls: SOFT_REF_CMA is another way */
     SOFT_REF_JOINT,  /* host memory that both processes reach: joint.c */
     /* addr of GPU memory, own or mapped; `hold`: the mapping, or NULL */
     SOFT_REF_GPU = ANG_REF_LAUNCH | ANG_REF_BACKEND

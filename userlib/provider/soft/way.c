@@ -50,8 +50,7 @@ static angara_status_t gpu_remote(soft_peer_t *peer, const soft_mr_entry_t *entr
     if (soft_is_own(peer, access)) {
         return soft_gpu_check(entry, &mem);
     }
-    /* What has been asked for goes on that way. */
-    if (peer->agent < 0 && soft_can_map(entry, access) && !peer->remote.same_process) {
+    if (soft_can_map(entry, access) && !peer->remote.same_process) {
         soft_import_get(peer->remote.process, entry, here, offset, length, &import, &addr);
         soft_helper_watch(); /* what can't be mapped now is tried again after the next look */
     }
