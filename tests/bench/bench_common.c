@@ -75,8 +75,9 @@ static void bench_open_gpu(bench_t *b)
     if (opts->runtime == NULL) {
         return;
     }
-    b->on_gpu = opts->on_gpu[b->rank < firsts ? 0 : 1];
-    if (opts->on_gpu[0] || opts->on_gpu[1]) {
+    b->on_gpu    = opts->places[b->rank < firsts ? 0 : 1] == 'D';
+    b->is_pinned = opts->places[b->rank < firsts ? 0 : 1] == 'P';
+    if (opts->places[0] != 'H' || opts->places[1] != 'H') {
         gpus = (int)opts->runtime->open(); /* as OSU's, also ranks whose buffers are the host's */
     }
     MPI_Allreduce(&gpus, &fewest, 1, MPI_INT, MPI_MIN, b->comm);
@@ -226,24 +227,33 @@ void *bench_alloc(bench_t *b, size_t length)
     return buffer;
 }
 
+static device_origin_t bench_origin(const bench_t *b)
+{
+    return b->is_pinned ? DEVICE_PINNED : b->opts.origin;
+}
+
 void *bench_buffer_alloc(bench_t *b, size_t length)
 {
     void *buffer;
 
-    if (!b->on_gpu) {
+    if (!b->on_gpu && !b->is_pinned) {
         return bench_alloc(b, length);
     }
-    buffer = b->opts.runtime->alloc(b->gpu, length > 0 ? length : 1, b->opts.origin);
+    buffer = b->opts.runtime->alloc(b->gpu, length > 0 ? length : 1, bench_origin(b));
     if (buffer == NULL) {
-        bench_no_memory(b, b->opts.origin == DEVICE_MANAGED ? "managed " : "GPU ", length);
+        bench_no_memory(b,
+                        b->is_pinned                     ? "pinned " :
+                        b->opts.origin == DEVICE_MANAGED ? "managed " :
+                                                           "GPU ",
+                        length);
     }
     return buffer;
 }
 
 void bench_buffer_free(bench_t *b, void *buffer)
 {
-    if (b->on_gpu) {
-        b->opts.runtime->free(buffer, b->opts.origin);
+    if (b->on_gpu || b->is_pinned) {
+        b->opts.runtime->free(buffer, bench_origin(b));
     } else {
         free(buffer);
     }
@@ -383,8 +393,8 @@ void bench_compute(double seconds)
 
 static const char *bench_place_name(const bench_t *b, int end)
 {
-    if (!b->opts.on_gpu[end]) {
-        return "HOST (H)";
+    if (b->opts.places[end] != 'D') {
+        return "HOST (H)"; /* pinned or not */
     }
     return b->opts.origin == DEVICE_MANAGED ? "MANAGED (M)" : "DEVICE (D)";
 }

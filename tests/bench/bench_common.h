@@ -108,7 +108,7 @@ typedef struct bench_options {
     /* GPU memory; NULL: the host's everywhere */
     const device_runtime_t *runtime;
     device_origin_t         origin;
-    bool                    on_gpu[2]; /* of the first end, and of the second */
+    char                    places[2]; /* of the first end, and of the second: as in words */
 } bench_options_t;
 
 typedef struct bench {
@@ -118,7 +118,8 @@ typedef struct bench {
     int                 rank;
     int                 nranks;
     int                 precision; /* digits after the point */
-    bool                on_gpu;    /* this rank's messages are in GPU memory... */
+    bool                on_gpu;    /* this rank's messages are in GPU memory, */
+    bool                is_pinned; /* or in host memory that the runtime pins... */
     unsigned            gpu;       /* ...of this one */
     void               *staging;   /* on the host, where their contents are made and checked */
     bool                corrupt;   /* test hook: spoil what was received before it is checked */

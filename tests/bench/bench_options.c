@@ -89,7 +89,7 @@ void bench_print_usage(FILE *out, const bench_spec_t *spec)
     char                left[64];
 
     fprintf(out, "Usage: mpirun -np N %s [options]%s\n", spec->name,
-            spec->options & BENCH_OPT_DEVICE ? " [H|D [H|D]]" : "");
+            spec->options & BENCH_OPT_DEVICE ? " [H|P|D [H|P|D]]" : "");
     for (row = option_rows; row < option_rows + OPTION_ROWS; row++) {
         if (option_applies(row, spec)) {
             snprintf(left, sizeof(left), "-%c, --%s%s%s", row->letter, row->name,
@@ -105,7 +105,9 @@ void bench_print_usage(FILE *out, const bench_spec_t *spec)
         fprintf(out, "Defaults: -i %d -x %d\n", spec->iterations, spec->skip);
     }
     if (spec->options & BENCH_OPT_DEVICE) {
-        fprintf(out, "With -d: messages of %s in host (H) or GPU memory (D); D D if not said.\n",
+        fprintf(out,
+                "With -d: messages of %s in host (H; P: pinned) or GPU memory (D); D D if not "
+                "said.\n",
                 spec->column == NULL ? "the root, and of the others," : "rank 0, and of rank 1,");
     }
 }
@@ -249,7 +251,7 @@ static void set_defaults(bench_options_t *opts, const bench_spec_t *spec)
         .window           = DEFAULT_WINDOW,
         .settle           = DEFAULT_SETTLE,
         .print_rate       = true,
-        .on_gpu           = {true, true},
+        .places           = {'D', 'D'},
     };
 }
 
@@ -316,7 +318,7 @@ static bench_parse_t check_places(bench_options_t *opts, const bench_spec_t *spe
     int i;
 
     for (i = 0; i < count; i++) {
-        bool place = strcmp(words[i], "H") == 0 || strcmp(words[i], "D") == 0;
+        bool place = strlen(words[i]) == 1 && strchr("HPD", words[i][0]) != NULL;
 
         if (!(spec->options & BENCH_OPT_DEVICE) || !place || i > 1) {
             return parse_error(error, error_size, "unexpected argument '%s'", words[i]);
@@ -324,7 +326,7 @@ static bench_parse_t check_places(bench_options_t *opts, const bench_spec_t *spe
         if (opts->runtime == NULL) {
             return parse_error(error, error_size, "argument '%s' needs option -d", words[i]);
         }
-        opts->on_gpu[i] = words[i][0] == 'D';
+        opts->places[i] = words[i][0];
     }
     return BENCH_PARSE_RUN;
 }

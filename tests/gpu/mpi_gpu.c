@@ -86,8 +86,12 @@ static void run_placements(void)
 
 /* ---- ways ------------------------------------------------------------------------------------ */
 
-#define WAYS  7
+#define WAYS  8
 #define READY (TAG + 1)
+
+/* Of who sends, and who receives. */
+static const unsigned ends[][2] = {
+    {DEVICE_PLAIN, DEVICE_PLAIN}, {HEAP, DEVICE_PLAIN}, {DEVICE_PLAIN, HEAP}};
 
 static void way_send(int way, const buffer_t *out, int peer)
 {
@@ -113,6 +117,9 @@ static void way_send(int way, const buffer_t *out, int peer)
     case 4:
         MPI_Ssend_init(out->data, (int)out->size, MPI_BYTE, peer, TAG, MPI_COMM_WORLD, &request);
         MPI_Startall(1, &request);
+        break;
+    case 7:
+        MPI_Irsend(out->data, (int)out->size, MPI_BYTE, peer, TAG, MPI_COMM_WORLD, &request);
         break;
     case 5:
         MPI_Rsend(out->data, (int)out->size, MPI_BYTE, peer, TAG, MPI_COMM_WORLD);
@@ -161,7 +168,16 @@ static void way_recv(int way, const buffer_t *in, int peer)
         MPI_Wait(&request, &status);
         break;
     case 2:
-        MPI_Probe(peer, TAG, MPI_COMM_WORLD, &status);
+        if (mt.rank % 2 == 0) {
+            MPI_Probe(peer, TAG, MPI_COMM_WORLD, &status);
+        } else {
+            int flag = 0;
+
+            while (!flag) {
+                MPI_Iprobe(peer, TAG, MPI_COMM_WORLD, &flag, &status);
+            }
+        }
+        mt_check_status(&status, peer, TAG, in->size);
         MPI_Recv(in->data, (int)in->size, MPI_BYTE, peer, TAG, MPI_COMM_WORLD, &status);
         break;
     case 4:
@@ -169,6 +185,7 @@ static void way_recv(int way, const buffer_t *in, int peer)
         break;
     case 5:
     case 6:
+    case 7:
         MPI_Irecv(in->data, (int)in->size, MPI_BYTE, peer, TAG, MPI_COMM_WORLD, &request);
         MPI_Send(NULL, 0, MPI_BYTE, peer, READY, MPI_COMM_WORLD);
         MPI_Wait(&request, &status);
@@ -194,10 +211,10 @@ static void test_ways(void)
         return;
     }
     for (unsigned i = 0; i < MT_COUNT(sizes) && sizes[i] <= mt.max_size; ++i) {
-        for (int way = 0; way < 2 * WAYS; ++way) {
-            int is_sender = (way < WAYS) == (mt.rank % 2 == 0);
+        for (int way = 0; way < 2 * WAYS * (int)MT_COUNT(ends); ++way) {
+            int is_sender = (way / WAYS % 2 == 0) == (mt.rank % 2 == 0);
 
-            buffer_open(&buffer, DEVICE_PLAIN, sizes[i]);
+            buffer_open(&buffer, ends[way / WAYS / 2][!is_sender], sizes[i]);
             if (is_sender) {
                 buffer_fill(&buffer, mt_key(mt.rank, peer, way, i));
                 way_send(way % WAYS, &buffer, peer);
@@ -207,6 +224,44 @@ static void test_ways(void)
                 buffer_check(&buffer, buffer.size, mt_key(peer, mt.rank, way, i), "a way to send");
             }
             buffer_close(&buffer);
+        }
+    }
+}
+
+/* Requests that are started again and again, with other bytes: to the peer, and to oneself. */
+static void persist(const unsigned *places, size_t size, int peer)
+{
+    MPI_Request requests[2];
+    buffer_t    out, in;
+
+    buffer_open(&out, places[0], size);
+    buffer_open(&in, places[1], size);
+    MPI_Recv_init(in.data, (int)size, MPI_BYTE, peer, TAG, MPI_COMM_WORLD, &requests[0]);
+    MPI_Send_init(out.data, (int)size, MPI_BYTE, peer, TAG, MPI_COMM_WORLD, &requests[1]);
+    for (int round = 0; round < 4; ++round) {
+        buffer_fill(&out, mt_key(mt.rank, peer, round, size));
+        buffer_clear(&in);
+        MPI_Startall(2, requests);
+        MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
+        buffer_check(&in, size, mt_key(peer, mt.rank, round, size), "started again");
+    }
+    MPI_Request_free(&requests[0]);
+    MPI_Request_free(&requests[1]);
+    buffer_close(&out);
+    buffer_close(&in);
+}
+
+static void test_persistent(void)
+{
+    static const size_t sizes[] = {8, 9000, 600001};
+    int                 peer    = mt_pair_peer();
+
+    for (unsigned i = 0; i < MT_COUNT(sizes) && sizes[i] <= mt.max_size; ++i) {
+        for (unsigned k = 0; k < MT_COUNT(ends); ++k) {
+            persist(ends[k], sizes[i], mt.rank);
+            if (peer != MPI_PROC_NULL) {
+                persist(ends[k], sizes[i], peer);
+            }
         }
     }
 }
@@ -305,22 +360,27 @@ static void test_window(void)
 
 static void test_self(void)
 {
-    static const size_t   sizes[]     = {0, 1, 100, 9000, 2000003};
-    static const unsigned places[][2] = {
-        {DEVICE_PLAIN, DEVICE_PLAIN}, {HEAP, DEVICE_PLAIN}, {DEVICE_PLAIN, HEAP}};
-    MPI_Request request;
-    buffer_t    out, in;
+    static const size_t sizes[] = {0, 1, 100, 9000, 2000003};
+    MPI_Request         request;
+    MPI_Message         message;
+    buffer_t            out, in;
 
     for (unsigned i = 0; i < MT_COUNT(sizes) && sizes[i] <= mt.max_size; ++i) {
-        for (unsigned k = 0; k < MT_COUNT(places); ++k) {
-            buffer_open(&out, places[k][0], sizes[i]);
-            buffer_open(&in, places[k][1], sizes[i]);
+        for (unsigned k = 0; k < MT_COUNT(ends); ++k) {
+            buffer_open(&out, ends[k][0], sizes[i]);
+            buffer_open(&in, ends[k][1], sizes[i]);
             buffer_fill(&out, mt_key(mt.rank, mt.rank, (int)k, i));
             buffer_clear(&in);
             MPI_Irecv(in.data, (int)in.size, MPI_BYTE, mt.rank, TAG, MPI_COMM_WORLD, &request);
             MPI_Send(out.data, (int)out.size, MPI_BYTE, mt.rank, TAG, MPI_COMM_WORLD);
             MPI_Wait(&request, MPI_STATUS_IGNORE);
             buffer_check(&in, in.size, mt_key(mt.rank, mt.rank, (int)k, i), "to oneself");
+            buffer_clear(&in);
+            MPI_Isend(out.data, (int)out.size, MPI_BYTE, mt.rank, TAG, MPI_COMM_WORLD, &request);
+            MPI_Mprobe(mt.rank, TAG, MPI_COMM_WORLD, &message, MPI_STATUS_IGNORE);
+            MPI_Mrecv(in.data, (int)in.size, MPI_BYTE, &message, MPI_STATUS_IGNORE);
+            MPI_Wait(&request, MPI_STATUS_IGNORE);
+            buffer_check(&in, in.size, mt_key(mt.rank, mt.rank, (int)k, i), "matched, of oneself");
             buffer_close(&out);
             buffer_close(&in);
         }
@@ -510,6 +570,7 @@ int main(int argc, char **argv)
     }
     run_placements();
     mt_run("ways to send and receive", 2, test_ways);
+    mt_run("requests that are started again", 1, test_persistent);
     mt_run("in place", 1, test_replace);
     mt_run("many at once", 2, test_window);
     mt_run("to oneself", 1, test_self);

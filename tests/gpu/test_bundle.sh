@@ -42,9 +42,9 @@ bench()
     fi
 }
 
-bench 0 8 0 0 LD_LIBRARY_PATH="$work/runtimes"
+bench 0 10 0 0 LD_LIBRARY_PATH="$work/runtimes"
 # Whatever wants GPU memory fails.
-bench 1 8 5 3 LD_LIBRARY_PATH="$work/runtimes" STANDIN_GPUS=1 STANDIN_FAIL=cuMemAlloc_v2:1:2
+bench 1 10 7 3 LD_LIBRARY_PATH="$work/runtimes" STANDIN_GPUS=1 STANDIN_FAIL=cuMemAlloc_v2:1:2
 [[ -e /dev/nvidiactl ]] || bench 1 0 0 0
 
 # Without a GPU there is nothing to measure. Else both, in one command.

@@ -48,6 +48,9 @@ passes 2 "$device$between$host" cuda 3 osu_mbw_mr -d cuda -c -m 8000:16000 -W 8 
 passes 1 "$device$between$host" cuda 4 osu_multi_lat -d cuda -c -m 20000:20000 D H
 passes 2 "$host$between$device" cuda 3 osu_bcast -d cuda -c -m 8000:16000 H D
 passes 1 "$managed$between$managed" cuda 2 osu_latency -d managed -c -m 20000:20000
+passes 2 "$device$between$device" cuda 2 osu_bw -d pool -c -m 600000:1200000 -W 4 -M 64000000
+passes 1 "$host$between$device" cuda 2 osu_latency -d mapped -c -m 20000:20000 P D
+passes 1 "$host$between$host" cuda 2 osu_latency -d cuda -c -m 20000:20000 P H
 passes 2 "$device$between$device" rocm 2 osu_latency -d rocm -c -m 4000:8000
 
 # Validation reads the GPU's memory, and the memory is the runtime's.

@@ -23,7 +23,8 @@ static struct {
     pid_t              pid;        /* a child of fork starts from zero */
     int                is_refused; /* the file, and that has been said */
     uct_angara_stats_t sum;
-} uct_angara_totals = {PTHREAD_MUTEX_INITIALIZER, 0, 0, {0}};
+    angara_counters_t  pe;
+} uct_angara_totals = {PTHREAD_MUTEX_INITIALIZER, 0, 0, {0}, {0}};
 
 const char *const uct_angara_stats_names[] = {
 #define UCT_ANGARA_COUNTER_NAME(_name, _help) #_name,
@@ -44,15 +45,27 @@ void uct_angara_stats_add(uct_angara_stats_t *sum, const uct_angara_stats_t *sta
     sum->peers = peers;
 }
 
-static void uct_angara_stats_print(FILE *stream, const uct_angara_stats_t *stats)
+static void uct_angara_stats_add_pe(angara_counters_t *sum, const angara_counters_t *pe)
+{
+#define UCT_ANGARA_COUNTER_ADD(_name, _help) sum->_name += pe->_name;
+    ANGARA_COUNTERS(UCT_ANGARA_COUNTER_ADD)
+#undef UCT_ANGARA_COUNTER_ADD
+}
+
+/* Under the lock. */
+static void uct_angara_stats_print(FILE *stream)
 {
     const char *rank = angara_job_rank();
 
     fprintf(stream, "host %s\npid %d\nrank %s\nprogram %s\n", ucs_get_host_name(), (int)getpid(),
             (rank[0] != '\0') ? rank : "-", program_invocation_short_name);
 #define UCT_ANGARA_COUNTER_PRINT(_name, _help) \
-    fprintf(stream, "%s %" PRIu64 " %s\n", #_name, stats->_name, _help);
+    fprintf(stream, "%s %" PRIu64 " %s\n", #_name, uct_angara_totals.sum._name, _help);
     UCT_ANGARA_COUNTERS(UCT_ANGARA_COUNTER_PRINT)
+#undef UCT_ANGARA_COUNTER_PRINT
+#define UCT_ANGARA_COUNTER_PRINT(_name, _help) \
+    fprintf(stream, "pe_%s %" PRIu64 " %s\n", #_name, uct_angara_totals.pe._name, _help);
+    ANGARA_COUNTERS(UCT_ANGARA_COUNTER_PRINT)
 #undef UCT_ANGARA_COUNTER_PRINT
 }
 
@@ -89,7 +102,7 @@ void uct_angara_stats_check(const char *file)
     pthread_mutex_unlock(&uct_angara_totals.lock);
 }
 
-static void uct_angara_stats_write(const char *file, const uct_angara_stats_t *stats)
+static void uct_angara_stats_write(const char *file)
 {
     char  path[PATH_MAX];
     FILE *stream;
@@ -101,24 +114,27 @@ static void uct_angara_stats_write(const char *file, const uct_angara_stats_t *s
         return;
     }
 
-    uct_angara_stats_print(stream, stats);
+    uct_angara_stats_print(stream);
     if (fclose(stream) != 0) {
         uct_angara_log_alike(UCS_LOG_LEVEL_WARN, "UCX_ANGARA_STATS: writing %s failed: %s", file,
                              strerror(errno));
     }
 }
 
-void uct_angara_stats_report(const char *file, const uct_angara_stats_t *stats)
+void uct_angara_stats_report(const char *file, const uct_angara_stats_t *stats,
+                             const angara_counters_t *pe)
 {
     pthread_mutex_lock(&uct_angara_totals.lock);
     if (uct_angara_totals.pid != getpid()) {
         memset(&uct_angara_totals.sum, 0, sizeof(uct_angara_totals.sum));
+        memset(&uct_angara_totals.pe, 0, sizeof(uct_angara_totals.pe));
         uct_angara_totals.pid = getpid();
     }
 
     uct_angara_stats_add(&uct_angara_totals.sum, stats);
+    uct_angara_stats_add_pe(&uct_angara_totals.pe, pe);
     if (file[0] != '\0') {
-        uct_angara_stats_write(file, &uct_angara_totals.sum);
+        uct_angara_stats_write(file);
     }
     pthread_mutex_unlock(&uct_angara_totals.lock);
 }

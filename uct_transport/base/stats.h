@@ -6,6 +6,7 @@
 #ifndef UCT_ANGARA_STATS_H
 #define UCT_ANGARA_STATS_H
 
+#include <angara/angara.h>
 #include <angara/angara_watch.h>
 #include <stdint.h>
 
@@ -65,7 +66,9 @@ void uct_angara_stats_check(const char *file);
  *
  * @param file   Template of the file name (%p is the pid, %h the host); empty writes nothing.
  * @param stats  Counters of the interface.
+ * @param pe     Those of its PE; in the file their names begin with "pe_".
  */
-void uct_angara_stats_report(const char *file, const uct_angara_stats_t *stats);
+void uct_angara_stats_report(const char *file, const uct_angara_stats_t *stats,
+                             const angara_counters_t *pe);
 
 #endif

@@ -392,9 +392,12 @@ err_stats:
 
 static UCS_CLASS_CLEANUP_FUNC(uct_angara_iface_t)
 {
+    angara_counters_t pe;
+
+    angara_pe_counters(self->net.port.pe, &pe);
     uct_base_iface_progress_disable(&self->super.super, UCT_PROGRESS_SEND | UCT_PROGRESS_RECV);
     uct_angara_net_close(&self->net);
-    uct_angara_stats_report(self->config.stats, &self->net.port.stats);
+    uct_angara_stats_report(self->config.stats, &self->net.port.stats, &pe);
     ucs_free(self->aligned);
     ucs_free(self->config.stats);
     ucs_arbiter_cleanup(&self->arbiter);
