@@ -93,6 +93,14 @@ void region_close(region_t *region)
     region_free(region);
 }
 
+void regions_open(conf_t *t, unsigned here_place, unsigned there_place, size_t length,
+                  region_t *here, region_t *there, uint64_t *keys)
+{
+    CHECK(region_open(t, here, here_place, 0, length, ANGARA_ACCESS_ALL));
+    CHECK(region_open(t, there, there_place, num_gpus - 1, length, ANGARA_ACCESS_ALL));
+    conf_exchange(t, &there->key, keys, sizeof(there->key));
+}
+
 void region_write(const region_t *region, size_t at, const void *bytes, size_t length)
 {
     if (place_is_gpu(region->place)) {
@@ -160,18 +168,22 @@ angara_status_t end_of(conf_t *t, unsigned rank)
     return (angara_status_t)event.status;
 }
 
-angara_status_t put_get(conf_t *t, unsigned rank, int is_put, const region_t *here, size_t at,
-                        uint64_t key, size_t offset, size_t length)
+angara_status_t put_get_post(conf_t *t, unsigned rank, int is_put, const region_t *here, size_t at,
+                             uint64_t key, size_t offset, size_t length)
 {
     angara_peer_h peer = t->peer[rank];
 
-    if (is_put) {
-        (void)CONF_POST(t,
-                        angara_offload_put(peer, here->mr, here->addr + at, key, offset, length));
-    } else {
-        (void)CONF_POST(t,
-                        angara_offload_get(peer, here->mr, here->addr + at, key, offset, length));
-    }
+    return is_put ?
+               CONF_POST(t,
+                         angara_offload_put(peer, here->mr, here->addr + at, key, offset, length)) :
+               CONF_POST(t,
+                         angara_offload_get(peer, here->mr, here->addr + at, key, offset, length));
+}
+
+angara_status_t put_get(conf_t *t, unsigned rank, int is_put, const region_t *here, size_t at,
+                        uint64_t key, size_t offset, size_t length)
+{
+    (void)put_get_post(t, rank, is_put, here, at, key, offset, length);
     return end_of(t, rank);
 }
 

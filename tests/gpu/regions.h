@@ -53,6 +53,10 @@ int place_is_gpu(unsigned place);
 int  region_open(conf_t *t, region_t *region, unsigned place, unsigned device, size_t length,
                  unsigned access);
 void region_close(region_t *region);
+/* One region for the own end, on the first GPU, and one for the others', on the last; keys[]: of
+ * each rank's latter. */
+void regions_open(conf_t *t, unsigned here_place, unsigned there_place, size_t length,
+                  region_t *here, region_t *there, uint64_t *keys);
 /* The parts of region_close(). */
 void region_deregister(region_t *region);
 void region_free(region_t *region);
@@ -69,6 +73,10 @@ int region_has_handle(const region_t *region);
  * pair works again.
  */
 angara_status_t end_of(conf_t *t, unsigned rank);
+/* Post a transfer between an own region and that of a key. */
+angara_status_t put_get_post(conf_t *t, unsigned rank, int is_put, const region_t *here, size_t at,
+                             uint64_t key, size_t offset, size_t length);
+/* The same, and wait for it: as end_of(). */
 angara_status_t put_get(conf_t *t, unsigned rank, int is_put, const region_t *here, size_t at,
                         uint64_t key, size_t offset, size_t length);
 /* Operations that the peers' helper threads have carried out for this PE. */

@@ -33,9 +33,7 @@ static void traffic_open(traffic_t *f, conf_t *t, unsigned here, unsigned there)
 {
     f->t      = t;
     f->posted = 0;
-    CHECK(region_open(t, &f->here, here, 0, SIZE, ANGARA_ACCESS_ALL));
-    CHECK(region_open(t, &f->there, there, num_gpus - 1, SIZE, ANGARA_ACCESS_ALL));
-    conf_exchange(t, &f->there.key, f->keys, sizeof(f->there.key));
+    regions_open(t, here, there, SIZE, &f->here, &f->there, f->keys);
 }
 
 /* Post the next of an endless row of puts and gets, of pieces and beyond, and make progress. */

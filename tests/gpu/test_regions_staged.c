@@ -32,14 +32,6 @@ static unsigned place_begin(const conf_t *t)
     return DEVICE_PLAIN;
 }
 
-static void both_open(conf_t *t, unsigned place, size_t length, region_t *here, region_t *there,
-                      uint64_t *keys)
-{
-    CHECK(region_open(t, here, place, 0, length, ANGARA_ACCESS_ALL));
-    CHECK(region_open(t, there, place, num_gpus - 1, length, ANGARA_ACCESS_ALL));
-    conf_exchange(t, &there->key, keys, sizeof(there->key));
-}
-
 /* Each size by itself: nothing but its bytes changes, and all of them do. */
 static void run_sizes(conf_t *t)
 {
@@ -63,7 +55,7 @@ static void run_sizes(conf_t *t)
     uint64_t            keys[2], before;
 
     conf_open(t);
-    both_open(t, place, largest, &here, &there, keys);
+    regions_open(t, place, place, largest, &here, &there, keys);
     for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); ++i) {
         size_t size = sizes[i];
 
@@ -105,17 +97,14 @@ static void run_several(conf_t *t)
     uint64_t     keys[2];
 
     conf_open(t);
-    both_open(t, place, COUNT * length, &here, &there, keys);
+    regions_open(t, place, place, COUNT * length, &here, &there, keys);
     for (unsigned round = 0; round < 4; ++round) {
         region_fill(&here, 0, COUNT * length, 10 * round + t->rank);
         for (unsigned i = 0; i < COUNT; ++i) {
-            POST_OK(t, angara_offload_put(t->peer[other], here.mr, here.addr + i * length,
-                                          keys[other], i * length, length));
+            CHECK_OK(put_get_post(t, other, 1, &here, i * length, keys[other], i * length, length));
         }
-        for (unsigned i = 0; i < COUNT; ++i) { /* those that were put, in another order */
-            POST_OK(t, angara_offload_get(t->peer[other], here.mr,
-                                          here.addr + (COUNT - 1 - i) * length, keys[other],
-                                          (COUNT - 1 - i) * length, length));
+        for (unsigned i = COUNT; i-- > 0;) { /* those that were put, in another order */
+            CHECK_OK(put_get_post(t, other, 0, &here, i * length, keys[other], i * length, length));
         }
         CHECK_OK(end_of(t, other));
         region_check(&here, 0, COUNT * length, 10 * round + t->rank);
@@ -199,18 +188,12 @@ static void run_mapped_later(conf_t *t)
     }
     for (unsigned i = 0; i < 4; ++i) {
         conf_open(t);
-        both_open(t, DEVICE_PLAIN, length, &here, &there, keys);
+        regions_open(t, DEVICE_PLAIN, DEVICE_PLAIN, length, &here, &there, keys);
         region_fill(i % 2 ? &there : &here, 0, length, 7 * i + t->rank);
         conf_barrier(t);
         standin.fail_call(call, 0, 2);
         before = services(t);
-        if (i % 2 == 0) {
-            POST_OK(t,
-                    angara_offload_put(t->peer[other], here.mr, here.addr, keys[other], 0, length));
-        } else {
-            POST_OK(t,
-                    angara_offload_get(t->peer[other], here.mr, here.addr, keys[other], 0, length));
-        }
+        CHECK_OK(put_get_post(t, other, i % 2 == 0, &here, 0, keys[other], 0, length));
         while (services(t) - before < 3) {
             angara_pe_progress(t->pe);
         }

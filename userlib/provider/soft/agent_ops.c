@@ -300,11 +300,14 @@ static uint32_t other_place(const soft_peer_t *peer)
     return SOFT_LARGE_PIECE - peer->agent_place;
 }
 
-/* Where the bytes of a piece lie: in the slot, which the next request changes, or behind it. */
-static char *piece_bytes(const soft_peer_t *peer, uint32_t place, uint32_t length)
+/* Where the bytes of the one that is lie: in the slot, which the next request changes, or behind
+ * it.
+ */
+static char *piece_bytes(const soft_peer_t *peer)
 {
-    return length <= SOFT_SLOT_BYTES ? soft_request_bytes(&soft_agent_slot(peer)->request) :
-                                       soft_agent_staging(peer) + place;
+    return peer->agent_length <= SOFT_SLOT_BYTES ?
+               soft_request_bytes(&soft_agent_slot(peer)->request) :
+               soft_agent_staging(peer) + peer->agent_place;
 }
 
 /* Ask for a piece; short bytes of a put are in `bytes`. The slot is ours. */
@@ -428,7 +431,7 @@ angara_status_t soft_agent_copy_in(soft_peer_t *peer, const ang_ref_t *src, cons
         if (status == ANGARA_INPROGRESS) {
             return status;
         }
-        bytes    = piece_bytes(peer, peer->agent_place, length);
+        bytes    = piece_bytes(peer);
         has_next = status == ANGARA_OK && has_two(peer, src) && length > SOFT_SLOT_BYTES &&
                    next < src->length;
         if (has_next) { /* the peer's process copies it meanwhile */
