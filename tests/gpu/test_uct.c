@@ -6,6 +6,7 @@
 #include "uct_buffer.h"
 
 #include "base/compat.h"
+#include "cuda_program.h"
 
 #define AM_ID 3
 
@@ -122,6 +123,103 @@ static void md_keys(ut_t *t)
     CHECK_EQ(copier.md_attr.rkey_packed_size, 0);
     CHECK_OK(uct_md_mem_dereg(copier.md, copier_memh));
     buffer_end(t, &buffer);
+    copier_close(&copier);
+    ut_close(t);
+}
+
+static unsigned long questions(void)
+{
+    return standin.calls(gpu == &device_cuda ? "cuPointerGetAttributes" : "hsa_amd_pointer_info");
+}
+
+/* Does the domain find it to be a GPU's? */
+static int is_gpus(const ut_t *copier, const void *addr)
+{
+    ucs_memory_type_t detected;
+
+    return uct_md_detect_memory_type(copier->md, addr, 1, &detected) == UCS_OK;
+}
+
+/* So many questions, about memory of the host. @return how many of them the runtime was asked */
+static unsigned long asked_of(const ut_t *copier, const char *host, unsigned count)
+{
+    unsigned long before = questions();
+
+    while (count-- > 0) {
+        CHECK(!is_gpus(copier, host));
+    }
+    return questions() - before;
+}
+
+/* As a library that is loaded later may do, whose own hook doesn't call the one that was there:
+ * bytes behind the jump. */
+static void overwrite_hook(char change)
+{
+    char *code = (char *)(uintptr_t)munmap + 15;
+    char *page = (char *)((uintptr_t)code & ~(uintptr_t)4095);
+
+    CHECK_EQ(mprotect(page, 4096, PROT_READ | PROT_WRITE | PROT_EXEC), 0);
+    *code = (char)(*code ^ change);
+    CHECK_EQ(mprotect(page, 4096, PROT_READ | PROT_EXEC), 0);
+}
+
+/* Asking about memory of the host that was found to be so asks no runtime, while mappings are
+ * watched; but what comes to its address later is found. */
+static void md_hosts(ut_t *t)
+{
+    const size_t length = 2 * MB;
+    char        *pinned, *addr;
+    ut_t         copier;
+
+    standin_start(); /* a real runtime may give another address */
+    ut_open(t);
+    copier_open(t, &copier);
+    pinned = gpu->alloc(0, length, DEVICE_PINNED);
+    CHECK(pinned != NULL);
+    memset(pinned, 1, length);
+    CHECK(asked_of(&copier, pinned, 100) < 10); /* some thread may map something */
+    overwrite_hook(1);
+    CHECK_EQ(asked_of(&copier, pinned, 100), 100);
+    overwrite_hook(1);
+    CHECK(asked_of(&copier, pinned, 100) < 10);
+
+    gpu->free(pinned, DEVICE_PINNED);
+    addr = gpu->alloc(0, length, DEVICE_PLAIN);
+    CHECK(addr == pinned);
+    CHECK(is_gpus(&copier, addr));
+    gpu->free(addr, DEVICE_PLAIN);
+    copier_close(&copier);
+    ut_close(t);
+}
+
+/* Addresses that a driver keeps for memory to come aren't taken for the host's, whether or not
+ * something is mapped when that memory comes. */
+static void md_reserved(ut_t *t)
+{
+    CUmemAllocationProp prop = {.type     = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+    CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, 0}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUmemGenericAllocationHandle handle;
+    cuda_program_t               cuda;
+    CUdeviceptr                  ptr;
+    ut_t                         copier;
+
+    standin_start(); /* a real runtime may have no page there */
+    if (gpu != &device_cuda) {
+        rank_skip("of CUDA only");
+    }
+    ut_open(t);
+    copier_open(t, &copier);
+    CHECK(cuda_program_load(&cuda, gpu->library));
+    CHECK_EQ(cuda.vmm_reserve(&ptr, 2 * MB, 0, 0, 0), CUDA_SUCCESS);
+    CHECK_EQ(cuda.vmm_create(&handle, 2 * MB, &prop, 0), CUDA_SUCCESS);
+    CHECK(!is_gpus(&copier, (void *)(uintptr_t)ptr));
+    CHECK_EQ(cuda.vmm_map(ptr, 2 * MB, 0, handle, 0), CUDA_SUCCESS);
+    CHECK_EQ(cuda.vmm_set_access(ptr, 2 * MB, &access, 1), CUDA_SUCCESS);
+    CHECK(is_gpus(&copier, (void *)(uintptr_t)ptr));
+    CHECK_EQ(cuda.vmm_unmap(ptr, 2 * MB), CUDA_SUCCESS);
+    CHECK_EQ(cuda.vmm_release(handle), CUDA_SUCCESS);
+    CHECK_EQ(cuda.vmm_free(ptr, 2 * MB), CUDA_SUCCESS);
     copier_close(&copier);
     ut_close(t);
 }
@@ -539,6 +637,8 @@ static void am_failed(ut_t *t)
 
 TEST(test_md_types, 1, md_types)
 TEST(test_md_keys, 1, md_keys)
+TEST(test_md_hosts, 1, md_hosts)
+TEST(test_md_reserved, 1, md_reserved)
 TEST(test_am_sizes, 2, am_sizes)
 TEST(test_am_early, 2, am_early)
 TEST(test_am_stream, 2, am_stream)
@@ -578,6 +678,7 @@ int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_md_types),  cmocka_unit_test(test_md_keys),
+        cmocka_unit_test(test_md_hosts),  cmocka_unit_test(test_md_reserved),
         cmocka_unit_test(test_am_sizes),  cmocka_unit_test(test_am_early),
         cmocka_unit_test(test_am_stream), cmocka_unit_test(test_am_failed),
         cmocka_unit_test(test_am_freed),  cmocka_unit_test(test_am_held),

@@ -173,9 +173,16 @@ static void uct_angara_gpu_check_end(const angara_mem_t *mem, const void *addres
 static int uct_angara_gpu_is_known(const uct_angara_gpu_md_t *md, const void *address,
                                    size_t length, angara_mem_t *mem)
 {
-    angara_status_t status   = angara_mem_query(address, mem);
-    int             is_known = (status == ANGARA_OK) && (mem->kind != ANGARA_MEM_HOST);
+    uint64_t        changes = uct_angara_gpu_changes(md);
+    angara_status_t status;
+    int             is_known;
 
+    if (uct_angara_gpu_is_hosts(address, changes)) {
+        return 0; /* a driver takes as long for its answer as a short message does */
+    }
+
+    status   = angara_mem_query(address, mem);
+    is_known = (status == ANGARA_OK) && (mem->kind != ANGARA_MEM_HOST);
     if (is_known || (length == 0)) {
         return is_known;
     }
@@ -189,6 +196,9 @@ static int uct_angara_gpu_is_known(const uct_angara_gpu_md_t *md, const void *ad
         uct_angara_abort("there is no memory at %p, where a buffer of %zu bytes begins: it was "
                          "freed, or the pointer is wrong: aborting",
                          address, length);
+    }
+    if (status == ANGARA_OK) {
+        uct_angara_gpu_see_hosts(address, changes);
     }
     return 0;
 }
@@ -283,7 +293,7 @@ static ucs_status_t uct_angara_gpu_md_open(uct_component_t *component, const cha
     md->kinds             = uct_angara_memtypes();
     md->left_out          = uct_angara_gpu_left_out();
     md->has_others        = uct_angara_gpu_has_others(md->kinds);
-    uct_angara_gpu_opened = *md;
+    uct_angara_gpu_opened = *md; /* outlives the domain: it never says that it is watching */
     uct_angara_gpu_detect_start(md);
     *md_p = &md->super;
     return UCS_OK;

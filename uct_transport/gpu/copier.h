@@ -25,9 +25,10 @@
 
 typedef struct uct_angara_gpu_md {
     uct_md_t super;
-    uint64_t kinds;      /**< bits of UCX's memory types */
-    uint64_t left_out;   /**< the same that is recognised only to be refused */
-    int      has_others; /**< UCX's own copy transports: unknown memory may be theirs */
+    uint64_t kinds;       /**< bits of UCX's memory types */
+    uint64_t left_out;    /**< the same that is recognised only to be refused */
+    int      has_others;  /**< UCX's own copy transports: unknown memory may be theirs */
+    int      is_watching; /**< it is told when mappings of the process change */
 } uct_angara_gpu_md_t;
 
 /** Device address. As long as the other transport's, which reads it too. */
@@ -102,6 +103,18 @@ static UCS_F_ALWAYS_INLINE int uct_angara_gpu_is_asking(void)
  * has kept for those addresses.
  */
 void uct_angara_gpu_hear(const void *address, const angara_mem_t *mem);
+
+/**
+ * Changes of the process's mappings until now. To be asked for before a driver is asked about an
+ * address. 0: they aren't known.
+ */
+uint64_t uct_angara_gpu_changes(const uct_angara_gpu_md_t *md);
+
+/** The driver has been asked, after so many changes: @a address isn't a GPU's. */
+void uct_angara_gpu_see_hosts(const void *address, uint64_t changes);
+
+/** Was that found by this thread, and has nothing changed since? */
+int uct_angara_gpu_is_hosts(const void *address, uint64_t changes);
 
 /**
  * Is there no memory at @a address, which isn't a GPU's? Asked once for each 2 MiB: what the host

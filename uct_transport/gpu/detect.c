@@ -23,6 +23,7 @@
 #include <ucs/sys/sys.h>
 
 #include <errno.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -33,6 +34,18 @@
 
 int uct_angara_gpu_asks;
 
+/* Of mappings of the process, while a domain watches them; atomic. */
+static uint64_t uct_angara_gpu_num_changes;
+
+/** First bytes of a function, which tell whether a hook is still in it. */
+#define UCT_ANGARA_GPU_HOOK_BYTES 16
+
+/* What has to call the hooks. */
+static struct {
+    const void *function;
+    char        code[UCT_ANGARA_GPU_HOOK_BYTES];
+} uct_angara_gpu_hooked[] = {{(const void *)mmap, ""}, {(const void *)munmap, ""}};
+
 /* From now on. */
 static void uct_angara_gpu_ask(void)
 {
@@ -41,24 +54,27 @@ static void uct_angara_gpu_ask(void)
 }
 
 /*
- * After an mmap() of the process's, by the thread that called it, perhaps within malloc(): which
- * shares no mappings. A child of fork() inherits this: nobody held the cache's lock then, which
- * isn't taken before UCX is to ask.
+ * After an mmap() of the process's and before memory of it is unmapped, by the thread that does so,
+ * perhaps within malloc(): which shares no mappings. A child of fork() inherits this: nobody held
+ * the cache's lock then, which isn't taken before UCX is to ask.
  */
 static void uct_angara_gpu_mapped(ucm_event_type_t type, ucm_event_t *event, void *arg)
 {
     struct stat status;
 
-    (void)type;
     (void)arg;
-    if (uct_angara_gpu_is_asking() || (event->mmap.fd < 0) || (event->mmap.flags & MAP_ANONYMOUS) ||
-        !(event->mmap.flags & MAP_SHARED) || (event->mmap.result == MAP_FAILED)) {
+    __atomic_add_fetch(&uct_angara_gpu_num_changes, 1, __ATOMIC_RELEASE);
+    if ((type != UCM_EVENT_MMAP) || uct_angara_gpu_is_asking() || (event->mmap.fd < 0) ||
+        (event->mmap.flags & MAP_ANONYMOUS) || !(event->mmap.flags & MAP_SHARED) ||
+        (event->mmap.result == MAP_FAILED)) {
         return;
     }
     if ((fstat(event->mmap.fd, &status) == 0) && S_ISCHR(status.st_mode)) {
         uct_angara_gpu_ask();
     }
 }
+
+#define UCT_ANGARA_GPU_EVENTS (UCM_EVENT_MMAP | UCM_EVENT_VM_UNMAPPED)
 
 /*
  * The other kind of hooks misses libraries that call mmap64(), as those of GPU drivers do. (Without
@@ -67,7 +83,7 @@ static void uct_angara_gpu_mapped(ucm_event_type_t type, ucm_event_t *event, voi
 static int uct_angara_gpu_is_watched(uct_angara_gpu_md_t *md)
 {
     return (ucm_global_opts.mmap_hook_mode == UCM_MMAP_HOOK_BISTRO) &&
-           (ucm_set_event_handler(UCM_EVENT_MMAP, 1, uct_angara_gpu_mapped, md) == UCS_OK);
+           (ucm_set_event_handler(UCT_ANGARA_GPU_EVENTS, 1, uct_angara_gpu_mapped, md) == UCS_OK);
 }
 
 /** What a GPU's driver gives addresses for at once, at least: nothing of the host's is between. */
@@ -144,6 +160,67 @@ static void uct_angara_gpu_remember(const angara_mem_t *mem)
     }
 }
 
+/** Of a page of 4 KiB: none has memory of the host and of a GPU at once. */
+#define UCT_ANGARA_GPU_HOST_PAGE_SHIFT 12
+
+/** Such pages that a thread remembers. Of two so far apart the other one is forgotten. */
+#define UCT_ANGARA_GPU_HOST_PAGES 128
+
+/*
+ * Pages of the host's, and what had changed before a driver was asked about them. Memory of a GPU
+ * can't come to such a page before that is unmapped.
+ */
+static __thread struct {
+    uintptr_t number;
+    uint64_t  changes;
+} uct_angara_gpu_host_pages[UCT_ANGARA_GPU_HOST_PAGES];
+
+/* Libraries that are loaded later may put hooks of their own over those. */
+static int uct_angara_gpu_is_hooked(void)
+{
+    unsigned i;
+
+    for (i = 0; i < ucs_static_array_size(uct_angara_gpu_hooked); ++i) {
+        if (memcmp(uct_angara_gpu_hooked[i].function, uct_angara_gpu_hooked[i].code,
+                   UCT_ANGARA_GPU_HOOK_BYTES) != 0) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+uint64_t uct_angara_gpu_changes(const uct_angara_gpu_md_t *md)
+{
+    return (md->is_watching && uct_angara_gpu_is_hooked()) ?
+               __atomic_load_n(&uct_angara_gpu_num_changes, __ATOMIC_ACQUIRE) :
+               0;
+}
+
+int uct_angara_gpu_is_hosts(const void *pointer, uint64_t changes)
+{
+    uintptr_t number = (uintptr_t)pointer >> UCT_ANGARA_GPU_HOST_PAGE_SHIFT;
+    unsigned  i      = number % UCT_ANGARA_GPU_HOST_PAGES;
+
+    return (changes != 0) && (uct_angara_gpu_host_pages[i].number == number) &&
+           (uct_angara_gpu_host_pages[i].changes == changes);
+}
+
+/* A driver keeps addresses for memory to come: only what is there is remembered. */
+void uct_angara_gpu_see_hosts(const void *pointer, uint64_t changes)
+{
+    uintptr_t     number = (uintptr_t)pointer >> UCT_ANGARA_GPU_HOST_PAGE_SHIFT;
+    unsigned      i      = number % UCT_ANGARA_GPU_HOST_PAGES;
+    unsigned char is_there;
+
+    if ((changes != 0) &&
+        (mincore((void *)ucs_align_down_pow2((uintptr_t)pointer, ucs_get_page_size()), 1,
+                 &is_there) == 0) &&
+        (is_there & 1)) {
+        uct_angara_gpu_host_pages[i].number  = number;
+        uct_angara_gpu_host_pages[i].changes = changes;
+    }
+}
+
 /** Allocations that UCX has heard of. Of two so far apart the other one is forgotten. */
 #define UCT_ANGARA_GPU_HEARD 65536
 
@@ -173,6 +250,19 @@ void uct_angara_gpu_hear(const void *address, const angara_mem_t *mem)
     __atomic_store_n(id, mem->id, __ATOMIC_RELEASE);
 }
 
+/* Once: for a domain that is opened later they may have been overwritten. */
+static void uct_angara_gpu_hooked_keep(void)
+{
+    static int was_kept;
+    unsigned   i;
+
+    for (i = 0; !was_kept && (i < ucs_static_array_size(uct_angara_gpu_hooked)); ++i) {
+        memcpy(uct_angara_gpu_hooked[i].code, uct_angara_gpu_hooked[i].function,
+               UCT_ANGARA_GPU_HOOK_BYTES);
+    }
+    was_kept = 1;
+}
+
 void uct_angara_gpu_detect_start(uct_angara_gpu_md_t *md)
 {
     ucs_memory_info_t info;
@@ -180,7 +270,13 @@ void uct_angara_gpu_detect_start(uct_angara_gpu_md_t *md)
 
     (void)ucs_memtype_cache_lookup(md, sizeof(*md), &info); /* makes the cache */
     ucs_global_opts.enable_memtype_cache = UCS_NO;
-    if (!uct_angara_gpu_is_watched(md) || (angara_mem_runtime(0, &name, &lacks) == ANGARA_OK)) {
+    /* what changed while no domain watched counts as one change */
+    __atomic_add_fetch(&uct_angara_gpu_num_changes, 1, __ATOMIC_RELEASE);
+    md->is_watching = uct_angara_gpu_is_watched(md);
+    if (md->is_watching) {
+        uct_angara_gpu_hooked_keep();
+    }
+    if (!md->is_watching || (angara_mem_runtime(0, &name, &lacks) == ANGARA_OK)) {
         uct_angara_gpu_ask(); /* mappings can't be watched, or may have been made before */
     } else if (!uct_angara_gpu_is_asking()) {
         /* UCX 1.18's part for ROCm takes a page of any process for one of a GPU. */
@@ -190,5 +286,5 @@ void uct_angara_gpu_detect_start(uct_angara_gpu_md_t *md)
 
 void uct_angara_gpu_detect_stop(uct_angara_gpu_md_t *md)
 {
-    ucm_unset_event_handler(UCM_EVENT_MMAP, uct_angara_gpu_mapped, md);
+    ucm_unset_event_handler(UCT_ANGARA_GPU_EVENTS, uct_angara_gpu_mapped, md);
 }
