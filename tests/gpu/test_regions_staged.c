@@ -6,7 +6,7 @@
 #define _GNU_SOURCE
 #include "regions.h"
 
-#include "provider/soft/soft.h"
+#include "provider/soft/agent.h"
 
 #include <cmocka.h>
 
@@ -218,13 +218,143 @@ static void test_mapped_later(void **state)
     conf_run(2, run_mapped_later, NULL);
 }
 
+/* What stands in the way of registering staging memory, or of the end of that. */
+typedef enum { NOTHING, REFUSED, BUSY, BUSY_AT_END, NOT_ENDED, NOT_TOLD, WAYS } pin_way_t;
+
+/* So many large pieces there and back that a GPU knows the staging memory by then; `busy`: while a
+ * kernel fills the GPU. */
+static void exchange_large(conf_t *t, region_t *here, const region_t *there, uint64_t key,
+                           uint64_t seed, int busy)
+{
+    unsigned other = 1 - t->rank;
+
+    for (uint64_t i = seed; i < seed + 2; ++i) {
+        region_fill(here, 0, 5 * PIECE, 10 * i + t->rank);
+        if (busy) {
+            gpu->kernel_start(0);
+        }
+        CHECK_OK(put_get(t, other, 1, here, 0, key, 0, 5 * PIECE));
+        if (!busy) { /* which waits for a kernel */
+            region_fill(here, 0, 5 * PIECE, 0);
+        }
+        CHECK_OK(put_get(t, other, 0, here, 0, key, 0, 5 * PIECE));
+        conf_barrier(t);
+        if (busy) {
+            gpu->kernel_end();
+        }
+        region_check(here, 0, 5 * PIECE, 10 * i + t->rank);
+        region_check(there, 0, 5 * PIECE, 10 * i + other);
+        conf_barrier(t);
+    }
+}
+
+/*
+ * Staging memory that is used again and again is registered: that of the own slots and that of the
+ * peer's. While a kernel fills the GPU that isn't ended, as it would wait for the kernel: the other
+ * GPU has none.
+ */
+static void run_pinned(conf_t *t)
+{
+    const pin_way_t way = *(const pin_way_t *)t->arg;
+    region_t        here, there;
+    uint64_t        keys[2];
+    unsigned        place, before, pinned;
+    int             stays = way == NOT_ENDED || way == NOT_TOLD;
+
+    setenv("ANGARA_PEER_CHECK", "20", 1);
+    place = place_begin(t);
+    if (gpu != &device_cuda || !is_standin) {
+        rank_skip("ROCm locks memory for each copy, and a real runtime doesn't count");
+    }
+    conf_open(t);
+    regions_open(t, place, place, 5 * PIECE, &here, &there, keys);
+    CHECK_OK(put_get(t, 1 - t->rank, 1, &here, 0, keys[1 - t->rank], 0, 100000));
+    CHECK_OK(put_get(t, 1 - t->rank, 0, &here, 0, keys[1 - t->rank], 0, 100000));
+    conf_barrier(t);
+    before = standin.registrations();
+    pinned = before + 2 * (way != REFUSED);
+    if (way == REFUSED) {
+        standin.fail_call("cuMemHostRegister_v2", 0, 2);
+    }
+    exchange_large(t, &here, &there, keys[1 - t->rank], 1, way == BUSY);
+    CHECK_EQ(standin.registrations(), pinned);
+    if (way == BUSY_AT_END) {
+        gpu->kernel_start(0);
+    }
+    conf_barrier(t);
+    region_deregister(&here);
+    region_deregister(&there);
+    if (stays) {
+        standin.fail_call("cuMemHostUnregister", 0, 2);
+    }
+    if (way == NOT_TOLD) {
+        standin.fail_call("cuPointerGetAttributes", 0, 2);
+    }
+    conf_close(t);
+    standin.fail_call("cuPointerGetAttributes", 0, 0);
+    if (way == BUSY_AT_END) {
+        CHECK_EQ(standin.registrations(), pinned - 1);
+        gpu->kernel_end();
+        conf_open(t); /* somebody makes progress */
+        while (standin.registrations() != before) {
+            angara_pe_progress(t->pe);
+        }
+        conf_close(t);
+    }
+    /* Memory that the runtime knows as registered stays. */
+    CHECK_EQ(standin.registrations(), stays ? pinned : before);
+    CHECK_EQ(map_lines("memfd:angara-pe"), stays ? pinned - before : 0);
+    region_free(&here);
+    region_free(&there);
+}
+
+static void test_pinned(void **state)
+{
+    (void)state;
+    for (unsigned way = 0; way < WAYS; ++way) {
+        conf_run(2, run_pinned, &(pin_way_t){(pin_way_t)way});
+    }
+}
+
+/* The slot of a pair changes: what is registered is another one's memory then. */
+static void run_moved(conf_t *t)
+{
+    unsigned     place = place_begin(t), other = 1 - t->rank;
+    soft_peer_t *peer;
+    region_t     here, there;
+    uint64_t     keys[2];
+
+    conf_open(t);
+    regions_open(t, place, place, 5 * PIECE, &here, &there, keys);
+    peer = soft_peer(t->peer[other]);
+    for (unsigned slot = 0; slot < 3; ++slot) {
+        CHECK_EQ(peer->agent, -1);
+        if (peer->agent_is_kept) { /* not any more */
+            peer->agent = (int)peer->agent_last;
+            __atomic_store_n(&soft_agent_slot(peer)->owner, 0, __ATOMIC_RELEASE);
+            peer->agent         = -1;
+            peer->agent_is_kept = 0;
+        }
+        peer->agent_last = slot;
+        exchange_large(t, &here, &there, keys[other], 10 * slot, 0);
+        CHECK_EQ(peer->pinned_slot, slot);
+    }
+    region_close(&here);
+    region_close(&there);
+    conf_close(t);
+}
+
+static void test_moved(void **state)
+{
+    (void)state;
+    conf_run(2, run_moved, NULL);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        TEST(test_sizes),
-        TEST(test_several),
-        TEST(test_crowd),
-        TEST(test_mapped_later),
+        TEST(test_sizes),        TEST(test_several), TEST(test_crowd),
+        TEST(test_mapped_later), TEST(test_pinned),  TEST(test_moved),
     };
     int result = regions_begin();
 

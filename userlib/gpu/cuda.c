@@ -440,14 +440,56 @@ static int context_is_idle(const cuda_scope_t *scope)
 static int cuda_is_idle(const ang_gpu_map_t *map)
 {
     cuda_scope_t scope;
+    CUresult     result = cuda_enter(map->context, map->device, &scope);
     int          is_idle;
 
-    if (cuda_enter(map->context, map->device, &scope) != CUDA_SUCCESS) {
-        return 1; /* a context that has ended */
+    if (result != CUDA_SUCCESS) {
+        return result != CUDA_ERROR_OUT_OF_MEMORY; /* which may pass: else the context has ended */
     }
     is_idle = context_is_idle(&scope);
     cuda_leave(&scope);
     return is_idle;
+}
+
+/* It waits for no kernel, but takes up to 26 ms while one runs (driver 580, H200). */
+static angara_status_t cuda_pin(void *addr, size_t length, const ang_gpu_mem_t *mem,
+                                ang_gpu_map_t *map)
+{
+    cuda_scope_t scope;
+    CUresult     result = cuda_enter(mem->context, mem->mem.device, &scope);
+
+    if (result == CUDA_SUCCESS) {
+        result = cuda.host_register(addr, length, CU_MEMHOSTREGISTER_PORTABLE);
+        cuda_leave(&scope);
+    }
+    if (result != CUDA_SUCCESS) {
+        ang_debug("GPU %d: %zu bytes at %p can't be pinned: %s", mem->mem.device, length, addr,
+                  cuda_name(result));
+        return ANGARA_ERR_UNSUPPORTED;
+    }
+    *map = (ang_gpu_map_t){addr, mem->mem.device, scope.ctx};
+    return ANGARA_OK;
+}
+
+/* It waits for kernels of the context's GPU, not of others. If the context has ended, the driver is
+ * asked whether the registration has, too. */
+static int cuda_unpin(const ang_gpu_map_t *map)
+{
+    CUresult     result;
+    cuda_scope_t scope;
+    pointer_t    pointer;
+
+    result = cuda_enter(map->context, map->device, &scope);
+    if (result == CUDA_SUCCESS) {
+        result = cuda.host_unregister(map->base);
+        cuda_leave(&scope);
+    }
+    if (result == CUDA_SUCCESS) {
+        return 1;
+    }
+    result = pointer_ask(map->base, &pointer);
+    return (result == CUDA_SUCCESS && pointer.type != CU_MEMORYTYPE_HOST) ||
+           result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_DEINITIALIZED;
 }
 
 static angara_status_t cuda_dmabuf(const ang_gpu_mem_t *mem, const void *addr, size_t length,
@@ -490,6 +532,8 @@ const ang_gpu_ops_t ang_gpu_cuda = {
     .share         = cuda_share,
     .map           = cuda_map,
     .unmap         = cuda_unmap,
+    .pin           = cuda_pin,
+    .unpin         = cuda_unpin,
     .is_idle       = cuda_is_idle,
     .dmabuf        = cuda_dmabuf,
 };

@@ -55,7 +55,7 @@ typedef struct {
     unsigned char bytes[64];
 } ang_gpu_handle_t;
 
-/* An allocation of another process as this one has mapped it. */
+/* An allocation of another process as this one has mapped it, or host memory that is registered. */
 typedef struct {
     void *base;
     int   device;
@@ -117,8 +117,15 @@ struct ang_gpu_ops {
     /* No copy that uses it is under way. */
     void (*unmap)(const ang_gpu_map_t *map);
     /*
-     * Would unmap() return at once? Else it waits for what the program has its GPU do, and may hold
-     * up the program's calls of the runtime meanwhile.
+     * Register host memory, whole pages, so that copies leave it to GPUs. `mem`: GPU memory that
+     * takes part in them. NULL: copies do that by themselves.
+     */
+    angara_status_t (*pin)(void *addr, size_t length, const ang_gpu_mem_t *mem, ang_gpu_map_t *map);
+    /* No copy uses it. @return 0: it is still registered, and must stay mapped for good */
+    int (*unpin)(const ang_gpu_map_t *map);
+    /*
+     * Would unmap() or unpin() return at once? Else it waits for what the program has its GPU do,
+     * and may hold up the program's calls of the runtime meanwhile.
      */
     int (*is_idle)(const ang_gpu_map_t *map);
 

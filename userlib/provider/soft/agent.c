@@ -142,6 +142,9 @@ static int agent_claim(soft_peer_t *peer, int reclaim, int large)
         }
         slot_free(&service_of(peer)->slots[peer->agent_last]);
     }
+    if (large && peer->agent_last >= SOFT_LARGE_SLOTS) {
+        peer->agent_last = (unsigned)peer->pinned_slot; /* its memory may be registered here */
+    }
     return (large && claim_of(peer, 0, SOFT_LARGE_SLOTS, reclaim)) ||
            claim_of(peer, SOFT_LARGE_SLOTS, SOFT_SERVICE_SLOTS - SOFT_LARGE_SLOTS, reclaim);
 }

@@ -300,14 +300,29 @@ static uint32_t other_place(const soft_peer_t *peer)
     return SOFT_LARGE_PIECE - peer->agent_place;
 }
 
+/* Staging memory for a piece of that length, which is copied between it and the own end. */
+static char *staging_for(soft_peer_t *peer, uint32_t length, const ang_ref_t *near)
+{
+    char *staging = soft_agent_staging(peer);
+
+    if (near->kind != SOFT_REF_GPU || length <= SOFT_STAGING) {
+        return staging;
+    }
+    if (peer->pinned_slot != peer->agent) {
+        soft_unpin(&peer->pinned);
+        peer->pinned_slot = peer->agent;
+    }
+    return soft_pinned(&peer->pinned, staging, soft_staging_size((unsigned)peer->agent),
+                       near->addr);
+}
+
 /* Where the bytes of the one that is lie: in the slot, which the next request changes, or behind
- * it.
- */
-static char *piece_bytes(const soft_peer_t *peer)
+ * it. */
+static char *piece_bytes(soft_peer_t *peer, const ang_ref_t *near)
 {
     return peer->agent_length <= SOFT_SLOT_BYTES ?
                soft_request_bytes(&soft_agent_slot(peer)->request) :
-               soft_agent_staging(peer) + peer->agent_place;
+               staging_for(peer, peer->agent_length, near) + peer->agent_place;
 }
 
 /* Ask for a piece; short bytes of a put are in `bytes`. The slot is ours. */
@@ -338,7 +353,7 @@ static uint32_t piece_stage(soft_peer_t *peer, const ang_ref_t *src, uint64_t at
         __atomic_load_n(&soft_agent_slot(peer)->staged, __ATOMIC_RELAXED) < place + length) {
         return 0;
     }
-    *status = move(length <= SOFT_SLOT_BYTES ? word : soft_agent_staging(peer) + place,
+    *status = move(length <= SOFT_SLOT_BYTES ? word : staging_for(peer, length, src) + place,
                    (const void *)(uintptr_t)(src->addr + at), length, src->kind);
     return *status == ANGARA_OK ? length : 0;
 }
@@ -431,7 +446,7 @@ angara_status_t soft_agent_copy_in(soft_peer_t *peer, const ang_ref_t *src, cons
         if (status == ANGARA_INPROGRESS) {
             return status;
         }
-        bytes    = piece_bytes(peer);
+        bytes    = status == ANGARA_OK ? piece_bytes(peer, dst) : NULL;
         has_next = status == ANGARA_OK && has_two(peer, src) && length > SOFT_SLOT_BYTES &&
                    next < src->length;
         if (has_next) { /* the peer's process copies it meanwhile */

@@ -3,28 +3,20 @@
  * Allocations of other processes' GPUs that this one has mapped: see gpu_mem.h. Mapping takes long,
  * so it is done once, and the mapping outlives the region that it was made for.
  *
- * Unmapping may wait for the program's kernels, and holds up all its calls of the runtime
- * meanwhile: with a kernel that waits for a message, for ever. So what isn't needed any more is
- * only taken off its place at first; soft_imports_tidy() unmaps it, with no lock but `tidying`,
- * while the GPU is idle.
+ * What isn't needed any more is only taken off its place: gpu_leave.c has it unmapped.
  */
 #include "gpu_mem.h"
-
-#include "src/clock.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define TIDY_NS     2000000 /* between two looks whether the GPU is idle */
-#define TIDY_TRIES  100     /* where the own last copies may not have ended yet, */
-#define TIDY_TRY_NS 1000000 /* so far apart */
-
 struct soft_import {
-    soft_import_t       *next;   /* of its place, or of those to be unmapped */
-    uint64_t             id;     /* of the allocation in its process */
-    int                  device; /* GPU that it was mapped for; -1: any */
-    const ang_gpu_ops_t *ops;    /* NULL: it couldn't be mapped; tried again after the next look */
+    soft_leaving_t       leaving; /* once it is off its place */
+    soft_import_t       *next;    /* of its place */
+    uint64_t             id;      /* of the allocation in its process */
+    int                  device;  /* GPU that it was mapped for; -1: any */
+    const ang_gpu_ops_t *ops;     /* NULL: it couldn't be mapped; tried again after the next look */
     ang_gpu_map_t        map;
     ang_gpu_mem_t        mem;     /* what this process's runtime says of it */
     unsigned             users;   /* operations under way */
@@ -40,13 +32,9 @@ struct soft_imports {
     soft_import_t               *places[SOFT_SHARES]; /* lists: an allocation, by several GPUs */
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of all; leaf but for the runtime's */
+/* Of all; only the runtime's locks, and that of what leaves, are taken behind it. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static soft_imports_t *first;
-static soft_import_t  *dropped;     /* to be unmapped */
-static unsigned        num_dropped; /* those too that soft_imports_tidy() is at */
-unsigned               soft_imports_untidy;
-
-static pthread_mutex_t tidying = PTHREAD_MUTEX_INITIALIZER; /* before `lock` */
 
 /* ---- the table of the other process ---------------------------------------------------------- */
 
@@ -142,6 +130,21 @@ static int is_vouched_for(soft_import_t *import, const ang_gpu_mem_t *near)
     return 0;
 }
 
+/* One that isn't reached from anywhere else. */
+static int import_end(soft_leaving_t *leaving)
+{
+    soft_import_t *import = (soft_import_t *)leaving;
+
+    if (!has_ended(import)) {
+        if (!import->ops->is_idle(&import->map)) {
+            return 0;
+        }
+        import->ops->unmap(&import->map);
+    }
+    free(import);
+    return 1;
+}
+
 /* Take one that nobody uses off its place. */
 static void import_drop(soft_import_t **link)
 {
@@ -150,12 +153,9 @@ static void import_drop(soft_import_t **link)
     *link = import->next;
     if (import->ops == NULL) {
         free(import);
-        return;
+    } else {
+        soft_leave(&import->leaving, import_end);
     }
-    import->next = dropped;
-    dropped      = import;
-    num_dropped++;
-    __atomic_store_n(&soft_imports_untidy, 1, __ATOMIC_RELEASE);
 }
 
 /* Map it for that GPU alone; -1: for any. */
@@ -169,7 +169,8 @@ static soft_import_t *import_new(soft_imports_t *imports, uint32_t place, uint64
     }
     import->id     = id;
     import->device = device;
-    if (num_dropped < SOFT_SHARES && share_read(imports->table, place, id, &share) == ANGARA_OK) {
+    if (soft_leaving_count() < SOFT_SHARES &&
+        share_read(imports->table, place, id, &share) == ANGARA_OK) {
         import->ops = ang_gpu_map(share.kind, device, &share.handle, share.length, &import->map);
         if (import->ops != NULL) {
             look_here(import, &import->mem);
@@ -336,113 +337,19 @@ void soft_imports_close(soft_remote_process_t *process)
     pthread_mutex_unlock(&lock);
 }
 
-/* ---- unmapping ------------------------------------------------------------------------------- */
-
-/* One that isn't reached from anywhere else. @return 0: not now */
-static int import_end(soft_import_t *import)
-{
-    if (!has_ended(import)) {
-        if (!import->ops->is_idle(&import->map)) {
-            return 0;
-        }
-        import->ops->unmap(&import->map);
-    }
-    free(import);
-    return 1;
-}
-
-static int is_untidy(void)
-{
-    return __atomic_load_n(&soft_imports_untidy, __ATOMIC_ACQUIRE) != 0;
-}
-
-/* Called with `tidying` held. */
-static void tidy(void)
-{
-    soft_import_t *list, *import, **link = &list;
-    unsigned       ended = 0;
-
-    pthread_mutex_lock(&lock);
-    list    = dropped;
-    dropped = NULL;
-    pthread_mutex_unlock(&lock);
-
-    while ((import = *link) != NULL) {
-        soft_import_t *next = import->next;
-
-        if (import_end(import)) {
-            *link = next;
-            ended++;
-        } else {
-            link = &import->next;
-        }
-    }
-
-    pthread_mutex_lock(&lock);
-    *link   = dropped;
-    dropped = list;
-    num_dropped -= ended;
-    __atomic_store_n(&soft_imports_untidy, dropped != NULL, __ATOMIC_RELEASE);
-    pthread_mutex_unlock(&lock);
-}
-
-void soft_imports_tidy(void)
-{
-    static uint64_t next_ns;
-    uint64_t        now;
-
-    if (is_untidy() && pthread_mutex_trylock(&tidying) == 0) {
-        now = ang_clock_ns(CLOCK_MONOTONIC_COARSE);
-        if (now >= next_ns) {
-            next_ns = now + TIDY_NS;
-            tidy();
-        }
-        pthread_mutex_unlock(&tidying);
-    }
-}
-
-void soft_imports_end(void)
-{
-    static const struct timespec nap = {0, TIDY_TRY_NS};
-    static int in_vain; /* atomic: a program's kernel runs: others don't wait again */
-
-    for (unsigned i = 0; is_untidy() && (i == 0 || (!__atomic_load_n(&in_vain, __ATOMIC_RELAXED) &&
-                                                    i < TIDY_TRIES));
-         ++i) {
-        if (i != 0) {
-            nanosleep(&nap, NULL);
-        }
-        if (pthread_mutex_trylock(&tidying) == 0) {
-            tidy();
-            pthread_mutex_unlock(&tidying);
-        }
-    }
-    __atomic_store_n(&in_vain, is_untidy(), __ATOMIC_RELAXED);
-}
-
 /* No GPU memory outlives fork(), and the segments aren't inherited: what is left is only memory,
  * like the parent's other objects. */
 static void imports_in_child(void)
 {
     static soft_imports_t *parents;
-    static soft_import_t  *parents_dropped;
-    soft_imports_t       **end  = &parents;
-    soft_import_t        **last = &parents_dropped;
+    soft_imports_t       **end = &parents;
 
     while (*end != NULL) {
         end = &(*end)->next;
     }
-    *end = first;
-    while (*last != NULL) {
-        last = &(*last)->next;
-    }
-    *last               = dropped;
-    first               = NULL;
-    dropped             = NULL;
-    num_dropped         = 0;
-    soft_imports_untidy = 0;
+    *end  = first;
+    first = NULL;
     pthread_mutex_init(&lock, NULL);
-    pthread_mutex_init(&tidying, NULL);
 }
 
 static void __attribute__((constructor)) imports_init(void)

@@ -2,8 +2,8 @@
 /*
  * Regions of GPU memory in a node. A process shares the allocations behind its regions
  * (gpu_share.c), and maps those of other processes to reach their regions (gpu_import.c). How bytes
- * get there and back is in gpu_copy.c. All of it uses userlib/gpu and soft.h's processes and
- * segments; it knows neither pairs nor engine.
+ * get there and back is in gpu_copy.c, by way of staging memory with gpu_pin.c. All of it uses
+ * userlib/gpu and soft.h's processes and segments; it knows neither pairs nor engine.
  *
  * Invariants
  *   - A process has one table of the allocations that it shares, in a segment of its own, made with
@@ -18,6 +18,9 @@
  *     and when nobody here is connected to the owner any more.
  *   - Then it is unmapped, by a thread of the program's that makes progress, holds no lock and
  *     finds the GPU idle: unmapping may wait for kernels, and those for messages.
+ *   - Staging memory that has seen some large pieces is mapped a second time, and registered with
+ *     the runtime there. That mapping ends as those of GPU memory do, so it may outlive the
+ *     segment; never is memory unmapped that the runtime still knows as registered.
  *   - Both ends are looked after by the helper thread (by progress, where there is none), every
  *     ANGARA_PEER_CHECK milliseconds while anything is shared or mapped, and never else.
  *   - What comes from another process's table is copied, then checked.
@@ -97,12 +100,27 @@ void                 soft_import_put(soft_import_t *import);
 unsigned soft_imports_look(void);
 /* No pair with that process is left. */
 void soft_imports_close(soft_remote_process_t *process);
-/* Unmap what is to be, if the GPU is idle. Called by threads of the program's, without a lock. */
-void soft_imports_tidy(void);
+
+/* ---- gpu_leave.c: what is to be given back to the runtime ------------------------------------ */
+
+/* The first member of what it is. */
+typedef struct soft_leaving {
+    struct soft_leaving *next;
+    int (*end)(struct soft_leaving *leaving);
+} soft_leaving_t;
+
+/*
+ * Nobody uses it any more. end(): give it back and free it; @return 0: not now, as the GPU isn't
+ * idle. Called without a lock.
+ */
+void     soft_leave(soft_leaving_t *leaving, int (*end)(soft_leaving_t *leaving));
+unsigned soft_leaving_count(void);
+/* Try with each. Called by threads of the program's, without a lock. */
+void soft_gpu_tidy(void);
 /* The same when a pair has ended: nobody may come again. Waits for the own copies, if need be. */
-void soft_imports_end(void);
-/* Is anything to be unmapped? Atomic. */
-extern unsigned soft_imports_untidy;
+void soft_gpu_tidy_all(void);
+/* Is there any? Atomic. */
+extern unsigned soft_gpu_untidy;
 
 /* ---- gpu_copy.c: moving ---------------------------------------------------------------------- */
 

@@ -250,9 +250,12 @@ void soft_pe_destroy(angara_pe_h base)
     }
     ang_engine_pair_remove(&pe->self_pair);
     soft_helper_remove_pe(pe); /* nobody else knows it now */
+    for (unsigned i = 0; i < SOFT_LARGE_SLOTS; ++i) {
+        soft_unpin(&pe->pinned[i]);
+    }
     ang_engine_cleanup(&pe->engine);
     pe_free(pe);
-    soft_imports_end();
+    soft_gpu_tidy_all();
 }
 
 /* ---- attributes ------------------------------------------------------------------------------ */
@@ -326,8 +329,8 @@ unsigned soft_pe_progress(angara_pe_h base)
             sched_yield(); /* the helper serves, and may need this processor */
         }
     }
-    if (__builtin_expect(__atomic_load_n(&soft_imports_untidy, __ATOMIC_RELAXED), 0)) {
-        soft_imports_tidy();
+    if (__builtin_expect(__atomic_load_n(&soft_gpu_untidy, __ATOMIC_RELAXED), 0)) {
+        soft_gpu_tidy();
     }
     return count + check_peers_sometimes(pe);
 }

@@ -323,9 +323,10 @@ void soft_peer_destroy(soft_peer_t *peer)
     ang_engine_lock(&pe->engine); /* a guest works on other pairs, with the PE's mappings */
     soft_remote_detach(&peer->remote);
     ang_engine_unlock(&pe->engine);
+    soft_unpin(&peer->pinned);
     soft_remote_close(&peer->remote);
     free(peer);
-    soft_imports_end();
+    soft_gpu_tidy_all();
 }
 
 void soft_peer_disconnect(angara_peer_h base)

@@ -85,14 +85,13 @@ static int request_is_sane(const soft_request_t *request, uint32_t piece)
     }
 }
 
-/* May its piece be a large one? */
-static angara_status_t check_large(soft_pe_t *pe, const soft_request_t *request)
+/* May its piece be a large one? *addr_p: where its region begins. */
+static angara_status_t check_large(soft_pe_t *pe, const soft_request_t *request, uint64_t *addr_p)
 {
     const soft_mr_entry_t *entry;
-    uint64_t               addr;
     angara_status_t        status;
 
-    status = soft_mr_check(pe->dom->shared, pe->dom->mr_max, request->key, 0, 0, 0, &addr, &entry);
+    status = soft_mr_check(pe->dom->shared, pe->dom->mr_max, request->key, 0, 0, 0, addr_p, &entry);
     return status == ANGARA_OK && entry->kind == ANGARA_MEM_HOST ? ANGARA_ERR_INVALID : status;
 }
 
@@ -107,25 +106,30 @@ static angara_status_t stage(soft_pe_t *pe, unsigned index, const soft_request_t
     size_t          offset = pe->layout.staging + soft_staging_offset(index);
     uint64_t        place  = request->op != SOFT_OP_BATCH ? request->compare : 0;
     uint32_t        size   = soft_staging_size(index);
+    char           *bytes  = (char *)pe->seg + offset;
+    uint64_t        addr;
     angara_status_t status;
 
     if (request->length > size || place > size - request->length) {
         return ANGARA_ERR_INVALID;
     }
-    *data = (char *)pe->seg + offset + place;
     if (place + request->length <= SOFT_STAGING) {
         size = SOFT_STAGING;
-    } else if ((status = check_large(pe, request)) != ANGARA_OK) {
+    } else if ((status = check_large(pe, request, &addr)) != ANGARA_OK) {
         return status;
     }
-    if (slot->staged >= size) {
-        return ANGARA_OK;
-    }
-    status = soft_segment_commit(&pe->segment, offset, size);
-    if (status == ANGARA_OK) {
+    if (slot->staged < size) {
+        status = soft_segment_commit(&pe->segment, offset, size);
+        if (status != ANGARA_OK) {
+            return status;
+        }
         __atomic_store_n(&slot->staged, size, __ATOMIC_RELAXED);
     }
-    return status;
+    if (request->length > SOFT_STAGING) {
+        bytes = soft_pinned(&pe->pinned[index], bytes, size, addr);
+    }
+    *data = bytes + place;
+    return ANGARA_OK;
 }
 
 /* By a GPU of this process, between its own host memory and GPU memory of the requester. */

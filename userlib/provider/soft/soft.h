@@ -15,6 +15,7 @@
 #include "gpu/gpu.h"
 #include "provider/provider.h"
 #include "record_ring.h"
+#include "gpu_pin.h"
 #include "shared.h"
 #include "src/fork.h"
 #include "src/log.h"
@@ -395,6 +396,7 @@ typedef struct soft_pe {
     char                 *stage;   /* ops.c's, for GPU memory; NULL: not needed yet */
     soft_near_t           near;
     soft_maps_t           maps;
+    soft_pinned_t         pinned[SOFT_LARGE_SLOTS]; /* of `service`, under the same lock */
 
     soft_record_reader_t notify;  /* consumer of the event ring */
     soft_service_t      *service; /* served under soft_helper_lock */
@@ -463,9 +465,11 @@ struct soft_peer {
     unsigned        agent_taken;     /* results taken; from the first on it is answered */
     uint32_t        agent_at;        /* of the next one, in staging memory */
     soft_joint_t    joint;
-    uint64_t direct_posted_ns; /* see soft_agent_copy_direct(): when the request was posted; */
-    uint64_t direct_retry_ns;  /* no more of them before that time; */
-    uint64_t direct_pause_ns;  /* and how long the pause was */
+    uint64_t      direct_posted_ns; /* see soft_agent_copy_direct(): when the request was posted; */
+    uint64_t      direct_retry_ns;  /* no more of them before that time; */
+    uint64_t      direct_pause_ns;  /* and how long the pause was */
+    soft_pinned_t pinned;           /* staging memory of this slot: */
+    int           pinned_slot;
 };
 
 /* What a ref of the backend may be, beside ANG_REF_HOST. */
