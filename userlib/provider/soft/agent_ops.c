@@ -282,9 +282,27 @@ int soft_agent_now(soft_peer_t *peer, const soft_request_t *item, void *near, ui
 /* ---- long ones, in pieces -------------------------------------------------------------------- */
 
 /* Two large pieces of GPU memory go by turns, if the slot has room for them. */
+static int wants_two(const soft_peer_t *peer, const ang_ref_t *far)
+{
+    return far->kind == SOFT_REF_STAGED && !peer->has_no_large;
+}
+
 static int has_two(const soft_peer_t *peer, const ang_ref_t *far)
 {
-    return far->kind == SOFT_REF_STAGED && peer->agent < SOFT_LARGE_SLOTS;
+    return wants_two(peer, far) && peer->agent < SOFT_LARGE_SLOTS;
+}
+
+/*
+ * The peer's process has no memory for large pieces, or for something else that it needs for them.
+ * @return 1: ask for the same again, in small ones
+ */
+static int goes_small(soft_peer_t *peer, const ang_ref_t *far, angara_status_t status)
+{
+    if (status != ANGARA_ERR_NO_MEMORY || !has_two(peer, far)) {
+        return 0;
+    }
+    peer->has_no_large = 1;
+    return 1;
 }
 
 static uint32_t piece_length(const soft_peer_t *peer, const ang_ref_t *far, uint64_t left)
@@ -361,7 +379,7 @@ static uint32_t piece_stage(soft_peer_t *peer, const ang_ref_t *src, uint64_t at
 static angara_status_t out_first(soft_peer_t *peer, const ang_ref_t *dst, const ang_ref_t *src,
                                  uint64_t end, uint64_t *done)
 {
-    angara_status_t status = soft_agent_open(peer, dst->kind == SOFT_REF_STAGED);
+    angara_status_t status = soft_agent_open(peer, wants_two(peer, dst));
     char            word[SOFT_SLOT_BYTES];
     uint32_t        length, staged;
 
@@ -400,13 +418,15 @@ angara_status_t soft_agent_copy_out(soft_peer_t *peer, const ang_ref_t *dst, con
 {
     angara_status_t status;
     uint32_t        ahead;
+    int             is_small = 0;
 
     if (peer->agent < 0) {
         return *done < end ? out_first(peer, dst, src, end, done) : ANGARA_OK;
     }
     status = *done < end ? out_ahead(peer, dst, src, end, *done) : ANGARA_OK;
     if (status == ANGARA_OK) {
-        status = soft_agent_receive(peer, 0);
+        status   = soft_agent_receive(peer, 0);
+        is_small = goes_small(peer, dst, status);
     }
     if (status == ANGARA_INPROGRESS) {
         return status;
@@ -423,7 +443,7 @@ angara_status_t soft_agent_copy_out(soft_peer_t *peer, const ang_ref_t *dst, con
     }
     *done -= status != ANGARA_OK ? peer->agent_length : 0;
     soft_agent_end(peer);
-    if (status != ANGARA_OK || *done >= end) {
+    if ((status != ANGARA_OK && !is_small) || *done >= end) {
         return status;
     }
     return out_first(peer, dst, src, end, done);
@@ -436,7 +456,7 @@ angara_status_t soft_agent_copy_in(soft_peer_t *peer, const ang_ref_t *src, cons
     uint64_t        next   = *done + length; /* where the one behind begins */
     const char     *bytes;
     angara_status_t status;
-    int             has_next;
+    int             has_next, is_small;
 
     if (peer->agent >= 0) {
         if (length > end - *done) {
@@ -446,6 +466,7 @@ angara_status_t soft_agent_copy_in(soft_peer_t *peer, const ang_ref_t *src, cons
         if (status == ANGARA_INPROGRESS) {
             return status;
         }
+        is_small = goes_small(peer, src, status);
         bytes    = status == ANGARA_OK ? piece_bytes(peer, dst) : NULL;
         has_next = status == ANGARA_OK && has_two(peer, src) && length > SOFT_SLOT_BYTES &&
                    next < src->length;
@@ -463,7 +484,7 @@ angara_status_t soft_agent_copy_in(soft_peer_t *peer, const ang_ref_t *src, cons
         if (status != ANGARA_OK || !has_next) {
             soft_agent_end(peer);
         }
-        if (status != ANGARA_OK) {
+        if (status != ANGARA_OK && !is_small) {
             return status;
         }
         if (has_next) {
@@ -473,7 +494,7 @@ angara_status_t soft_agent_copy_in(soft_peer_t *peer, const ang_ref_t *src, cons
     if (*done >= end) {
         return ANGARA_OK;
     }
-    status = soft_agent_open(peer, src->kind == SOFT_REF_STAGED);
+    status = soft_agent_open(peer, wants_two(peer, src));
     if (status == ANGARA_OK) {
         piece_post(peer, ANG_OP_GET, src, *done, piece_length(peer, src, end - *done), 0, NULL);
         status = ANGARA_INPROGRESS;

@@ -470,6 +470,7 @@ struct soft_peer {
     uint64_t      direct_pause_ns;  /* and how long the pause was */
     soft_pinned_t pinned;           /* staging memory of this slot: */
     int           pinned_slot;
+    int           has_no_large; /* its process has no memory for large pieces */
 };
 
 /* What a ref of the backend may be, beside ANG_REF_HOST. */
