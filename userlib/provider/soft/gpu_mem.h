@@ -20,7 +20,7 @@
  *     finds the GPU idle: unmapping may wait for kernels, and those for messages.
  *   - Staging memory that has seen some large pieces is mapped a second time, and registered with
  *     the runtime there. That mapping ends as those of GPU memory do, so it may outlive the
- *     segment; never is memory unmapped that the runtime still knows as registered.
+ *     segment. What the runtime still knows as registered is never unmapped.
  *   - Both ends are looked after by the helper thread (by progress, where there is none), every
  *     ANGARA_PEER_CHECK milliseconds while anything is shared or mapped, and never else.
  *   - What comes from another process's table is copied, then checked.
