@@ -17,7 +17,8 @@
 #include <unistd.h>
 
 #define PIECE ((size_t)SOFT_LARGE_PIECE)
-#define GUARD 64 /* bytes around what is transferred */
+#define LARGE (3 * PIECE) /* there and back, so many pieces that they are pinned */
+#define GUARD 64          /* bytes around what is transferred */
 
 /* Memory without a handle: CUDA's pools. ROCm has none: each process sees a GPU that the others'
  * don't reach. */
@@ -252,17 +253,17 @@ static void run_no_memory(conf_t *t)
     uint64_t        keys[2], before;
 
     conf_open(t);
-    regions_open(t, place, place, 3 * PIECE, &here, &there, keys);
-    region_fill(is_put ? &here : &there, 0, 3 * PIECE, t->rank);
+    regions_open(t, place, place, LARGE, &here, &there, keys);
+    region_fill(is_put ? &here : &there, 0, LARGE, t->rank);
     memory_limit = SOFT_STAGING - (size_t)is_none;
     conf_barrier(t);
     before = services(t);
-    status = put_get(t, other, is_put, &here, 0, keys[other], 0, 3 * PIECE);
+    status = put_get(t, other, is_put, &here, 0, keys[other], 0, LARGE);
     CHECK_STATUS(status, is_none ? ANGARA_ERR_NO_MEMORY : ANGARA_OK);
-    CHECK(is_none || services(t) - before >= 3 * PIECE / SOFT_STAGING);
+    CHECK(is_none || services(t) - before >= LARGE / SOFT_STAGING);
     conf_barrier(t);
     if (!is_none) {
-        region_check(is_put ? &there : &here, 0, 3 * PIECE, other);
+        region_check(is_put ? &there : &here, 0, LARGE, other);
     }
     conf_barrier(t);
     region_close(&here);
@@ -288,24 +289,22 @@ static void exchange_large(conf_t *t, region_t *here, const region_t *there, uin
 {
     unsigned other = 1 - t->rank;
 
-    for (uint64_t i = seed; i < seed + 2; ++i) {
-        region_fill(here, 0, 5 * PIECE, 10 * i + t->rank);
-        if (busy) {
-            gpu->kernel_start(0);
-        }
-        CHECK_OK(put_get(t, other, 1, here, 0, key, 0, 5 * PIECE));
-        if (!busy) { /* which waits for a kernel */
-            region_fill(here, 0, 5 * PIECE, 0);
-        }
-        CHECK_OK(put_get(t, other, 0, here, 0, key, 0, 5 * PIECE));
-        conf_barrier(t);
-        if (busy) {
-            gpu->kernel_end();
-        }
-        region_check(here, 0, 5 * PIECE, 10 * i + t->rank);
-        region_check(there, 0, 5 * PIECE, 10 * i + other);
-        conf_barrier(t);
+    region_fill(here, 0, LARGE, 10 * seed + t->rank);
+    if (busy) {
+        gpu->kernel_start(0);
     }
+    CHECK_OK(put_get(t, other, 1, here, 0, key, 0, LARGE));
+    if (!busy) { /* which waits for a kernel */
+        region_fill(here, 0, LARGE, 0);
+    }
+    CHECK_OK(put_get(t, other, 0, here, 0, key, 0, LARGE));
+    conf_barrier(t);
+    if (busy) {
+        gpu->kernel_end();
+    }
+    region_check(here, 0, LARGE, 10 * seed + t->rank);
+    region_check(there, 0, LARGE, 10 * seed + other);
+    conf_barrier(t);
 }
 
 /*
@@ -327,7 +326,7 @@ static void run_pinned(conf_t *t)
         rank_skip("ROCm locks memory for each copy, and a real runtime doesn't count");
     }
     conf_open(t);
-    regions_open(t, place, place, 5 * PIECE, &here, &there, keys);
+    regions_open(t, place, place, LARGE, &here, &there, keys);
     CHECK_OK(put_get(t, 1 - t->rank, 1, &here, 0, keys[1 - t->rank], 0, 100000));
     CHECK_OK(put_get(t, 1 - t->rank, 0, &here, 0, keys[1 - t->rank], 0, 100000));
     conf_barrier(t);
@@ -385,7 +384,7 @@ static void run_moved(conf_t *t)
     uint64_t     keys[2];
 
     conf_open(t);
-    regions_open(t, place, place, 5 * PIECE, &here, &there, keys);
+    regions_open(t, place, place, LARGE, &here, &there, keys);
     peer = soft_peer(t->peer[other]);
     for (unsigned slot = 0; slot < 3; ++slot) {
         CHECK_EQ(peer->agent, -1);
