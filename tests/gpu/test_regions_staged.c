@@ -375,6 +375,37 @@ static void test_pinned(void **state)
     }
 }
 
+/* Between such GPU memory and private host memory of the other process, bytes go through memory of
+ * one process, which is registered, too. */
+static void run_far(conf_t *t)
+{
+    unsigned place = place_begin(t), other = 1 - t->rank;
+    region_t here, there;
+    uint64_t keys[2];
+    unsigned before;
+
+    conf_open(t);
+    regions_open(t, place, PLACE_HEAP, LARGE, &here, &there, keys);
+    CHECK_OK(put_get(t, other, 1, &here, 0, keys[other], 0, 1000));
+    conf_barrier(t);
+    before = is_standin ? standin.registrations() : 0;
+    exchange_large(t, &here, &there, keys[other], 3, 0);
+    if (is_standin && gpu == &device_cuda && conf_reaches() && !has_small_turns()) {
+        CHECK_EQ(standin.registrations(), before + 1);
+    }
+    region_deregister(&here);
+    region_close(&there);
+    conf_close(t);
+    CHECK(!is_standin || standin.registrations() <= before);
+    region_free(&here);
+}
+
+static void test_far(void **state)
+{
+    (void)state;
+    conf_run(2, run_far, NULL);
+}
+
 /* The slot of a pair changes: what is registered is another one's memory then. */
 static void run_moved(conf_t *t)
 {
@@ -414,7 +445,7 @@ int main(void)
     static const struct CMUnitTest pieces[] = {TEST(test_sizes), TEST(test_several)};
     static const struct CMUnitTest large[]  = {
          TEST(test_crowd), TEST(test_mapped_later), TEST(test_pinned),
-         TEST(test_moved), TEST(test_no_memory),
+         TEST(test_moved), TEST(test_no_memory),    TEST(test_far),
     };
     int result = regions_begin();
 

@@ -9,10 +9,9 @@
 
 #include "src/clock.h"
 
-#include <stdlib.h>
+#include <sys/mman.h>
 
-#define STAGE_BYTES ((uint64_t)256 << 10) /* that go through the host at a time */
-#define DIRECT_MIN  ((uint64_t)64 << 10)  /* bytes that are worth a direct request */
+#define DIRECT_MIN ((uint64_t)64 << 10) /* bytes that are worth a direct request */
 
 /* Pause after one that couldn't be carried out: the first, and the longest. */
 #define DIRECT_PAUSE_NS     100000000ull
@@ -54,34 +53,62 @@ static angara_status_t direct_copy(soft_peer_t *peer, ang_op_t op, const ang_ref
     return status;
 }
 
+/* Memory of the PE's for that, mapped so that it can be registered; NULL: there is none. */
+static char *stage_get(soft_pe_t *pe)
+{
+    if (pe->stage == NULL) {
+        void *stage = mmap(NULL, SOFT_FAR_PIECE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+                           -1, 0);
+
+        if (stage == MAP_FAILED) {
+            return NULL;
+        }
+        madvise(stage, SOFT_FAR_PIECE, MADV_DONTFORK);
+        pe->stage = stage;
+    }
+    return pe->stage;
+}
+
+void soft_gpu_far_end(soft_pe_t *pe)
+{
+    soft_unpin(&pe->stage_pinned);
+    if (pe->stage != NULL) {
+        munmap(pe->stage, SOFT_FAR_PIECE);
+    }
+    pe->stage = NULL;
+}
+
 /* Through the host. */
 static angara_status_t staged_copy(soft_peer_t *peer, const ang_ref_t *dst, const ang_ref_t *src,
                                    uint64_t end, uint64_t *done)
 {
     soft_pe_t      *pe     = soft_pe(peer->base.pe);
+    int             is_get = src->kind == SOFT_REF_CMA;
+    char           *memory = stage_get(pe);
     angara_status_t status = ANGARA_OK;
 
-    if (pe->stage == NULL) {
-        pe->stage = malloc(STAGE_BYTES);
-        if (pe->stage == NULL) {
-            return ANGARA_ERR_NO_MEMORY;
-        }
+    if (memory == NULL) {
+        return ANGARA_ERR_NO_MEMORY;
     }
     pe->counters.gpu_staged++;
     while (*done < end && status == ANGARA_OK) {
-        uint64_t size  = end - *done < STAGE_BYTES ? end - *done : STAGE_BYTES;
-        uint64_t moved = 0;
+        uint64_t  size  = end - *done < SOFT_FAR_PIECE ? end - *done : SOFT_FAR_PIECE;
+        uint64_t  moved = 0;
+        uintptr_t stage = (uintptr_t)memory;
 
-        if (src->kind == SOFT_REF_CMA) {
-            status = soft_cma_copy(peer, src->addr + *done, (uintptr_t)pe->stage, size, 1, &moved);
+        if (size > SOFT_STAGING) {
+            stage = (uintptr_t)soft_pinned(&pe->stage_pinned, memory, SOFT_FAR_PIECE,
+                                           (is_get ? dst : src)->addr + *done);
+        }
+        if (is_get) {
+            status = soft_cma_copy(peer, src->addr + *done, stage, size, 1, &moved);
             if (status == ANGARA_OK) {
-                status = soft_gpu_copy(dst->addr + *done, (uintptr_t)pe->stage, size);
+                status = soft_gpu_copy(dst->addr + *done, stage, size);
             }
         } else {
-            status = soft_gpu_copy((uintptr_t)pe->stage, src->addr + *done, size);
+            status = soft_gpu_copy(stage, src->addr + *done, size);
             if (status == ANGARA_OK) {
-                status = soft_cma_copy(peer, dst->addr + *done, (uintptr_t)pe->stage, size, 0,
-                                       &moved);
+                status = soft_cma_copy(peer, dst->addr + *done, stage, size, 0, &moved);
             }
         }
         *done += status == ANGARA_OK ? size : 0;

@@ -146,6 +146,12 @@ angara_status_t soft_gpu_copy(uint64_t dst, uint64_t src, uint64_t length);
 
 /* ---- gpu_far.c ------------------------------------------------------------------------------- */
 
+/* Bytes that go through the host at a time. */
+#define SOFT_FAR_PIECE ((uint64_t)256 << 10)
+
+/* The PE's memory for that isn't needed any more. */
+void soft_gpu_far_end(soft_pe_t *pe);
+
 /* As the backend's copy(), between GPU memory and private host memory of the peer's. */
 angara_status_t soft_gpu_copy_far(soft_peer_t *peer, const ang_ref_t *dst, const ang_ref_t *src,
                                   uint64_t end, uint64_t *done);

@@ -168,7 +168,6 @@ static void pe_free(soft_pe_t *pe)
     free((void *)pe->base.slots.words);
     ang_slots_cleanup(&pe->base.slots);
     free(pe->events);
-    free(pe->stage);
     free(pe);
 }
 
@@ -253,6 +252,7 @@ void soft_pe_destroy(angara_pe_h base)
     for (unsigned i = 0; i < SOFT_LARGE_SLOTS; ++i) {
         soft_unpin(&pe->pinned[i]);
     }
+    soft_gpu_far_end(pe);
     ang_engine_cleanup(&pe->engine);
     pe_free(pe);
     soft_gpu_tidy_all();

@@ -393,7 +393,8 @@ typedef struct soft_pe {
 
     uint64_t              owner;   /* soft_owner() */
     soft_remote_domain_t *domains; /* that its pairs access */
-    char                 *stage;   /* ops.c's, for GPU memory; NULL: not needed yet */
+    char                 *stage;   /* gpu_far.c's; NULL: not needed yet */
+    soft_pinned_t         stage_pinned;
     soft_near_t           near;
     soft_maps_t           maps;
     soft_pinned_t         pinned[SOFT_LARGE_SLOTS]; /* of `service`, under the same lock */
