@@ -37,7 +37,7 @@ static unsigned place_begin(const conf_t *t)
     return DEVICE_PLAIN;
 }
 
-/* Then no piece is large. */
+/* Are turns so short that no piece is large? */
 static int has_small_turns(void)
 {
     return getenv("ANGARA_TURN_BYTES") != NULL;
@@ -241,8 +241,8 @@ __attribute__((visibility("default"))) int fallocate(int fd, int mode, off_t off
     return (int)syscall(SYS_fallocate, fd, mode, offset, length);
 }
 
-/* Where there is no memory for large pieces, small ones go; where there is none at all, no bytes.
- */
+/* Where there is no memory for large pieces, small ones go; where there is none, the transfer
+ * fails. */
 static void run_no_memory(conf_t *t)
 {
     const unsigned  which  = *(const unsigned *)t->arg;
@@ -317,7 +317,7 @@ static void run_pinned(conf_t *t)
     const pin_way_t way = *(const pin_way_t *)t->arg;
     region_t        here, there;
     uint64_t        keys[2];
-    unsigned        place, before, pinned;
+    unsigned        other = 1 - t->rank, place, before, pinned;
     int             stays = way == NOT_ENDED || way == NOT_TOLD;
 
     setenv("ANGARA_PEER_CHECK", "20", 1);
@@ -327,15 +327,15 @@ static void run_pinned(conf_t *t)
     }
     conf_open(t);
     regions_open(t, place, place, LARGE, &here, &there, keys);
-    CHECK_OK(put_get(t, 1 - t->rank, 1, &here, 0, keys[1 - t->rank], 0, 100000));
-    CHECK_OK(put_get(t, 1 - t->rank, 0, &here, 0, keys[1 - t->rank], 0, 100000));
+    CHECK_OK(put_get(t, other, 1, &here, 0, keys[other], 0, 100000));
+    CHECK_OK(put_get(t, other, 0, &here, 0, keys[other], 0, 100000));
     conf_barrier(t);
     before = standin.registrations();
     pinned = before + 2 * (way != REFUSED);
     if (way == REFUSED) {
         standin.fail_call("cuMemHostRegister_v2", 0, 2);
     }
-    exchange_large(t, &here, &there, keys[1 - t->rank], 1, way == BUSY);
+    exchange_large(t, &here, &there, keys[other], 1, way == BUSY);
     CHECK_EQ(standin.registrations(), pinned);
     if (way == BUSY_AT_END) {
         gpu->kernel_start(0);

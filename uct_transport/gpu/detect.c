@@ -118,14 +118,18 @@ static int uct_angara_gpu_is_unreadable(uintptr_t address)
            (errno == EFAULT);
 }
 
+/* As mincore(), at one page. */
+static int uct_angara_gpu_look(uintptr_t address, unsigned char *resident)
+{
+    return mincore((void *)ucs_align_down_pow2(address, ucs_get_page_size()), 1, resident);
+}
+
 /* Nothing is read: a program may open memory when it is touched, by a handler of its own. */
 static int uct_angara_gpu_is_unmapped(uintptr_t address)
 {
     unsigned char resident;
 
-    return (mincore((void *)ucs_align_down_pow2(address, ucs_get_page_size()), 1, &resident) !=
-            0) &&
-           (errno == ENOMEM);
+    return (uct_angara_gpu_look(address, &resident) != 0) && (errno == ENOMEM);
 }
 
 /* To ask the kernel takes longer than a short message: once for each page, until a GPU's memory is
@@ -170,10 +174,31 @@ static void uct_angara_gpu_remember(const angara_mem_t *mem)
  * Pages of the host's, and what had changed before a driver was asked about them. Memory of a GPU
  * can't come to such a page before that is unmapped.
  */
-static __thread struct {
+typedef struct uct_angara_gpu_host_page {
     uintptr_t number;
     uint64_t  changes;
-} uct_angara_gpu_host_pages[UCT_ANGARA_GPU_HOST_PAGES];
+} uct_angara_gpu_host_page_t;
+
+/* Where a page of that number is remembered. */
+static uct_angara_gpu_host_page_t *uct_angara_gpu_host_page(uintptr_t number)
+{
+    static __thread uct_angara_gpu_host_page_t pages[UCT_ANGARA_GPU_HOST_PAGES];
+
+    return &pages[number % UCT_ANGARA_GPU_HOST_PAGES];
+}
+
+/* Once: for a domain that is opened later they may have been overwritten. */
+static void uct_angara_gpu_hooked_keep(void)
+{
+    static int was_kept;
+    unsigned   i;
+
+    for (i = 0; !was_kept && (i < ucs_static_array_size(uct_angara_gpu_hooked)); ++i) {
+        memcpy(uct_angara_gpu_hooked[i].code, uct_angara_gpu_hooked[i].function,
+               UCT_ANGARA_GPU_HOOK_BYTES);
+    }
+    was_kept = 1;
+}
 
 /* Libraries that are loaded later may put hooks of their own over those. */
 static int uct_angara_gpu_is_hooked(void)
@@ -198,26 +223,21 @@ uint64_t uct_angara_gpu_changes(const uct_angara_gpu_md_t *md)
 
 int uct_angara_gpu_is_hosts(const void *pointer, uint64_t changes)
 {
-    uintptr_t number = (uintptr_t)pointer >> UCT_ANGARA_GPU_HOST_PAGE_SHIFT;
-    unsigned  i      = number % UCT_ANGARA_GPU_HOST_PAGES;
+    uintptr_t                         number = (uintptr_t)pointer >> UCT_ANGARA_GPU_HOST_PAGE_SHIFT;
+    const uct_angara_gpu_host_page_t *page   = uct_angara_gpu_host_page(number);
 
-    return (changes != 0) && (uct_angara_gpu_host_pages[i].number == number) &&
-           (uct_angara_gpu_host_pages[i].changes == changes);
+    return (changes != 0) && (page->number == number) && (page->changes == changes);
 }
 
 /* A driver keeps addresses for memory to come: only what is there is remembered. */
 void uct_angara_gpu_see_hosts(const void *pointer, uint64_t changes)
 {
     uintptr_t     number = (uintptr_t)pointer >> UCT_ANGARA_GPU_HOST_PAGE_SHIFT;
-    unsigned      i      = number % UCT_ANGARA_GPU_HOST_PAGES;
-    unsigned char is_there;
+    unsigned char resident;
 
-    if ((changes != 0) &&
-        (mincore((void *)ucs_align_down_pow2((uintptr_t)pointer, ucs_get_page_size()), 1,
-                 &is_there) == 0) &&
-        (is_there & 1)) {
-        uct_angara_gpu_host_pages[i].number  = number;
-        uct_angara_gpu_host_pages[i].changes = changes;
+    if ((changes != 0) && (uct_angara_gpu_look((uintptr_t)pointer, &resident) == 0) &&
+        (resident & 1)) {
+        *uct_angara_gpu_host_page(number) = (uct_angara_gpu_host_page_t){number, changes};
     }
 }
 
@@ -248,19 +268,6 @@ void uct_angara_gpu_hear(const void *address, const angara_mem_t *mem)
     ucm_event_dispatch(UCM_EVENT_MEM_TYPE_FREE, &event);
     ucm_event_leave();
     __atomic_store_n(id, mem->id, __ATOMIC_RELEASE);
-}
-
-/* Once: for a domain that is opened later they may have been overwritten. */
-static void uct_angara_gpu_hooked_keep(void)
-{
-    static int was_kept;
-    unsigned   i;
-
-    for (i = 0; !was_kept && (i < ucs_static_array_size(uct_angara_gpu_hooked)); ++i) {
-        memcpy(uct_angara_gpu_hooked[i].code, uct_angara_gpu_hooked[i].function,
-               UCT_ANGARA_GPU_HOOK_BYTES);
-    }
-    was_kept = 1;
 }
 
 void uct_angara_gpu_detect_start(uct_angara_gpu_md_t *md)

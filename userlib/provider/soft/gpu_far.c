@@ -11,7 +11,8 @@
 
 #include <sys/mman.h>
 
-#define DIRECT_MIN ((uint64_t)64 << 10) /* bytes that are worth a direct request */
+#define STAGE_BYTES ((uint64_t)256 << 10) /* that go through the host at a time */
+#define DIRECT_MIN  ((uint64_t)64 << 10)  /* bytes that are worth a direct request */
 
 /* Pause after one that couldn't be carried out: the first, and the longest. */
 #define DIRECT_PAUSE_NS     100000000ull
@@ -57,13 +58,13 @@ static angara_status_t direct_copy(soft_peer_t *peer, ang_op_t op, const ang_ref
 static char *stage_get(soft_pe_t *pe)
 {
     if (pe->stage == NULL) {
-        void *stage = mmap(NULL, SOFT_FAR_PIECE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+        void *stage = mmap(NULL, STAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
                            -1, 0);
 
         if (stage == MAP_FAILED) {
             return NULL;
         }
-        madvise(stage, SOFT_FAR_PIECE, MADV_DONTFORK);
+        madvise(stage, STAGE_BYTES, MADV_DONTFORK);
         pe->stage = stage;
     }
     return pe->stage;
@@ -73,7 +74,7 @@ void soft_gpu_far_end(soft_pe_t *pe)
 {
     soft_unpin(&pe->stage_pinned);
     if (pe->stage != NULL) {
-        munmap(pe->stage, SOFT_FAR_PIECE);
+        munmap(pe->stage, STAGE_BYTES);
     }
     pe->stage = NULL;
 }
@@ -92,12 +93,12 @@ static angara_status_t staged_copy(soft_peer_t *peer, const ang_ref_t *dst, cons
     }
     pe->counters.gpu_staged++;
     while (*done < end && status == ANGARA_OK) {
-        uint64_t  size  = end - *done < SOFT_FAR_PIECE ? end - *done : SOFT_FAR_PIECE;
+        uint64_t  size  = end - *done < STAGE_BYTES ? end - *done : STAGE_BYTES;
         uint64_t  moved = 0;
         uintptr_t stage = (uintptr_t)memory;
 
         if (size > SOFT_STAGING) {
-            stage = (uintptr_t)soft_pinned(&pe->stage_pinned, memory, SOFT_FAR_PIECE,
+            stage = (uintptr_t)soft_pinned(&pe->stage_pinned, memory, STAGE_BYTES,
                                            (is_get ? dst : src)->addr + *done);
         }
         if (is_get) {

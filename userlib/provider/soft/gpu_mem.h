@@ -146,9 +146,6 @@ angara_status_t soft_gpu_copy(uint64_t dst, uint64_t src, uint64_t length);
 
 /* ---- gpu_far.c ------------------------------------------------------------------------------- */
 
-/* Bytes that go through the host at a time. */
-#define SOFT_FAR_PIECE ((uint64_t)256 << 10)
-
 /* The PE's memory for that isn't needed any more. */
 void soft_gpu_far_end(soft_pe_t *pe);
 

@@ -8,7 +8,7 @@
 
 typedef struct soft_pin soft_pin_t;
 
-/* Of one slot's staging memory, in one process; zeroed at first. */
+/* Of one piece of staging memory, in one process; zeroed at first. */
 typedef struct {
     soft_pin_t *pin;    /* NULL: it isn't registered */
     unsigned    pieces; /* that were copied before that was tried */
@@ -16,7 +16,7 @@ typedef struct {
 
 /*
  * A large piece is to be copied between memory of a GPU at `gpu_addr` and staging memory, [staging,
- * staging + size) of a segment. @return the address that the copy takes for `staging`
+ * staging + size) of a shared mapping. @return the address that the copy takes for `staging`
  */
 char *soft_pinned(soft_pinned_t *pinned, void *staging, size_t size, uint64_t gpu_addr);
 /* Nobody copies there any more. */

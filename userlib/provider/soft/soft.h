@@ -13,9 +13,9 @@
 
 #include "engine/engine.h"
 #include "gpu/gpu.h"
+#include "gpu_pin.h"
 #include "provider/provider.h"
 #include "record_ring.h"
-#include "gpu_pin.h"
 #include "shared.h"
 #include "src/fork.h"
 #include "src/log.h"
