@@ -119,6 +119,94 @@ static void run_direct(conf_t *t)
     conf_close(t);
 }
 
+#define PARTS 20u
+
+typedef struct {
+    unsigned place; /* of the bytes there */
+    size_t   part;
+} several_t;
+
+static void several_post(conf_t *t, int is_put, const region_t *region, uint64_t key, size_t part)
+{
+    for (size_t i = 0; i < PARTS; ++i) {
+        put_get_post(t, 1, is_put, region, i * part, key, i * part, part);
+    }
+}
+
+static void several_fill(const region_t *region, size_t part, uint64_t first)
+{
+    for (size_t i = 0; i < PARTS; ++i) {
+        region_fill(region, i * part, part, first + i);
+    }
+}
+
+static void several_check(const region_t *region, size_t part, uint64_t first, size_t count)
+{
+    for (size_t i = 0; i < count; ++i) {
+        region_check(region, i * part, part, first + i);
+    }
+}
+
+/*
+ * Many at once between rank 0's GPU memory and rank 1's host memory, whose GPU is asked for several
+ * of them together. They are performed in order, up to one that reaches beyond the memory there.
+ */
+static void run_direct_several(conf_t *t)
+{
+    const several_t *c      = t->arg;
+    const double     end    = now_seconds() + RANK_TIMEOUT / 2.;
+    const size_t     bad    = 6;
+    const uint64_t   length = PARTS * c->part;
+    region_t         region;
+    uint64_t         keys[2], before, asked;
+
+    gpu_start();
+    conf_open(t);
+    if (!region_open(t, &region, t->rank == 0 ? DEVICE_PLAIN : c->place, 0, length,
+                     ANGARA_ACCESS_ALL)) {
+        rank_skip("there is no such memory");
+    }
+    conf_exchange(t, &region.key, keys, sizeof(region.key));
+    if (t->rank == 0) {
+        do { /* on a busy machine some go another way */
+            several_fill(&region, c->part, 1);
+            several_post(t, 1, &region, keys[1], c->part);
+            CHECK_OK(end_of(t, 1));
+            region_fill(&region, 0, length, 0);
+            before = services(t);
+            several_post(t, 0, &region, keys[1], c->part);
+            CHECK_OK(end_of(t, 1));
+            asked = services(t) - before;
+            several_check(&region, c->part, 1, PARTS);
+            CHECK(now_seconds() < end);
+        } while (getenv("ANGARA_CHAOS") == NULL && (asked == 0 || asked > PARTS / 2));
+
+        /* all to the same place */
+        for (size_t i = 0; i < PARTS; ++i) {
+            put_get_post(t, 1, 1, &region, i * c->part, keys[1], 0, c->part);
+        }
+        put_get_post(t, 1, 0, &region, 0, keys[1], 0, c->part);
+        CHECK_OK(end_of(t, 1));
+        region_check(&region, 0, c->part, PARTS);
+
+        several_fill(&region, c->part, 101);
+        for (size_t i = 0; i < PARTS; ++i) {
+            put_get_post(t, 1, 1, &region, i * c->part, keys[1],
+                         i == bad ? length - c->part + 1 : i * c->part, c->part);
+        }
+        CHECK_STATUS(end_of(t, 1), ANGARA_ERR_BOUNDS);
+        several_post(t, 0, &region, keys[1], c->part);
+        CHECK_OK(end_of(t, 1));
+        several_check(&region, c->part, 101, bad);
+        for (size_t i = bad; i < PARTS; ++i) { /* as they were */
+            region_check(&region, i * c->part, c->part, 1 + i);
+        }
+    }
+    conf_barrier(t);
+    region_close(&region);
+    conf_close(t);
+}
+
 #define GUARD_INSTALL 102 /* madvise(), since Linux 6.13 */
 
 typedef enum { REPLACED, READ_ONLY, GUARDED, TRUNCATED } change_t;
@@ -404,6 +492,17 @@ static void test_direct(void **state)
     }
 }
 
+static void test_direct_several(void **state)
+{
+    static const several_t cases[] = {
+        {DEVICE_PINNED, MB}, {DEVICE_PINNED, 3 * MB}, {PLACE_HEAP, MB}, {PLACE_HEAP, 3 * MB}};
+
+    (void)state;
+    for (unsigned i = 0; i < sizeof(cases) / sizeof(cases[0]); ++i) {
+        conf_run(2, run_direct_several, &cases[i]);
+    }
+}
+
 static void test_direct_changed(void **state)
 {
     static const changed_t cases[] = {
@@ -440,7 +539,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(test_direct),       TEST(test_direct_changed), TEST(test_direct_held),
-        TEST(test_direct_known), TEST(test_busy_forks),
+        TEST(test_direct_known), TEST(test_busy_forks),     TEST(test_direct_several),
     };
     int result = regions_begin();
 

@@ -541,16 +541,13 @@ unsigned ang_engine_guest_land(ang_engine_t *engine, unsigned *flying_p)
     return count;
 }
 
-/* What was performed along with the operation that has just ended, as far as *budget bytes go; the
- * rest is for the next turn. @return how many */
-static unsigned pair_along(ang_pair_t *pair, uint64_t *budget)
+/* What was performed along with the operation that has just ended. @return how many */
+static unsigned pair_along(ang_pair_t *pair)
 {
     const ang_backend_t *be    = pair->engine->backend;
     unsigned             count = 0;
 
-    while (be->along != NULL && pair->head != NULL && pair->head->desc.length <= *budget &&
-           be->along(pair, &pair->head->desc)) {
-        *budget -= pair->head->desc.length;
+    while (be->along != NULL && pair->head != NULL && be->along(pair, &pair->head->desc)) {
         pair->engine->stats.bytes += pair->head->desc.length;
         pair_pop(pair);
         count++;
@@ -589,7 +586,7 @@ static unsigned pair_progress(ang_pair_t *pair, uint64_t *budget)
             break;
         }
         pair_pop(pair);
-        count += pair_along(pair, budget);
+        count += pair_along(pair);
     }
     return count + ang_pair_launch(pair);
 }

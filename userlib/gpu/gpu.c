@@ -386,6 +386,18 @@ void ang_gpu_copy_submit(ang_gpu_copy_t *copy)
 #define SPINS 10000     /* tests of a copy before the processor is given away between them */
 #define STAGE (1 << 20) /* bytes that go through the host at a time */
 
+angara_status_t ang_gpu_copy_wait(ang_gpu_copy_t *copy)
+{
+    angara_status_t status;
+
+    for (unsigned i = 0; (status = ang_gpu_copy_test(copy)) == ANGARA_INPROGRESS; ++i) {
+        if (i > SPINS) {
+            sched_yield();
+        }
+    }
+    return status;
+}
+
 static angara_status_t copy_direct(void *dst, const ang_gpu_mem_t *dst_mem, const void *src,
                                    const ang_gpu_mem_t *src_mem, size_t length)
 {
@@ -396,13 +408,7 @@ static angara_status_t copy_direct(void *dst, const ang_gpu_mem_t *dst_mem, cons
            ANGARA_ERR_NO_RESOURCE) {
         sched_yield();
     }
-    for (unsigned i = 0; status == ANGARA_INPROGRESS; ++i) {
-        status = ang_gpu_copy_test(&copy);
-        if (i > SPINS) {
-            sched_yield();
-        }
-    }
-    return status;
+    return status == ANGARA_INPROGRESS ? ang_gpu_copy_wait(&copy) : status;
 }
 
 /* Between GPUs that don't reach each other. */

@@ -194,6 +194,8 @@ angara_status_t ang_gpu_copy_gather(void *dst, const ang_gpu_mem_t *dst_mem, con
                                     const ang_gpu_copy_t *after, ang_gpu_copy_t *copy);
 void            ang_gpu_copy_submit(ang_gpu_copy_t *copy);
 angara_status_t ang_gpu_copy_test(ang_gpu_copy_t *copy);
+/* Test it until it has ended. */
+angara_status_t ang_gpu_copy_wait(ang_gpu_copy_t *copy);
 
 /* Copy and wait, however many copies of the thread are under way; where there is no direct way
  * between two GPUs, through the host. */

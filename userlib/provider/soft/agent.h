@@ -100,13 +100,6 @@ int soft_agent_along(soft_peer_t *peer, const ang_desc_t *desc);
  * next of all; what has been asked for (soft_agent_owes()) goes on with that.
  */
 int soft_agent_now(soft_peer_t *peer, const soft_request_t *item, void *near, uint64_t *old);
-/*
- * Between private memory of the peer's and a region of GPU memory here, which the peer's GPU
- * copies. May go beyond `end`, to the end of the stretches. ANGARA_ERR_UNSUPPORTED: it can't, or
- * isn't there to do it.
- */
-angara_status_t soft_agent_copy_direct(soft_peer_t *peer, ang_op_t op, const ang_ref_t *far,
-                                       const ang_ref_t *near, uint64_t end, uint64_t *done);
 angara_status_t soft_agent_read_back(soft_peer_t *peer);
 
 #endif

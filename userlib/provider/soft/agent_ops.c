@@ -18,8 +18,6 @@
 
 #include <string.h>
 
-#define DIRECT_NS 20000000ull /* after which a direct request isn't waited for */
-
 /* Between staging memory and the own end, which is of that kind. */
 static angara_status_t move(void *dst, const void *src, size_t length, unsigned kind)
 {
@@ -499,66 +497,6 @@ angara_status_t soft_agent_copy_in(soft_peer_t *peer, const ang_ref_t *src, cons
         piece_post(peer, ANG_OP_GET, src, *done, piece_length(peer, src, end - *done), 0, NULL);
         status = ANGARA_INPROGRESS;
     }
-    return status;
-}
-
-/*
- * Has nobody begun with the direct request for so long, or has no slot been free? The owner is
- * stopped, say, or has no helper.
- */
-static int direct_is_late(const soft_peer_t *peer)
-{
-    uint64_t since = peer->agent >= 0 ? peer->direct_posted_ns : peer->agent_since_ns;
-
-    if (since == 0 ||
-        (peer->agent >= 0 && soft_state_phase(__atomic_load_n(&soft_agent_slot(peer)->state,
-                                                              __ATOMIC_ACQUIRE)) != SOFT_POSTED)) {
-        return 0;
-    }
-    return ang_clock_ns(CLOCK_MONOTONIC_COARSE) - since > DIRECT_NS;
-}
-
-angara_status_t soft_agent_copy_direct(soft_peer_t *peer, ang_op_t op, const ang_ref_t *far,
-                                       const ang_ref_t *near, uint64_t end, uint64_t *done)
-{
-    uint64_t        moved = 0;
-    soft_request_t  request;
-    angara_status_t status;
-    uint64_t        left;
-
-    if (direct_is_late(peer) && soft_agent_withdraw(peer)) {
-        return ANGARA_ERR_UNSUPPORTED;
-    }
-    if (peer->agent >= 0) {
-        status = soft_agent_receive(peer, 1);
-        if (status == ANGARA_INPROGRESS) {
-            return status;
-        }
-        moved = status == ANGARA_OK ? soft_agent_slot(peer)->request.operand : 0;
-        soft_agent_end(peer);
-        if (status == ANGARA_OK && (moved == 0 || moved > far->length - *done)) {
-            status = ANGARA_ERR_SYSTEM; /* garbage from the peer */
-        }
-        if (status != ANGARA_OK) {
-            return status;
-        }
-        *done += moved;
-    }
-    if (*done >= end) {
-        return ANGARA_OK;
-    }
-    left           = far->length - *done;
-    request        = soft_agent_near_request(peer, op, far, near);
-    request.by     = SOFT_BY_DIRECT;
-    request.length = left < UINT32_MAX ? (uint32_t)left : UINT32_MAX;
-    request.offset += *done;
-    request.near_offset += *done;
-    status = soft_agent_open(peer, 0);
-    if (status == ANGARA_OK) {
-        soft_agent_post(peer, &request, 0);
-        status = ANGARA_INPROGRESS;
-    }
-    peer->direct_posted_ns = ang_clock_ns(CLOCK_MONOTONIC_COARSE);
     return status;
 }
 

@@ -155,12 +155,21 @@ angara_status_t soft_gpu_copy_far(soft_peer_t *peer, const ang_ref_t *dst, const
 
 /* ---- gpu_serve.c: the other side of it, with soft_helper_lock held --------------------------- */
 
+/* An operation of a direct request: its end here, which has been checked, and the requester's. */
+typedef struct {
+    uint64_t addr;
+    uint64_t length;
+    uint64_t near_key;
+    uint64_t near_offset;
+} soft_direct_t;
+
 /*
- * Carry out a direct request of that owner (of its slot) for region memory at `addr` of this
- * process, which has been checked.
- * @return ANGARA_ERR_UNSUPPORTED, whatever stands in the way: then the requester does it
+ * Carry out a direct request of that owner (of its slot): `count` operations, SOFT_RUN at most, in
+ * order.
+ * @return how many were performed: the first ones. Whatever stands in the way of the others, the
+ *         requester does them.
  */
-angara_status_t soft_gpu_serve(const soft_request_t *request, uint64_t owner, uint64_t addr,
-                               uint64_t length);
+unsigned soft_gpu_serve(const soft_request_t *request, uint64_t owner, const soft_direct_t *ops,
+                        unsigned count);
 
 #endif

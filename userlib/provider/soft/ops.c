@@ -320,7 +320,13 @@ static angara_status_t backend_landed(ang_pair_t *pair, ang_flight_t *room)
 
 static int backend_along(ang_pair_t *pair, const ang_desc_t *desc)
 {
-    return soft_agent_along(soft_pair_peer(pair), desc);
+    soft_peer_t *peer = soft_pair_peer(pair);
+
+    if (peer->direct_along != 0) {
+        peer->direct_along--;
+        return 1;
+    }
+    return soft_agent_along(peer, desc);
 }
 
 static angara_status_t backend_atomic(ang_pair_t *pair, const ang_ref_t *ref,

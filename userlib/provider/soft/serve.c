@@ -95,6 +95,23 @@ static angara_status_t check_large(soft_pe_t *pe, const soft_request_t *request,
     return status == ANGARA_OK && entry->kind == ANGARA_MEM_HOST ? ANGARA_ERR_INVALID : status;
 }
 
+/* The slot has that much staging memory from here on. */
+static angara_status_t commit(soft_pe_t *pe, unsigned index, uint32_t size)
+{
+    soft_slot_t    *slot = &pe->service->slots[index];
+    angara_status_t status;
+
+    if (slot->staged >= size) {
+        return ANGARA_OK;
+    }
+    status = soft_segment_commit(&pe->segment, pe->layout.staging + soft_staging_offset(index),
+                                 size);
+    if (status == ANGARA_OK) {
+        __atomic_store_n(&slot->staged, size, __ATOMIC_RELAXED);
+    }
+    return status;
+}
+
 /*
  * Allocate as much of the slot's staging memory as the request needs, if it isn't there yet. *data:
  * where its bytes are. For host memory nobody has more than a small piece.
@@ -102,7 +119,6 @@ static angara_status_t check_large(soft_pe_t *pe, const soft_request_t *request,
 static angara_status_t stage(soft_pe_t *pe, unsigned index, const soft_request_t *request,
                              char **data)
 {
-    soft_slot_t    *slot   = &pe->service->slots[index];
     size_t          offset = pe->layout.staging + soft_staging_offset(index);
     uint64_t        place  = request->op != SOFT_OP_BATCH ? request->compare : 0;
     uint32_t        size   = soft_staging_size(index);
@@ -118,12 +134,9 @@ static angara_status_t stage(soft_pe_t *pe, unsigned index, const soft_request_t
     } else if ((status = check_large(pe, request, &addr)) != ANGARA_OK) {
         return status;
     }
-    if (slot->staged < size) {
-        status = soft_segment_commit(&pe->segment, offset, size);
-        if (status != ANGARA_OK) {
-            return status;
-        }
-        __atomic_store_n(&slot->staged, size, __ATOMIC_RELAXED);
+    status = commit(pe, index, size);
+    if (status != ANGARA_OK) {
+        return status;
     }
     if (request->length > SOFT_STAGING) {
         bytes = soft_pinned(&pe->pinned[index], bytes, size, addr);
@@ -132,31 +145,72 @@ static angara_status_t stage(soft_pe_t *pe, unsigned index, const soft_request_t
     return ANGARA_OK;
 }
 
-/* By a GPU of this process, between its own host memory and GPU memory of the requester. */
-static angara_status_t serve_direct(soft_pe_t *pe, const soft_slot_t *slot,
-                                    const soft_request_t *request, uint64_t *moved)
+/* Where the own end of a direct request is. */
+static angara_status_t direct_end(soft_pe_t *pe, const soft_request_t *request, uint64_t length,
+                                  soft_direct_t *op)
 {
-    uint64_t        owner  = __atomic_load_n(&slot->owner, __ATOMIC_ACQUIRE);
-    uint64_t        state  = __atomic_load_n(&slot->state, __ATOMIC_ACQUIRE);
-    int             is_put = request->op == ANG_OP_PUT;
-    uint64_t        length = request->length < SOFT_GPU_PIECE ? request->length : SOFT_GPU_PIECE;
-    uint64_t        addr;
-    angara_status_t status;
-
     const soft_mr_entry_t *entry;
+    angara_status_t        status;
+
+    status = soft_mr_check(pe->dom->shared, pe->dom->mr_max, request->key, request->offset, length,
+                           ang_op_right(request->op), &op->addr, &entry);
+    if (status == ANGARA_OK && entry->kind != ANGARA_MEM_HOST) {
+        status = ANGARA_ERR_UNSUPPORTED;
+    }
+    op->length      = length;
+    op->near_key    = request->near_key;
+    op->near_offset = request->near_offset;
+    return status;
+}
+
+/* What goes along with a direct request for `length` bytes: up to the first that is wrong.
+ * @return how many */
+static unsigned direct_run(soft_pe_t *pe, unsigned index, const soft_request_t *request,
+                           uint64_t length, soft_direct_t *ops)
+{
+    const soft_request_t *items = (const void *)((char *)pe->seg + pe->layout.staging +
+                                                 soft_staging_offset(index));
+    unsigned              count = 0;
+    soft_request_t        item; /* what is checked is this copy */
+
+    if (commit(pe, index, SOFT_STAGING) != ANGARA_OK || request->compare >= SOFT_RUN ||
+        length < request->length) {
+        return 0;
+    }
+    for (; count < request->compare; ++count) {
+        memcpy(&item, &items[count], sizeof(item));
+        length += item.length;
+        if (item.op != request->op || item.length == 0 || length > SOFT_RUN_BYTES ||
+            direct_end(pe, &item, item.length, &ops[count]) != ANGARA_OK) {
+            break;
+        }
+    }
+    return count;
+}
+
+/* By a GPU of this process, between its own host memory and GPU memory of the requester. */
+static angara_status_t serve_direct(soft_pe_t *pe, unsigned index, soft_request_t *request)
+{
+    const soft_slot_t *slot   = &pe->service->slots[index];
+    uint64_t           owner  = __atomic_load_n(&slot->owner, __ATOMIC_ACQUIRE);
+    uint64_t           state  = __atomic_load_n(&slot->state, __ATOMIC_ACQUIRE);
+    uint64_t           length = request->length < SOFT_GPU_PIECE ? request->length : SOFT_GPU_PIECE;
+    unsigned           count  = 1;
+    soft_direct_t      ops[SOFT_RUN];
+    angara_status_t    status;
 
     if (soft_state_phase(state) != SOFT_SERVING) {
         return ANGARA_ERR_UNSUPPORTED; /* abandoned: that may be the next one's number */
     }
-    status = soft_mr_check(pe->dom->shared, pe->dom->mr_max, request->key, request->offset, length,
-                           is_put ? ANGARA_ACCESS_REMOTE_WRITE : ANGARA_ACCESS_REMOTE_READ, &addr,
-                           &entry);
+    status = direct_end(pe, request, length, &ops[0]);
     if (status != ANGARA_OK) {
         return status;
     }
-    *moved = length;
-    return entry->kind == ANGARA_MEM_HOST ? soft_gpu_serve(request, owner, addr, length) :
-                                            ANGARA_ERR_UNSUPPORTED;
+    count += direct_run(pe, index, request, length, &ops[1]);
+    count            = soft_gpu_serve(request, owner, ops, count);
+    request->operand = length;
+    request->compare = count - 1;
+    return count != 0 ? ANGARA_OK : ANGARA_ERR_UNSUPPORTED;
 }
 
 /* The operations of a batch, one after the other, up to the first that can't be performed. */
@@ -218,7 +272,7 @@ static angara_status_t perform(soft_pe_t *pe, unsigned index, soft_request_t *re
         return soft_joint_serve(pe, slot, request);
     }
     if (request->by == SOFT_BY_DIRECT) {
-        return serve_direct(pe, slot, request, &request->operand);
+        return serve_direct(pe, index, request);
     }
     if (request->op == ANG_OP_ATOMIC ||
         (request->op != SOFT_OP_BATCH && request->length - 1 < SOFT_SLOT_BYTES)) {

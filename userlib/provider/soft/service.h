@@ -32,7 +32,9 @@
  *   - A direct request stages nothing: the server maps the requester's GPU memory, and a GPU of its
  *     own copies. It moves as much at once as it likes, and says how much. It accesses the
  *     requester's region as any peer does, with a hazard: so whoever abandons the request and
- *     deregisters the memory waits for it.
+ *     deregisters the memory waits for it. What is queued behind the operation goes along, as more
+ *     requests in staging memory: a run, which is performed in order, up to the first that can't
+ * be.
  *   - A joint request shares a long copy between host memories of both, see joint.h. Server and
  *     requester claim pieces by a word of the request. Between two pieces it is POSTED again.
  */
@@ -48,6 +50,8 @@
 #define SOFT_STAGING       65536        /* bytes of one's staging memory; */
 #define SOFT_LARGE_SLOTS   8            /* of so many, the first, */
 #define SOFT_LARGE_PIECE   (512u << 10) /* two pieces of GPU memory */
+#define SOFT_RUN           8            /* operations of a direct request at most, */
+#define SOFT_RUN_BYTES     (16u << 20)  /* and bytes of several */
 
 typedef enum { SOFT_IDLE, SOFT_POSTED, SOFT_SERVING, SOFT_DONE, SOFT_ABANDONED } soft_phase_t;
 
@@ -78,8 +82,9 @@ typedef struct {
     uint64_t offset;
     /*
      * Of an atomic: what to do; then the old value. Of a put or get of few bytes: the bytes. Of a
-     * direct one: how many were moved; of a batch: how many operations were performed. Of a put or
-     * get by staging memory: `compare` is where in that it is. Of a joint
+     * direct one: how many were moved, and in `compare` how many more requests are in staging
+     * memory; then, how many of those were performed. Of a batch: how many operations were
+     * performed. Of a put or get by staging memory: `compare` is where in that it is. Of a joint
      * one: `operand` is what is claimed, by an atomic operation of either process; `compare` and
      * `length` then say which piece the server couldn't copy.
      */
@@ -139,6 +144,7 @@ typedef struct {
 _Static_assert(sizeof(soft_slot_t) == 128, "a slot is two lines");
 _Static_assert(offsetof(soft_request_t, start_time) == SOFT_REQUEST_HEAD, "the part for all");
 _Static_assert(offsetof(soft_slot_t, request) + SOFT_REQUEST_HEAD == 64, "it is in the first line");
+_Static_assert(SOFT_RUN * sizeof(soft_request_t) <= SOFT_STAGING, "a run fits");
 
 /* Where the bytes of a short put or get are. */
 static inline void *soft_request_bytes(soft_request_t *request)

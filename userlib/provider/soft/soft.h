@@ -466,12 +466,13 @@ struct soft_peer {
     unsigned        agent_taken;     /* results taken; from the first on it is answered */
     uint32_t        agent_at;        /* of the next one, in staging memory */
     soft_joint_t    joint;
-    uint64_t      direct_posted_ns; /* see soft_agent_copy_direct(): when the request was posted; */
-    uint64_t      direct_retry_ns;  /* no more of them before that time; */
-    uint64_t      direct_pause_ns;  /* and how long the pause was */
-    soft_pinned_t pinned;           /* staging memory of this slot: */
-    int           pinned_slot;
-    int           has_no_large; /* its process has no memory for large pieces */
+    uint64_t        direct_posted_ns; /* see gpu_far.c: when the request was posted; */
+    uint64_t        direct_retry_ns;  /* no more of them before that time; */
+    uint64_t        direct_pause_ns;  /* and how long the pause was */
+    unsigned        direct_along; /* queued operations that its answer says were performed, too */
+    soft_pinned_t   pinned;       /* staging memory of this slot: */
+    int             pinned_slot;
+    int             has_no_large; /* its process has no memory for large pieces */
 };
 
 /* What a ref of the backend may be, beside ANG_REF_HOST. */
