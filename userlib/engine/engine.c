@@ -541,13 +541,14 @@ unsigned ang_engine_guest_land(ang_engine_t *engine, unsigned *flying_p)
     return count;
 }
 
-/* What was performed along with the operation that has just ended. @return how many */
-static unsigned pair_along(ang_pair_t *pair)
+/* What was performed along with the operation that has just ended, as far as *budget bytes go; the
+ * rest is for the next turn. @return how many */
+static unsigned pair_along(ang_pair_t *pair, uint64_t *budget)
 {
     const ang_backend_t *be    = pair->engine->backend;
     unsigned             count = 0;
 
-    while (be->along != NULL && pair->head != NULL && be->along(pair, &pair->head->desc)) {
+    while (be->along != NULL && pair->head != NULL && be->along(pair, &pair->head->desc, budget)) {
         pair->engine->stats.bytes += pair->head->desc.length;
         pair_pop(pair);
         count++;
@@ -586,7 +587,7 @@ static unsigned pair_progress(ang_pair_t *pair, uint64_t *budget)
             break;
         }
         pair_pop(pair);
-        count += pair_along(pair);
+        count += pair_along(pair, budget);
     }
     return count + ang_pair_launch(pair);
 }

@@ -139,9 +139,10 @@ typedef struct ang_backend {
     /*
      * An operation has been performed, and the queue goes on with this one. Was it performed along
      * with that, by a backend that looks at ang_pair_queued()? 1: yes, and what it brings has been
-     * stored. 0: no, or not known; it is begun as any other. NULL: never.
+     * stored: what moved only now is taken from *budget. 0: no, not known, or not within *budget;
+     * it is begun as any other. NULL: never.
      */
-    int (*along)(ang_pair_t *pair, const ang_desc_t *desc);
+    int (*along)(ang_pair_t *pair, const ang_desc_t *desc, uint64_t *budget);
     angara_status_t (*atomic)(ang_pair_t *pair, const ang_ref_t *ref, const ang_desc_t *desc,
                               uint64_t *old);
     /* Read back from the far end: OK once all performed before is visible there. */

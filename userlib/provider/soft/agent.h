@@ -92,7 +92,7 @@ angara_status_t soft_agent_copy_in(soft_peer_t *peer, const ang_ref_t *src, cons
  */
 angara_status_t soft_agent_short(soft_peer_t *peer, const soft_request_t *item, void *near,
                                  int others, uint64_t *old);
-/* As the backend's along(). */
+/* As the backend's along(), whatever the budget. */
 int soft_agent_along(soft_peer_t *peer, const ang_desc_t *desc);
 /*
  * A short get or put, or a fetching atomic, by a peer that is expected to poll; nothing of the pair

@@ -80,7 +80,8 @@ static void direct_add(soft_peer_t *peer, soft_request_t *request)
     const ang_desc_t  *desc;
     const void        *data;
 
-    if (entry == NULL || __atomic_load_n(&soft_agent_slot(peer)->staged, __ATOMIC_RELAXED) == 0) {
+    if (entry == NULL || request->length > SOFT_GPU_PIECE ||
+        __atomic_load_n(&soft_agent_slot(peer)->staged, __ATOMIC_RELAXED) == 0) {
         return;
     }
     while (request->compare < SOFT_RUN - 1 &&
@@ -127,8 +128,8 @@ static angara_status_t direct_receive(soft_peer_t *peer, uint64_t left, uint64_t
     }
     *moved = 0;
     if (status == ANGARA_OK) {
-        *moved = answer->operand;
-        along  = answer->compare;
+        *moved = __atomic_load_n(&answer->operand, __ATOMIC_RELAXED);
+        along  = __atomic_load_n(&answer->compare, __ATOMIC_RELAXED);
         if (*moved == 0 || *moved > left || along >= peer->agent_batch ||
             (along != 0 && *moved != left)) {
             status = ANGARA_ERR_SYSTEM; /* garbage from the peer */

@@ -33,7 +33,8 @@
 #define SOFT_SHARES   1024 /* allocations that a process shares at once */
 #define SOFT_NO_SHARE UINT32_MAX
 
-/* Bytes that a GPU copies at once on behalf of a call or a request, while others wait. */
+/* Bytes that a GPU copies at once on behalf of a call or a request, while others wait; those of a
+ * run that fly together may be more (SOFT_RUN_BYTES). */
 #define SOFT_GPU_PIECE ((uint64_t)8 << 20)
 
 /* ---- shared: the table ----------------------------------------------------------------------- */

@@ -64,15 +64,14 @@ static angara_status_t own_check(const soft_direct_t *op, int is_put)
                soft_guard_range(op->addr, op->length, is_put);
 }
 
-/* As soft_gpu_start(). */
-static angara_status_t start(const soft_direct_t *op, int is_put, uint64_t near,
-                             const ang_gpu_copy_t *after, serving_t *serving)
+/* Start a copy to the requester's GPU memory: as soft_gpu_start(). */
+static angara_status_t start(const soft_direct_t *op, uint64_t near, const ang_gpu_copy_t *after,
+                             serving_t *serving)
 {
     const soft_gpu_end_t here  = {op->addr, NULL};
     const soft_gpu_end_t there = {near, soft_import_mem(serving->import)};
 
-    return is_put ? soft_gpu_start(&here, &there, op->length, after, 0, &serving->copy) :
-                    soft_gpu_start(&there, &here, op->length, after, 0, &serving->copy);
+    return soft_gpu_start(&there, &here, op->length, after, 0, &serving->copy);
 }
 
 typedef struct {
@@ -80,6 +79,7 @@ typedef struct {
     unsigned  started;
     unsigned  landed; /* the first ones; */
     unsigned  done;   /*   of these, those before the first that failed */
+    uint64_t  bytes;  /* of those started */
 } run_t;
 
 static void run_land(run_t *run)
@@ -93,8 +93,9 @@ static void run_land(run_t *run)
 }
 
 /*
- * Start one more, or make it, if it can't fly behind the others; `is_alone`: nothing flies with it.
- * @return 0: it failed, so that nothing may go on behind it
+ * Start one more; or make it by itself, if it can't fly behind the others. One to the host doesn't:
+ * in the stream for that it might wait for copies of the program's own. `is_alone`: nothing flies
+ * with it. @return 0: nothing may go on behind it
  */
 static int run_add(run_t *run, soft_remote_domain_t *domain, const soft_direct_t *op, int is_put,
                    int is_alone)
@@ -107,8 +108,13 @@ static int run_add(run_t *run, soft_remote_domain_t *domain, const soft_direct_t
         hold(domain, op, run->started == 0, serving, &near) != ANGARA_OK) {
         return 0;
     }
-    if (!is_alone) {
-        status = start(op, is_put, near, run->started > 0 ? &serving[-1].copy : NULL, serving);
+    if (!is_alone && !is_put) {
+        status = start(op, near, run->started > 0 ? &serving[-1].copy : NULL, serving);
+    }
+    if (status != ANGARA_INPROGRESS && run->started > 0 &&
+        run->bytes + op->length > SOFT_GPU_PIECE) {
+        serving_end(serving); /* others wait meanwhile */
+        return 0;
     }
     if (status != ANGARA_INPROGRESS) {
         run_land(run);
@@ -117,6 +123,7 @@ static int run_add(run_t *run, soft_remote_domain_t *domain, const soft_direct_t
                                                    soft_gpu_copy(near, op->addr, op->length);
         serving->copy = (ang_gpu_copy_t){.status = status}; /* it has ended */
     }
+    run->bytes += op->length;
     run->started++;
     return status == ANGARA_OK || status == ANGARA_INPROGRESS;
 }
@@ -131,6 +138,7 @@ unsigned soft_gpu_serve(const soft_request_t *request, uint64_t owner, const sof
         return 0;
     }
     run.started = run.landed = run.done = 0;
+    run.bytes                           = 0;
     soft_helper_watch();
     while (run.started < count &&
            run_add(&run, domain, &ops[run.started], request->op == ANG_OP_PUT, count == 1)) {

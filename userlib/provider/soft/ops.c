@@ -318,15 +318,19 @@ static angara_status_t backend_landed(ang_pair_t *pair, ang_flight_t *room)
     return status;
 }
 
-static int backend_along(ang_pair_t *pair, const ang_desc_t *desc)
+static int backend_along(ang_pair_t *pair, const ang_desc_t *desc, uint64_t *budget)
 {
     soft_peer_t *peer = soft_pair_peer(pair);
 
-    if (peer->direct_along != 0) {
+    if (peer->direct_along != 0) { /* a GPU has moved it */
         peer->direct_along--;
         return 1;
     }
-    return soft_agent_along(peer, desc);
+    if (desc->length > *budget || !soft_agent_along(peer, desc)) {
+        return 0;
+    }
+    *budget -= desc->length;
+    return 1;
 }
 
 static angara_status_t backend_atomic(ang_pair_t *pair, const ang_ref_t *ref,

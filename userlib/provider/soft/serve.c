@@ -402,6 +402,7 @@ static uint32_t watch(soft_pe_t *pe, unsigned index, turn_t *turn)
         }
         unwatch(pe, turn);
     }
+    pe->stay              = pe->watched == index ? pe->stay : 0;
     pe->watched           = index;
     pe->others            = 0;
     pe->base.fast.watched = &pe->service->slots[index].state;
@@ -458,31 +459,46 @@ static void serve_one(soft_pe_t *pe, unsigned index, turn_t *turn)
 #define STAY_LOOKS    512
 
 /*
+ * Whether it stays is learnt: what the program waits for may have just been done, and it isn't
+ * told meanwhile. Eight of nine stays must end with a request.
+ */
+#define STAY_GAIN 1  /* of one that does; */
+#define STAY_LOSS 8  /* of one that doesn't. At most so much is gained in all, too */
+#define STAY_REST 16 /* with a loss, so many requests count as a gain */
+
+static int stays(soft_pe_t *pe)
+{
+    if (pe->stay < 0 && ++pe->stay_rest % STAY_REST == 0) {
+        pe->stay += STAY_GAIN;
+    }
+    return pe->stay >= 0 && !ang_engine_is_shared(&pe->engine); /* own ones wait, too */
+}
+
+/*
  * Serve the watched slot, and stay for a moment: the next request doesn't cost another turn of
  * the program's progress. Whoever else waits is served first; a large piece is a turn's work.
  */
 static void serve_watched(soft_pe_t *pe, turn_t *turn)
 {
-    unsigned looks = 1;
-    int      is_long;
+    int is_long = 0;
+    int stay    = 0;
 
-    for (unsigned i = 0; i < STAY_REQUESTS && pe->watched < SOFT_SERVICE_SLOTS; ++i) {
+    for (unsigned i = 0; i < STAY_REQUESTS && !is_long && pe->watched < SOFT_SERVICE_SLOTS; ++i) {
         const soft_slot_t *slot = &pe->service->slots[pe->watched];
 
-        for (; looks > 0 && !is_posted(slot); --looks) {
+        for (unsigned looks = stay ? STAY_LOOKS : 1; !is_posted(slot); --looks) {
             if (__atomic_load_n(&pe->service->work, __ATOMIC_RELAXED)) {
                 return;
             }
+            if (looks == 1) {
+                pe->stay -= stay ? STAY_LOSS : 0;
+                return;
+            }
         }
-        if (looks == 0) {
-            return;
-        }
+        pe->stay += stay && pe->stay < STAY_LOSS ? STAY_GAIN : 0;
         is_long = __atomic_load_n(&slot->request.length, __ATOMIC_RELAXED) > SOFT_STAGING;
         serve_one(pe, pe->watched, turn);
-        if (is_long) {
-            return;
-        }
-        looks = ang_engine_is_shared(&pe->engine) ? 1 : STAY_LOOKS; /* own ones wait, too */
+        stay = stays(pe);
     }
 }
 

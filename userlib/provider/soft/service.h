@@ -23,18 +23,19 @@
  *   - A requester that goes to sleep says so in the state. So the server knows it before the answer
  *     is given, while the requester is sure to be there, and the number of its pipe to mean that.
  *   - Memory to stage data in is allocated by the server, with the slot's first request that needs
- *     it, and stays. A put finds out by an empty one. Up to SOFT_SLOT_BYTES lie in the slot.
+ *     it, or is direct, and stays. A put finds out by an empty one. Up to SOFT_SLOT_BYTES lie in
+ * the slot.
  *   - Some slots have room for two large pieces of GPU memory, where a driver's call costs more
  *     than the bytes do: while the server copies one of them, the owner of the slot copies the
  *     other. It touches no byte of the one that a request is about.
  *   - A batch is a request for several operations, in staging memory: they are performed in order,
  *     up to the first that can't be. The answer says how many were, and why no more.
- *   - A direct request stages nothing: the server maps the requester's GPU memory, and a GPU of its
+ *   - A direct request stages no data: the server maps the requester's GPU memory, and a GPU of its
  *     own copies. It moves as much at once as it likes, and says how much. It accesses the
  *     requester's region as any peer does, with a hazard: so whoever abandons the request and
  *     deregisters the memory waits for it. What is queued behind the operation goes along, as more
- *     requests in staging memory: a run, which is performed in order, up to the first that can't
- * be.
+ *     requests in staging memory: a run, which is performed in order. The answer counts those
+ *     before the first that failed; ones behind that may have been performed, and are again.
  *   - A joint request shares a long copy between host memories of both, see joint.h. Server and
  *     requester claim pieces by a word of the request. Between two pieces it is POSTED again.
  */

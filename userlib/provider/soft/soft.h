@@ -404,7 +404,9 @@ typedef struct soft_pe {
     unsigned             asked;   /* calls for a helper, and requests that could use one */
     unsigned        watched; /* slot that the progress looks at, see serve.c; none: their number */
     unsigned        others;  /* requests in other slots since the last in that */
-    angara_event_t *events;  /* local events, a ring of `num_events` */
+    int             stay;    /* not negative: to stay with that slot has paid, see serve.c; */
+    unsigned        stay_rest; /* else requests that it wasn't stayed for */
+    angara_event_t *events;    /* local events, a ring of `num_events` */
     unsigned        num_events;
     int             is_relaxed; /* ANGARA_PE_RELAXED */
     unsigned        events_head;
@@ -460,7 +462,7 @@ struct soft_peer {
     /* A short one, see agent_ops.c: */
     int             agent_is_short;
     int             agent_in_slot;   /* one operation, without staging memory */
-    unsigned        agent_batch;     /* operations that it stands for */
+    unsigned        agent_batch;     /* operations that it stands for; a direct one, too */
     unsigned        agent_performed; /* of these, by the answer; */
     angara_status_t agent_status;    /*   and why no more */
     unsigned        agent_taken;     /* results taken; from the first on it is answered */
