@@ -57,9 +57,17 @@ static inline void remember(soft_peer_t *peer, const soft_map_t *map)
     fast->access = map->access & (ang_config.loopback ? ~0u : ANGARA_ACCESS_REMOTE_WRITE);
 }
 
-static inline int mapped_may(const soft_peer_t *peer, uint64_t length)
+/* Does this process reach the region by plain loads and stores, as far as a look without a hazard
+ * tells? */
+static inline int is_mapped(const soft_peer_t *peer, uint64_t rkey)
 {
-    return length <= MAPPED_MAX && pair_is_free(peer);
+    return peer->remote.same_process ||
+           (peer->remote.dom != NULL && soft_way_may_map(&peer->remote, rkey)); /* it may be dead */
+}
+
+static inline int mapped_may(const soft_peer_t *peer, uint64_t rkey, uint64_t length)
+{
+    return length <= MAPPED_MAX && is_mapped(peer, rkey) && pair_is_free(peer);
 }
 
 /*
@@ -76,7 +84,7 @@ static inline char *mapped_begin(soft_peer_t *peer, unsigned access, uint64_t rk
     soft_remote_t    *remote = &peer->remote;
     const soft_map_t *map;
 
-    if (!mapped_may(peer, length)) {
+    if (!mapped_may(peer, rkey, length)) {
         return NULL;
     }
     if (remote->same_process) {
@@ -154,7 +162,7 @@ static int mapped_post(angara_peer_h base, const ang_desc_t *desc, const void *d
     void     *near;
     uint64_t  old;
 
-    if (!mapped_may(soft_peer(base), ang_desc_bytes(desc)) ||
+    if (!mapped_may(soft_peer(base), desc->rkey, ang_desc_bytes(desc)) ||
         !soft_way_near(&soft_peer(base)->pair, desc, data, &local)) {
         return 0;
     }
@@ -230,8 +238,11 @@ static int asked_post(angara_peer_h base, const ang_desc_t *desc, const void *da
 int soft_now(angara_peer_h base, const ang_desc_t *desc, const void *data)
 {
     ang_engine_t *engine = soft_peer(base)->pair.engine;
+    int           is_done;
 
-    if (!mapped_post(base, desc, data) && !asked_post(base, desc, data)) {
+    is_done = is_mapped(soft_peer(base), desc->rkey) ? mapped_post(base, desc, data) :
+                                                       asked_post(base, desc, data);
+    if (!is_done) {
         return 0;
     }
     ang_desc_count(engine, desc);
