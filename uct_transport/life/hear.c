@@ -60,7 +60,12 @@ static uct_angara_peer_t *uct_angara_hear_meet(uct_angara_net_t *net, const anga
         return NULL;
     }
 
-    status = uct_angara_peer_get(net, &address, &peer);
+    peer = (event->peer != NULL) ? angara_peer_user(event->peer) : NULL;
+    if ((peer != NULL) && !uct_angara_life_is_gone(&peer->life)) {
+        status = UCS_OK; /* also if it has exited since: what it said counts */
+    } else {
+        status = uct_angara_peer_get(net, &address, &peer);
+    }
     if (status != UCS_OK) {
         ucs_diag("angara: cannot answer PE %u of node %u: %s", address.index, address.node,
                  ucs_status_string(status));
@@ -267,6 +272,10 @@ static void uct_angara_hear_known(uct_angara_peer_t *peer, uct_angara_event_t ty
         }
         if (todo & UCT_ANGARA_DO_NONSENSE) {
             error = "a record that doesn't fit its state";
+        }
+        if ((event == UCT_ANGARA_EV_RESET) && (peer->life.state == UCT_ANGARA_LIFE_TOLD) &&
+            !uct_angara_peer_spares_users(peer)) {
+            peer->is_missed = 1; /* its users are told, also if it leaves before they are */
         }
     }
     if (error != NULL) {

@@ -110,6 +110,7 @@ void uct_angara_peer_report(uct_angara_peer_t *peer)
     if (!uct_angara_life_is_gone(&peer->life)) {
         peer->ch.status = UCS_OK; /* for endpoints that come */
         peer->is_lossy  = 0;
+        peer->is_missed = 0;
     }
     uct_angara_peer_update(peer);
     uct_angara_hear_late_hello(peer);
