@@ -24,4 +24,8 @@ $(B)/tests/conformance/%: $(B)/obj/tests/conformance/%.o $(CONF_HARNESS) \
 $(B)/tests/conformance/test_batch: $(B)/obj/tests/conformance/batch.o \
                                    $(B)/obj/tests/conformance/batch_fault.o
 
+# What test_mutants.sh runs.
+.PHONY: mutant-tests
+mutant-tests: $(B)/tests/conformance/test_ways
+
 .SECONDARY: $(CONFORMANCE_TESTS:%=$(B)/obj/tests/conformance/%.o) $(CONF_HARNESS)

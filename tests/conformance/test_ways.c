@@ -20,6 +20,7 @@
 #define OP_MAX      10000u /* bytes: some that a process is asked for, some that it isn't */
 #define RESULTS     (MANY * OP_MAX)
 #define OWN_TURN    64u
+#define OWN_ADDS    1000000u /* of the target's program meanwhile: it makes no calls for as long */
 #define ASKED_TRIES 10000000u
 
 typedef struct {
@@ -350,6 +351,7 @@ static void hammer(conf_t *t)
 {
     uint64_t  sums[2] = {0, 0}, all[RANK_MAX][2], expected[2] = {0, 0};
     unsigned  rounds = conf_rounds(rank_chaos() ? 60 : 400), n;
+    uint64_t  own    = 0;
     regions_t r;
 
     conf_need_atomics(((const kind_t *)t->arg)->shared);
@@ -358,7 +360,10 @@ static void hammer(conf_t *t)
         hammer_once(t, &r, n * (t->rank + 1), &sums[1]);
         sums[0] += n * (t->rank + 1);
         if ((t->rank == 0) && (n % OWN_TURN == 0)) {
-            compute(500);
+            for (unsigned i = 0; i < OWN_ADDS; ++i) { /* the target's program, too */
+                __atomic_fetch_add((uint64_t *)(void *)r.mem.addr, 1, __ATOMIC_SEQ_CST);
+            }
+            own += OWN_ADDS;
         }
     }
     conf_exchange(t, sums, all, sizeof(sums));
@@ -369,7 +374,7 @@ static void hammer(conf_t *t)
     if (t->rank == 0) {
         uint64_t *words = (void *)r.mem.addr;
 
-        CHECK_EQ(words[0], expected[0]);
+        CHECK_EQ(words[0], expected[0] + own);
         CHECK_EQ(words[1], expected[0]);
         CHECK_EQ(words[2], expected[1]);
     }

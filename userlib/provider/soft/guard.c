@@ -8,6 +8,7 @@
 #include "vm.h"
 
 #include "engine/atomic.h"
+#include "src/mutant.h"
 #include "src/own_fd.h"
 
 #include <errno.h>
@@ -83,10 +84,28 @@ typedef struct {
     angara_status_t   status;
 } atomic_t;
 
+/* As if it were a read and a write. */
+static void perform_in_two(const atomic_t *args)
+{
+    ang_u64_t   *word  = (ang_u64_t *)(uintptr_t)args->addr;
+    uint64_t     value = __atomic_load_n(word, __ATOMIC_SEQ_CST);
+    volatile int wait  = 0;
+
+    ang_cpu_atomic(&value, args->desc, args->old);
+    while (wait < 100) {
+        wait = wait + 1;
+    }
+    __atomic_store_n(word, value, __ATOMIC_SEQ_CST);
+}
+
 static void perform(void *arg)
 {
     atomic_t *args = arg;
 
+    if (ang_mutant("atomic_in_two") && args->desc->width == 8) {
+        perform_in_two(args);
+        return;
+    }
     args->status = ang_cpu_atomic((void *)(uintptr_t)args->addr, args->desc, args->old);
 }
 

@@ -19,6 +19,7 @@
 #include "src/clock.h"
 #include "src/config.h"
 #include "src/log.h"
+#include "src/mutant.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -86,17 +87,21 @@ unsigned soft_helper_poll(soft_pe_t *pe, int joins)
 {
     static unsigned yields; /* atomic */
     unsigned        count, asked;
+    int             alone;
 
     if (is_waited_for() && __atomic_add_fetch(&yields, 1, __ATOMIC_RELAXED) % YIELDS != 0) {
         return 0;
     }
-    if (pthread_mutex_trylock(&soft_helper_lock) != 0) {
+    alone = pthread_mutex_trylock(&soft_helper_lock) == 0;
+    if (!alone && !ang_mutant("both_serve")) {
         return 0;
     }
     asked = pe->asked;
     count = soft_serve(pe, 1, joins);
     asked = pe->asked - asked;
-    helper_leave();
+    if (alone) {
+        helper_leave();
+    }
     if (asked != 0) {
         soft_helper_start(); /* so that the next request needs no progress of the owner's */
     }

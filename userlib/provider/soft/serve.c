@@ -11,6 +11,7 @@
 
 #include "engine/atomic.h"
 #include "src/log.h"
+#include "src/mutant.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -351,6 +352,20 @@ static int is_posted(const soft_slot_t *slot)
     return soft_state_phase(__atomic_load_n(&slot->state, __ATOMIC_SEQ_CST)) == SOFT_POSTED;
 }
 
+/* POSTED becomes SERVING: one of those who look at the slot takes the request. */
+static int claim(soft_slot_t *slot, uint64_t *state)
+{
+    uint64_t to = soft_state_to(*state, SOFT_SERVING);
+
+    if (ang_mutant("both_serve")) {
+        usleep(20);
+        __atomic_store_n(&slot->state, to, __ATOMIC_RELEASE);
+        return 1;
+    }
+    return __atomic_compare_exchange_n(&slot->state, state, to, 0, __ATOMIC_ACQ_REL,
+                                       __ATOMIC_ACQUIRE);
+}
+
 /* Whose turn it is. */
 typedef struct {
     int      by_owner;
@@ -428,8 +443,7 @@ static void serve_one(soft_pe_t *pe, unsigned index, turn_t *turn)
                               __ATOMIC_SEQ_CST);
             return;
         }
-    } while (!__atomic_compare_exchange_n(&slot->state, &state, soft_state_to(state, SOFT_SERVING),
-                                          0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE));
+    } while (!claim(slot, &state));
     state = soft_state_to(state, SOFT_SERVING);
     take(slot, &request);
     turn->joins = turn->joins && request.by != SOFT_BY_JOINT;
