@@ -405,6 +405,106 @@ static void test_compare_and_swap(void)
     window_close(&window);
 }
 
+/* Look after nothing for a while. */
+static void compute(void)
+{
+    volatile int i = 0;
+
+    while (i < 20000) {
+        i = i + 1;
+    }
+}
+
+static long fetch_and_op(long value, int target, MPI_Op op, MPI_Win win)
+{
+    long old;
+
+    MPI_Fetch_and_op(&value, &old, MPI_LONG, target, 0, op, win);
+    MPI_Win_flush(target, win);
+    return old;
+}
+
+/*
+ * All ranks change one word of every rank, their own too, by every atomic, while targets now make
+ * calls and now compute. What one swaps out it adds again, so that nothing is lost. `intrinsic`: an
+ * operation of MPI's is one of the transport's, not several behind a lock.
+ */
+static void hammer(const char *intrinsic)
+{
+    long    *word = NULL, one = 1, added = 0, value, old;
+    long     mine[2], all[2];
+    MPI_Info info;
+    MPI_Win  win;
+    int      i, target;
+
+    MPI_Info_create(&info);
+    MPI_Info_set(info, "acc_single_intrinsic", intrinsic);
+    if (test_kind == WINDOW_ALLOCATE) {
+        MPI_Win_allocate(sizeof(*word), 1, info, MPI_COMM_WORLD, &word, &win);
+    } else {
+        word = mt_alloc(sizeof(*word));
+        MPI_Win_create(word, sizeof(*word), 1, info, MPI_COMM_WORLD, &win);
+    }
+    MPI_Info_free(&info);
+    *word = 0;
+    MPI_Barrier(MPI_COMM_WORLD);
+
+    MPI_Win_lock_all(0, win);
+    for (i = 0; i < 40 * mt.iters; ++i) {
+        target = (mt.rank + i / 4) % mt.size;
+        switch (i % 4) {
+        case 0:
+            fetch_and_op(1, target, MPI_SUM, win);
+            ++added;
+            break;
+        case 1:
+            do {
+                value = fetch_and_op(0, target, MPI_NO_OP, win);
+                one   = value + 1;
+                MPI_Compare_and_swap(&one, &value, &old, MPI_LONG, target, 0, win);
+                MPI_Win_flush(target, win);
+            } while (old != value);
+            ++added;
+            break;
+        case 2:
+            value = fetch_and_op(0, target, MPI_REPLACE, win);
+            fetch_and_op(value, target, MPI_SUM, win);
+            break;
+        default:
+            one = 1;
+            MPI_Accumulate(&one, 1, MPI_LONG, target, 0, 1, MPI_LONG, MPI_SUM, win);
+            MPI_Win_flush(target, win);
+            ++added;
+        }
+        if ((i + 3 * mt.rank) % 16 < 4) {
+            compute();
+        }
+    }
+    MPI_Win_unlock_all(win);
+    MPI_Barrier(MPI_COMM_WORLD);
+
+    MPI_Win_lock(MPI_LOCK_SHARED, mt.rank, 0, win);
+    mine[0] = *word;
+    mine[1] = added;
+    MPI_Win_unlock(mt.rank, win);
+    MPI_Allreduce(mine, all, 2, MPI_LONG, MPI_SUM, MPI_COMM_WORLD);
+    MT_CHECK(all[0] == all[1], "the words hold %ld of %ld that were added", all[0], all[1]);
+    MPI_Win_free(&win);
+    if (test_kind != WINDOW_ALLOCATE) {
+        free(word);
+    }
+}
+
+static void test_hammer(void)
+{
+    hammer("true");
+}
+
+static void test_hammer_locked(void)
+{
+    hammer("false");
+}
+
 /* Operations and widths other than 64-bit addition. */
 static void test_other_ops(void)
 {
@@ -437,6 +537,35 @@ static void test_other_ops(void)
     }
     MPI_Win_unlock_all(window.win);
     window_close(&window);
+}
+
+/* Windows without memory, on all ranks, and then on every second one. */
+static void test_empty(void)
+{
+    long     word   = 0, value, other;
+    int      target = (mt.rank + 1) % mt.size, round;
+    MPI_Aint size;
+    MPI_Win  win;
+
+    for (round = 0; round < 2; ++round) {
+        size = (round == 1) && (mt.rank % 2 == 1) ? (MPI_Aint)sizeof(word) : 0;
+        MPI_Win_create((size == 0) ? NULL : &word, size, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &win);
+        MPI_Win_fence(0, win);
+        MPI_Put(&value, 0, MPI_LONG, target, 0, 0, MPI_LONG, win);
+        MPI_Get(&value, 0, MPI_LONG, target, 0, 0, MPI_LONG, win);
+        MPI_Win_fence(0, win);
+        if ((round == 1) && (target % 2 == 1)) {
+            value = 4711 + mt.rank;
+            other = 0;
+            MPI_Win_lock(MPI_LOCK_SHARED, target, 0, win);
+            MPI_Put(&value, 1, MPI_LONG, target, 0, 1, MPI_LONG, win);
+            MPI_Win_flush(target, win);
+            MPI_Get(&other, 1, MPI_LONG, target, 0, 1, MPI_LONG, win);
+            MPI_Win_unlock(target, win);
+            MT_CHECK(other == value, "put %ld, got %ld", value, other);
+        }
+        MPI_Win_free(&win);
+    }
 }
 
 /* Strided data at both ends. */
@@ -499,9 +628,15 @@ int main(int argc, char **argv)
         run_kind("fetch_and_op", kinds[kind], (window_kind_t)kind, test_fetch_and_op);
         run_kind("compare_and_swap", kinds[kind], (window_kind_t)kind, test_compare_and_swap);
         run_kind("get_accumulate", kinds[kind], (window_kind_t)kind, test_other_ops);
+        if (kind != WINDOW_DYNAMIC) {
+            run_kind("all atomics on one word", kinds[kind], (window_kind_t)kind, test_hammer);
+            run_kind("all atomics on one word, behind a lock", kinds[kind], (window_kind_t)kind,
+                     test_hammer_locked);
+        }
     }
     mt_run("puts, flush, message", 1, test_flush_then_message);
     mt_run("strided put", 1, test_typed);
+    mt_run("windows without memory", 2, test_empty);
 
     return mt_finish();
 }

@@ -214,6 +214,53 @@ static void test_atomics(void)
     CHECK(value == 9, "failing compare_swap: %ld", value);
 }
 
+/*
+ * All PEs change one word of every PE, their own too, by every atomic, while targets now make calls
+ * and now compute. What one swaps out it adds again, so that nothing is lost.
+ */
+static void test_one_word(void)
+{
+    long         added = 0, sum = 0, value;
+    volatile int busy;
+    int          i, pe;
+
+    counters[0] = 0;
+    counters[1] = 0;
+    shmem_barrier_all();
+    for (i = 0; i < 2000; ++i) {
+        pe = (me + i / 4) % npes;
+        switch (i % 4) {
+        case 0:
+            shmem_long_atomic_inc(&counters[0], pe);
+            ++added;
+            break;
+        case 1:
+            do {
+                value = shmem_long_atomic_fetch(&counters[0], pe);
+            } while (shmem_long_atomic_compare_swap(&counters[0], value, value + 1, pe) != value);
+            ++added;
+            break;
+        case 2:
+            value = shmem_long_atomic_swap(&counters[0], 0, pe);
+            shmem_long_atomic_add(&counters[0], value, pe);
+            break;
+        default:
+            shmem_long_atomic_fetch_add(&counters[0], 1, pe);
+            ++added;
+        }
+        for (busy = 0; ((i + 7 * me) % 32 < 8) && (busy < 5000);) {
+            busy = busy + 1;
+        }
+    }
+    shmem_long_atomic_add(&counters[1], added, 0);
+    shmem_barrier_all();
+    for (pe = 0; pe < npes; ++pe) {
+        sum += shmem_long_atomic_fetch(&counters[0], pe);
+    }
+    value = shmem_long_atomic_fetch(&counters[1], 0);
+    CHECK(sum == value, "the words hold %ld of %ld that were added", sum, value);
+}
+
 static void test_lock(void)
 {
     int  i, count = 20;
@@ -348,6 +395,7 @@ int main(void)
     run("data before flag", test_fence_flag);
     run("scalar and strided", test_scalar_strided);
     run("atomics", test_atomics);
+    run("all atomics on one word", test_one_word);
     run("lock", test_lock);
     run("broadcast, fcollect, collect", test_collectives);
     run("symmetric heap", test_heap);
