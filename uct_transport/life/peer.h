@@ -35,25 +35,25 @@ typedef struct uct_angara_waiting {
 
 /* Allocated on a cache line. */
 typedef struct uct_angara_peer {
-    uct_angara_channel_t   ch; /**< ap NULL: this is a tomb */
-    struct uct_angara_net *net;
-    ucs_list_link_t        users;
-    unsigned               npending;    /**< queued requests of all its endpoints */
-    unsigned               dispatching; /**< a queued request is being tried */
-    uct_angara_life_t      life;        /**< changed by uct_angara_peer_do() only */
-    uint16_t               credit_index;
-    uint8_t                reset_tx; /**< epochs of the RESET that is to be answered */
-    uint8_t                reset_rx;
-    uint8_t                is_bound; /**< its users have had a part in this connection */
-    uint8_t is_missed;     /**< it was used, or asked for, after its end, or said that it gave up */
-    uint8_t is_lossy;      /**< gone, with something that no marker has confirmed */
-    uint8_t is_spared;     /**< the failure that is due isn't its users' */
-    uint8_t is_early_lost; /**< its early messages are of failed users */
-    uint8_t has_hello;     /**< a greeting waits for the report of a failure */
-    uint8_t hello[ANGARA_NOTIFY_MAX];
-    uint8_t holds; /**< of a tomb: its users are still to be told */
-    uint8_t nwaiting;
-    uint8_t first_waiting;
+    uct_angara_channel_t    ch; /**< ap NULL: this is a tomb */
+    struct uct_angara_net  *net;
+    ucs_list_link_t         users;
+    unsigned                npending;    /**< queued requests of all its endpoints */
+    unsigned                dispatching; /**< a queued request is being tried */
+    uct_angara_life_t       life;        /**< changed by uct_angara_peer_do() only */
+    uint16_t                credit_index;
+    uint8_t                 reset_tx; /**< epochs of the RESET that is to be answered */
+    uint8_t                 reset_rx;
+    uint8_t                 is_bound;      /**< its users have had a part in this connection */
+    uint8_t                 is_missed;     /**< used or asked for after its end, or it gave up */
+    uint8_t                 is_lossy;      /**< gone, with something that no marker has confirmed */
+    uint8_t                 is_spared;     /**< the failure that is due isn't its users' */
+    uint8_t                 is_early_lost; /**< its early messages are of failed users */
+    uint8_t                 has_hello;     /**< a greeting waits for the report of a failure */
+    uint8_t                 hello[ANGARA_NOTIFY_MAX];
+    uint8_t                 holds; /**< of a tomb: its users are still to be told */
+    uint8_t                 nwaiting;
+    uint8_t                 first_waiting;
     uct_angara_waiting_t    waiting[UCT_ANGARA_CONTROL_MAX]; /**< ring of control records */
     struct uct_angara_peer *doomed;                          /**< tomb of users that wait */
     char                    reason[256];                     /**< text of the failure */

@@ -86,8 +86,7 @@ static void direct_add(soft_peer_t *peer, soft_request_t *request)
     }
     while (request->compare < SOFT_RUN - 1 &&
            (entry = ang_pair_queued(&peer->pair, entry, &desc, &data)) != NULL &&
-           desc->op == request->op && desc->length <= SOFT_RUN_BYTES &&
-           total + desc->length <= SOFT_RUN_BYTES &&
+           desc->op == request->op && desc->length <= SOFT_RUN_BYTES - total &&
            direct_item(peer, desc, &items[request->compare])) {
         total += desc->length;
         request->compare++;

@@ -65,9 +65,9 @@ static inline int is_mapped(const soft_peer_t *peer, uint64_t rkey)
            (peer->remote.dom != NULL && soft_way_may_map(&peer->remote, rkey)); /* it may be dead */
 }
 
-static inline int mapped_may(const soft_peer_t *peer, uint64_t rkey, uint64_t length)
+static inline int mapped_may(const soft_peer_t *peer, uint64_t length)
 {
-    return length <= MAPPED_MAX && is_mapped(peer, rkey) && pair_is_free(peer);
+    return length <= MAPPED_MAX && pair_is_free(peer);
 }
 
 /*
@@ -84,7 +84,7 @@ static inline char *mapped_begin(soft_peer_t *peer, unsigned access, uint64_t rk
     soft_remote_t    *remote = &peer->remote;
     const soft_map_t *map;
 
-    if (!mapped_may(peer, rkey, length)) {
+    if (!is_mapped(peer, rkey) || !mapped_may(peer, length)) {
         return NULL;
     }
     if (remote->same_process) {
@@ -162,7 +162,7 @@ static int mapped_post(angara_peer_h base, const ang_desc_t *desc, const void *d
     void     *near;
     uint64_t  old;
 
-    if (!mapped_may(soft_peer(base), desc->rkey, ang_desc_bytes(desc)) ||
+    if (!mapped_may(soft_peer(base), ang_desc_bytes(desc)) ||
         !soft_way_near(&soft_peer(base)->pair, desc, data, &local)) {
         return 0;
     }

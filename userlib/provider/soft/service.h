@@ -23,8 +23,8 @@
  *   - A requester that goes to sleep says so in the state. So the server knows it before the answer
  *     is given, while the requester is sure to be there, and the number of its pipe to mean that.
  *   - Memory to stage data in is allocated by the server, with the slot's first request that needs
- *     it, or is direct, and stays. A put finds out by an empty one. Up to SOFT_SLOT_BYTES lie in
- * the slot.
+ *     it, or is direct. It stays. A put finds out by an empty one. Up to SOFT_SLOT_BYTES lie in
+ *     the slot.
  *   - Some slots have room for two large pieces of GPU memory, where a driver's call costs more
  *     than the bytes do: while the server copies one of them, the owner of the slot copies the
  *     other. It touches no byte of the one that a request is about.
