@@ -27,22 +27,22 @@ typedef enum { WINDOW_ALLOCATE, WINDOW_CREATE, WINDOW_DYNAMIC } window_kind_t;
 
 static MPI_Aint *dynamic_address; /* of each rank's memory, for a dynamic window */
 
-static window_t window_open(window_kind_t kind)
+static window_t window_open_with(window_kind_t kind, MPI_Info info)
 {
     MPI_Aint size   = (MPI_Aint)(PART_BYTES * (size_t)mt.size), address;
     window_t window = {.storage = NULL};
 
     dynamic_address = NULL;
     if (kind == WINDOW_ALLOCATE) {
-        MPI_Win_allocate(size, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window.base, &window.win);
+        MPI_Win_allocate(size, 1, info, MPI_COMM_WORLD, &window.base, &window.win);
     } else {
         window.storage = mt_alloc((size_t)size);
         window.base    = window.storage;
     }
     if (kind == WINDOW_CREATE) {
-        MPI_Win_create(window.base, size, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window.win);
+        MPI_Win_create(window.base, size, 1, info, MPI_COMM_WORLD, &window.win);
     } else if (kind == WINDOW_DYNAMIC) {
-        MPI_Win_create_dynamic(MPI_INFO_NULL, MPI_COMM_WORLD, &window.win);
+        MPI_Win_create_dynamic(info, MPI_COMM_WORLD, &window.win);
         MPI_Win_attach(window.win, window.base, size);
         MPI_Get_address(window.base, &address);
         dynamic_address = mt_alloc((size_t)mt.size * sizeof(*dynamic_address));
@@ -51,6 +51,11 @@ static window_t window_open(window_kind_t kind)
     memset(window.base, 0, (size_t)size);
     MPI_Barrier(MPI_COMM_WORLD);
     return window;
+}
+
+static window_t window_open(window_kind_t kind)
+{
+    return window_open_with(kind, MPI_INFO_NULL);
 }
 
 static void window_close(window_t *window)
@@ -334,18 +339,27 @@ static void test_accumulate(void)
     window_close(&window);
 }
 
+/* On the first word of the target, performed when it returns. */
+static long fetch_and_op(long value, int target, MPI_Op op, MPI_Win win)
+{
+    long old;
+
+    MPI_Fetch_and_op(&value, &old, MPI_LONG, target, part(target, 0, 0), op, win);
+    MPI_Win_flush(target, win);
+    return old;
+}
+
 /* A shared counter on rank 0: the values fetched must all differ. */
 static void test_fetch_and_op(void)
 {
     window_t window = window_open(test_kind);
     int      count = 50 * mt.iters, i, total = count * mt.size;
-    long     one = 1, *mine = mt_alloc((size_t)count * sizeof(long)), *all = NULL;
+    long    *mine = mt_alloc((size_t)count * sizeof(long)), *all = NULL;
     char    *seen;
 
     MPI_Win_lock_all(0, window.win);
     for (i = 0; i < count; ++i) {
-        MPI_Fetch_and_op(&one, &mine[i], MPI_LONG, 0, part(0, 0, 0), MPI_SUM, window.win);
-        MPI_Win_flush(0, window.win);
+        mine[i] = fetch_and_op(1, 0, MPI_SUM, window.win);
     }
     MPI_Win_unlock_all(window.win);
 
@@ -389,8 +403,7 @@ static void test_compare_and_swap(void)
         pair[1] += 2;
         MPI_Put(pair, 2, MPI_LONG, 0, part(0, 0, 64), 2, MPI_LONG, window.win);
         MPI_Win_flush(0, window.win);
-        MPI_Fetch_and_op(&nobody, &found, MPI_LONG, 0, part(0, 0, 0), MPI_REPLACE, window.win);
-        MPI_Win_flush(0, window.win);
+        found = fetch_and_op(nobody, 0, MPI_REPLACE, window.win);
         MT_CHECK(found == mine, "the lock was %ld while %ld held it", found, mine);
     }
     MPI_Win_unlock_all(window.win);
@@ -415,15 +428,6 @@ static void compute(void)
     }
 }
 
-static long fetch_and_op(long value, int target, MPI_Op op, MPI_Win win)
-{
-    long old;
-
-    MPI_Fetch_and_op(&value, &old, MPI_LONG, target, 0, op, win);
-    MPI_Win_flush(target, win);
-    return old;
-}
-
 /*
  * All ranks change one word of every rank, their own too, by every atomic, while targets now make
  * calls and now compute. What one swaps out it adds again, so that nothing is lost. `intrinsic`: an
@@ -431,23 +435,18 @@ static long fetch_and_op(long value, int target, MPI_Op op, MPI_Win win)
  */
 static void hammer(const char *intrinsic)
 {
-    long    *word = NULL, one = 1, added = 0, value, old;
+    long     one, added = 0, value, old;
     long     mine[2], all[2];
     MPI_Info info;
     MPI_Win  win;
+    window_t window;
     int      i, target;
 
     MPI_Info_create(&info);
     MPI_Info_set(info, "acc_single_intrinsic", intrinsic);
-    if (test_kind == WINDOW_ALLOCATE) {
-        MPI_Win_allocate(sizeof(*word), 1, info, MPI_COMM_WORLD, &word, &win);
-    } else {
-        word = mt_alloc(sizeof(*word));
-        MPI_Win_create(word, sizeof(*word), 1, info, MPI_COMM_WORLD, &win);
-    }
+    window = window_open_with(test_kind, info);
+    win    = window.win;
     MPI_Info_free(&info);
-    *word = 0;
-    MPI_Barrier(MPI_COMM_WORLD);
 
     MPI_Win_lock_all(0, win);
     for (i = 0; i < 40 * mt.iters; ++i) {
@@ -461,7 +460,7 @@ static void hammer(const char *intrinsic)
             do {
                 value = fetch_and_op(0, target, MPI_NO_OP, win);
                 one   = value + 1;
-                MPI_Compare_and_swap(&one, &value, &old, MPI_LONG, target, 0, win);
+                MPI_Compare_and_swap(&one, &value, &old, MPI_LONG, target, part(target, 0, 0), win);
                 MPI_Win_flush(target, win);
             } while (old != value);
             ++added;
@@ -472,7 +471,8 @@ static void hammer(const char *intrinsic)
             break;
         default:
             one = 1;
-            MPI_Accumulate(&one, 1, MPI_LONG, target, 0, 1, MPI_LONG, MPI_SUM, win);
+            MPI_Accumulate(&one, 1, MPI_LONG, target, part(target, 0, 0), 1, MPI_LONG, MPI_SUM,
+                           win);
             MPI_Win_flush(target, win);
             ++added;
         }
@@ -484,15 +484,12 @@ static void hammer(const char *intrinsic)
     MPI_Barrier(MPI_COMM_WORLD);
 
     MPI_Win_lock(MPI_LOCK_SHARED, mt.rank, 0, win);
-    mine[0] = *word;
+    memcpy(&mine[0], window.base, sizeof(mine[0]));
     mine[1] = added;
     MPI_Win_unlock(mt.rank, win);
     MPI_Allreduce(mine, all, 2, MPI_LONG, MPI_SUM, MPI_COMM_WORLD);
     MT_CHECK(all[0] == all[1], "the words hold %ld of %ld that were added", all[0], all[1]);
-    MPI_Win_free(&win);
-    if (test_kind != WINDOW_ALLOCATE) {
-        free(word);
-    }
+    window_close(&window);
 }
 
 static void test_hammer(void)
