@@ -20,9 +20,11 @@ $(B)/tests/conformance/%: $(B)/obj/tests/conformance/%.o $(CONF_HARNESS) \
 	$(Q)$(CC) $(CFLAGS_COMMON) $(LDFLAGS_COMMON) $(LDFLAGS) -o $@ $(filter %.o,$^) -L$(B)/lib \
 		-langara -lcmocka $(CONF_LDFLAGS) -Wl,-rpath,'$$ORIGIN/../../lib'
 
-# Its chapter is long.
+# What several programs share, or one long one.
 $(B)/tests/conformance/test_batch: $(B)/obj/tests/conformance/batch.o \
                                    $(B)/obj/tests/conformance/batch_fault.o
+
+$(B)/tests/conformance/test_joint $(B)/tests/conformance/test_joint_halt: $(B)/obj/tests/conformance/joint.o
 
 # What test_mutants.sh runs.
 .PHONY: mutant-tests

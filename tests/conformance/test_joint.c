@@ -6,7 +6,7 @@
  */
 #define _GNU_SOURCE
 #include "../common/clock.h"
-#include "conf.h"
+#include "joint.h"
 
 #include <sched.h>
 #include <signal.h>
@@ -15,94 +15,6 @@
 #include <time.h>
 
 #include <cmocka.h>
-
-#define JOINT  ((size_t)128 << 10) /* ANGARA_JOINT_MIN */
-#define PIECE  ((size_t)128 << 10) /* longest of a shared copy */
-#define LONG   ((size_t)4 << 20)
-#define TURN   ((size_t)1 << 20) /* ANGARA_TURN_BYTES: so much is copied in a turn at most */
-#define MARGIN 4096u             /* around what is moved, which nobody may touch */
-#define PAGE   4096u
-
-typedef struct {
-    int shared;
-    int is_get;
-    int polls; /* 0: the target never, 1: always, 2: now and then */
-} kind_t;
-
-typedef struct {
-    conf_mem_t far, near;
-    uint64_t   keys[RANK_MAX];
-} regions_t;
-
-static void regions_init(conf_t *t, regions_t *r)
-{
-    const kind_t *kind = t->arg;
-
-    CHECK(setenv("ANGARA_JOINT_MIN", "128K", 1) == 0);
-    conf_open(t);
-    conf_mem_init(t, &r->far, kind->shared, LONG + 2 * MARGIN, ANGARA_ACCESS_ALL);
-    conf_mem_init(t, &r->near, 0, LONG + 2 * MARGIN, ANGARA_ACCESS_LOCAL_WRITE);
-    conf_mem_exchange(t, &r->far, r->keys);
-    conf_barrier(t);
-}
-
-static void regions_cleanup(conf_t *t, regions_t *r)
-{
-    conf_barrier(t);
-    conf_mem_cleanup(&r->near);
-    conf_mem_cleanup(&r->far);
-    conf_close(t);
-}
-
-static uint64_t pieces(const conf_t *t)
-{
-    angara_counters_t counters;
-
-    angara_pe_counters(t->pe, &counters);
-    return counters.joint_pieces;
-}
-
-/* Do two processes copy, where one polls? */
-static int is_joint(void)
-{
-    return strcmp(conf_device(), "soft") == 0 && conf_reaches() && !rank_chaos() &&
-           conf_env_on("ANGARA_SOFT_LOOPBACK");
-}
-
-/* ---- a target that polls until it is told to end --------------------------------------------- */
-
-static void sleep_us(unsigned us)
-{
-    struct timespec time = {us / 1000000, us % 1000000 * 1000l};
-
-    nanosleep(&time, NULL);
-}
-
-static void serve(conf_t *t)
-{
-    const kind_t *kind  = t->arg;
-    unsigned      turns = 0;
-
-    while (!conf_is_over(t)) {
-        if (kind->polls == 0 || (kind->polls == 2 && ++turns % 50 == 0)) {
-            sleep_us(200);
-        }
-        if (kind->polls != 0) {
-            angara_pe_progress(t->pe);
-        }
-    }
-}
-
-static angara_status_t post(conf_t *t, regions_t *r, unsigned rank, size_t offset, size_t length)
-{
-    const kind_t *kind = t->arg;
-    char         *here = r->near.addr + MARGIN + offset;
-
-    return CONF_POST(t, kind->is_get ? angara_offload_get(t->peer[rank], r->near.mr, here,
-                                                          r->keys[rank], MARGIN + offset, length) :
-                                       angara_offload_put(t->peer[rank], r->near.mr, here,
-                                                          r->keys[rank], MARGIN + offset, length));
-}
 
 /* ---- sizes ----------------------------------------------------------------------------------- */
 
@@ -141,11 +53,11 @@ static void one_size(conf_t *t, regions_t *r, size_t length, unsigned round)
     }
     conf_barrier(t);
     if (t->rank == 0) {
-        CHECK_OK(post(t, r, 1, 0, length));
+        CHECK_OK(joint_post(t, r, 1, 0, length));
         conf_marker(t, 1);
         conf_tell_over(t, 1);
     } else {
-        serve(t);
+        joint_serve(t);
     }
     conf_barrier(t);
     if (t->rank == (kind->is_get ? 0 : 1)) {
@@ -162,17 +74,17 @@ static void all_sizes(conf_t *t)
     uint64_t      before;
     regions_t     r;
 
-    regions_init(t, &r);
-    before = pieces(t);
+    joint_regions_init(t, &r);
+    before = joint_pieces(t);
     for (unsigned i = 0; i < rounds; ++i) {
         for (unsigned n = 0; n < sizeof(sizes) / sizeof(sizes[0]); ++n) {
             one_size(t, &r, sizes[n], ++round % 64);
         }
     }
     if (t->rank == 1) {
-        CHECK((kind->polls != 0 && is_joint()) || pieces(t) == before);
+        CHECK((kind->polls != 0 && joint_is_used()) || joint_pieces(t) == before);
     }
-    regions_cleanup(t, &r);
+    joint_regions_cleanup(t, &r);
 }
 
 /* Has this thread lost its processor so often since then that it doesn't help others? */
@@ -195,26 +107,26 @@ static void target_helps(conf_t *t)
     struct rusage begin;
     regions_t     r;
 
-    if (!is_joint()) {
+    if (!joint_is_used()) {
         rank_skip("one process copies");
     }
-    regions_init(t, &r);
+    joint_regions_init(t, &r);
     data_fill(r.near.addr, LONG + 2 * MARGIN, kind->is_get ? 1 : 2);
     data_fill(r.far.addr, LONG + 2 * MARGIN, kind->is_get ? 2 : 1);
     conf_barrier(t);
     if (t->rank == 0) {
-        CHECK_OK(post(t, &r, 1, 0, LONG));
+        CHECK_OK(joint_post(t, &r, 1, 0, LONG));
         angara_pe_progress(t->pe);
         conf_barrier(t);
-        CHECK(pieces(t) == 0);
+        CHECK(joint_pieces(t) == 0);
         conf_marker(t, 1);
         conf_tell_over(t, 1);
     } else {
         CHECK(getrusage(RUSAGE_THREAD, &begin) == 0);
-        CONF_WAIT(t, pieces(t) >= (LONG - TURN - PIECE) / PIECE ||
+        CONF_WAIT(t, joint_pieces(t) >= (LONG - TURN - PIECE) / PIECE ||
                          is_crowded(&begin, now_seconds() - since));
         conf_barrier(t);
-        serve(t);
+        joint_serve(t);
     }
     conf_barrier(t);
     /* Each rank's other buffer holds what the source of the one that it is the end of holds. */
@@ -222,7 +134,7 @@ static void target_helps(conf_t *t)
         CHECK(memcmp((kind->is_get ? r.near.addr : r.far.addr) + MARGIN,
                      (kind->is_get ? r.far.addr : r.near.addr) + MARGIN, LONG) == 0);
     }
-    regions_cleanup(t, &r);
+    joint_regions_cleanup(t, &r);
 }
 
 #define HUGE   ((size_t)64 << 20) /* takes the target milliseconds */
@@ -236,10 +148,10 @@ static void late(conf_t *t)
     regions_t  r;
     size_t     i;
 
-    if (!is_joint()) {
+    if (!joint_is_used()) {
         rank_skip("one process copies");
     }
-    regions_init(t, &r);
+    joint_regions_init(t, &r);
     conf_mem_cleanup(&r.far);
     conf_mem_init(t, &r.far, 0, HUGE, ANGARA_ACCESS_ALL);
     conf_mem_init(t, &near, 0, HUGE, ANGARA_ACCESS_LOCAL_WRITE);
@@ -252,7 +164,7 @@ static void late(conf_t *t)
                 angara_pe_progress(t->pe);
             }
             memset(near.addr + MIDDLE, 0xee, PART);
-            sleep_us(20000);
+            joint_sleep_us(20000);
             for (i = 0; i < PART; ++i) {
                 CHECK((uint8_t)near.addr[MIDDLE + i] == 0xee);
             }
@@ -260,11 +172,11 @@ static void late(conf_t *t)
         }
         conf_tell_over(t, 1);
     } else {
-        serve(t);
+        joint_serve(t);
     }
     conf_barrier(t);
     conf_mem_cleanup(&near);
-    regions_cleanup(t, &r);
+    joint_regions_cleanup(t, &r);
 }
 
 /* ---- order ----------------------------------------------------------------------------------- */
@@ -280,7 +192,7 @@ static void order(conf_t *t)
     size_t      at, length;
     uint64_t    word;
 
-    regions_init(t, &r);
+    joint_regions_init(t, &r);
     if (t->rank == 0) {
         for (unsigned n = 0; n < conf_rounds(rank_chaos() ? 10 : 60); ++n) {
             length = JOINT + conf_random(t) % (LONG / 2 - JOINT);
@@ -302,9 +214,9 @@ static void order(conf_t *t)
         }
         conf_tell_over(t, 1);
     } else {
-        serve(t);
+        joint_serve(t);
     }
-    regions_cleanup(t, &r);
+    joint_regions_cleanup(t, &r);
 }
 
 /* ---- all at once ----------------------------------------------------------------------------- */
@@ -316,7 +228,7 @@ static void all_to_all(conf_t *t)
     size_t        share = LONG / RANK_MAX / PAGE * PAGE;
     regions_t     r;
 
-    regions_init(t, &r);
+    joint_regions_init(t, &r);
     for (unsigned n = 0; n < conf_rounds(rank_chaos() ? 5 : 20); ++n) {
         /* A get reads the part of the own number at the target, a put writes it. */
         memset(r.near.addr, 0, LONG + 2 * MARGIN);
@@ -346,7 +258,7 @@ static void all_to_all(conf_t *t)
         }
         conf_barrier(t);
     }
-    regions_cleanup(t, &r);
+    joint_regions_cleanup(t, &r);
 }
 
 /* ---- the end of the memory ------------------------------------------------------------------- */
@@ -361,7 +273,7 @@ static void deregister_near(conf_t *t)
     regions_t     r;
     unsigned      n, rounds = conf_rounds(rank_chaos() ? 5 : 40);
 
-    regions_init(t, &r);
+    joint_regions_init(t, &r);
     for (n = 0; n < rounds && t->rank == 0; ++n) {
         angara_mr_h mr;
 
@@ -381,15 +293,15 @@ static void deregister_near(conf_t *t)
         CHECK_OK(angara_mr_deregister(mr));
         data_fill(r.near.addr, LONG + 2 * MARGIN, 1000 + n);
         conf_marker(t, 1); /* what was queued has been performed before the region ended */
-        sleep_us(500);
+        joint_sleep_us(500);
         CHECK_DATA(r.near.addr, LONG + 2 * MARGIN, 1000 + n);
     }
     if (t->rank == 0) {
         conf_tell_over(t, 1);
     } else {
-        serve(t);
+        joint_serve(t);
     }
-    regions_cleanup(t, &r);
+    joint_regions_cleanup(t, &r);
 }
 
 /*
@@ -406,7 +318,7 @@ static void deregister_far(conf_t *t)
     uint64_t        key    = 0, keys[RANK_MAX];
     angara_status_t status;
 
-    regions_init(t, &r);
+    joint_regions_init(t, &r);
     for (n = 0; n < rounds; ++n) {
         if (t->rank == 1) {
             memory = mmap(NULL, LONG, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -431,13 +343,13 @@ static void deregister_far(conf_t *t)
             }
             CHECK_OK(angara_mr_deregister(mr));
             data_fill(memory, LONG, 1000 + n);
-            sleep_us(300);
+            joint_sleep_us(300);
             CHECK_DATA(memory, LONG, 1000 + n);
             CHECK(munmap(memory, LONG) == 0);
         }
         conf_barrier(t);
     }
-    regions_cleanup(t, &r);
+    joint_regions_cleanup(t, &r);
 }
 
 /* A page in the middle is lost at one end: a fault, by whoever comes to it. */
@@ -446,23 +358,23 @@ static void lose(conf_t *t, int is_far)
     regions_t       r;
     angara_status_t status;
 
-    regions_init(t, &r);
+    joint_regions_init(t, &r);
     if (t->rank == (unsigned)is_far) {
         conf_mem_lose(is_far ? &r.far : &r.near, MARGIN + LONG / 2, PAGE);
     }
     conf_barrier(t);
     if (t->rank == 0) {
-        status = post(t, &r, 1, 0, LONG);
+        status = joint_post(t, &r, 1, 0, LONG);
         CHECK(status == ANGARA_OK || status == ANGARA_ERR_BOUNDS);
         status = conf_settle(t, 1);
         CHECK(status == ANGARA_ERR_PAIR);
-        CHECK_OK(post(t, &r, 1, 0, LONG / 4)); /* the pair goes on */
+        CHECK_OK(joint_post(t, &r, 1, 0, LONG / 4)); /* the pair goes on */
         conf_marker(t, 1);
         conf_tell_over(t, 1);
     } else {
-        serve(t);
+        joint_serve(t);
     }
-    regions_cleanup(t, &r);
+    joint_regions_cleanup(t, &r);
 }
 
 static void lose_far(conf_t *t)
@@ -472,7 +384,7 @@ static void lose_far(conf_t *t)
 
 static void lose_near(conf_t *t)
 {
-    if (!is_joint()) {
+    if (!joint_is_used()) {
         rank_skip("the CPU touches the near end, and crashes as the program would");
     }
     lose(t, 0);
@@ -498,21 +410,6 @@ static void die_in(unsigned us)
     CHECK(timer_settime(timer, 0, &time, NULL) == 0);
 }
 
-/* Post, and wait for its end, or the peer's. */
-static angara_status_t copied(conf_t *t, regions_t *r)
-{
-    angara_status_t status = post(t, r, 1, 0, LONG);
-
-    if (status == ANGARA_OK) {
-        status = CONF_POST(t, angara_marker(t->peer[1], t->slot, ++t->value));
-    }
-    if (status == ANGARA_OK) {
-        CONF_WAIT(t, angara_marker_arrived(t->slot, t->value) ||
-                         (status = angara_peer_status(t->peer[1])) != ANGARA_OK);
-    }
-    return status;
-}
-
 /* The victim serves, or copies itself; the other one gets its data or the news, in time. */
 static void killed(conf_t *t, unsigned victim)
 {
@@ -521,7 +418,7 @@ static void killed(conf_t *t, unsigned victim)
     angara_event_t  event;
     int             down = 0;
 
-    regions_init(t, &r);
+    joint_regions_init(t, &r);
     if (t->rank == victim) {
         die_in(500 + (unsigned)(conf_random(t) % 3000));
     }
@@ -533,7 +430,7 @@ static void killed(conf_t *t, unsigned victim)
         }
     }
     while (t->rank == 0 && (status == ANGARA_OK || victim == 0)) {
-        status = copied(t, &r);
+        status = joint_copied(t, &r);
     }
     conf_mem_cleanup(&r.near);
     conf_mem_cleanup(&r.far);
@@ -556,12 +453,12 @@ static void stopped(conf_t *t)
     regions_t r;
     unsigned  n, rounds = conf_rounds(rank_chaos() ? 5 : 20);
 
-    regions_init(t, &r);
+    joint_regions_init(t, &r);
     if (t->rank == 2) {
         for (n = 0; n < rounds; ++n) {
-            sleep_us(300 + (unsigned)(conf_random(t) % 3000));
+            joint_sleep_us(300 + (unsigned)(conf_random(t) % 3000));
             conf_stop_process(t->pid[n % 2]);
-            sleep_us(1000);
+            joint_sleep_us(1000);
             CHECK(kill(t->pid[n % 2], SIGCONT) == 0);
         }
         conf_tell_over(t, 0);
@@ -579,9 +476,9 @@ static void stopped(conf_t *t)
         }
         conf_tell_over(t, 1);
     } else {
-        serve(t);
+        joint_serve(t);
     }
-    regions_cleanup(t, &r);
+    joint_regions_cleanup(t, &r);
 }
 
 /* ---------------------------------------------------------------------------------------------- */

@@ -1,0 +1,484 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Joint copies in which one side halts for sure in the middle of a piece: the first touch of a page
+ * of it, by whichever process, waits in the kernel until the test lets it go on (userfaultfd(2)).
+ * Meanwhile either side dies, deregisters, disconnects or loses the memory.
+ *
+ * The target copies from the back: it halts at the last page, the initiator at the first one.
+ */
+#define _GNU_SOURCE
+#include "../common/clock.h"
+#include "joint.h"
+
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+/* What all ranks see. */
+typedef struct {
+    int has_halted; /* somebody stands at the page */
+    int may_go_on;  /* see THEN_WAIT */
+    int goes_on;    /* set before that one does */
+    int is_over;    /* the target needn't serve any more */
+} stage_t;
+
+static stage_t *stage;
+
+static int is_set(const int *flag)
+{
+    return __atomic_load_n(flag, __ATOMIC_ACQUIRE);
+}
+static void set(int *flag)
+{
+    __atomic_store_n(flag, 1, __ATOMIC_RELEASE);
+}
+
+/* ---- a page whose first touch waits ---------------------------------------------------------- */
+
+/* What happens when somebody has come to the page. */
+typedef enum {
+    THEN_GO_ON,     /* after a while */
+    THEN_WAIT,      /* until may_go_on is set */
+    THEN_KILL,      /* the process `victim`; whoever else stands there goes on after that */
+    THEN_TAKE_AWAY, /* the page is none any more */
+} then_t;
+
+typedef struct {
+    int       fd;
+    char     *page;
+    char      bytes[PAGE];
+    then_t    then;
+    pid_t     victim;
+    pthread_t thread;
+} gate_t;
+
+static void go_on(gate_t *gate)
+{
+    struct uffdio_copy copy = {
+        .dst = (uintptr_t)gate->page, .src = (uintptr_t)gate->bytes, .len = PAGE};
+
+    do {
+        joint_sleep_us(30000);
+    } while (gate->then == THEN_WAIT && !is_set(&stage->may_go_on));
+    set(&stage->goes_on);
+    CHECK(ioctl(gate->fd, UFFDIO_COPY, &copy) == 0);
+}
+
+static void *gate_main(void *arg)
+{
+    gate_t             *gate  = arg;
+    struct pollfd       entry = {.fd = gate->fd, .events = POLLIN};
+    struct uffdio_range range = {.start = (uintptr_t)gate->page, .len = PAGE};
+    struct uffd_msg     msg;
+
+    CHECK(poll(&entry, 1, 1000 * RANK_TIMEOUT) == 1);
+    CHECK(read(gate->fd, &msg, sizeof(msg)) == sizeof(msg));
+    CHECK(msg.event == UFFD_EVENT_PAGEFAULT);
+    set(&stage->has_halted);
+    switch (gate->then) {
+    case THEN_KILL:
+        CHECK(kill(gate->victim, SIGKILL) == 0);
+        go_on(gate);
+        break;
+    case THEN_TAKE_AWAY:
+        set(&stage->goes_on);
+        CHECK(mmap(gate->page, PAGE, PROT_NONE, MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) ==
+              gate->page);
+        CHECK(ioctl(gate->fd, UFFDIO_WAKE, &range) == 0);
+        break;
+    default:
+        go_on(gate);
+        break;
+    }
+    return NULL;
+}
+
+/* The page keeps what it holds. */
+static void gate_init(gate_t *gate, char *page, then_t then, pid_t victim)
+{
+    struct uffdio_api      api   = {.api = UFFD_API};
+    struct uffdio_register range = {.range = {.start = (uintptr_t)page, .len = PAGE},
+                                    .mode  = UFFDIO_REGISTER_MODE_MISSING};
+
+    gate->fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC);
+    if (gate->fd < 0) {
+        rank_skip("userfaultfd isn't allowed");
+    }
+    gate->page   = page;
+    gate->then   = then;
+    gate->victim = victim;
+    memcpy(gate->bytes, page, PAGE);
+    CHECK(ioctl(gate->fd, UFFDIO_API, &api) == 0);
+    CHECK(ioctl(gate->fd, UFFDIO_REGISTER, &range) == 0);
+    CHECK(madvise(page, PAGE, MADV_DONTNEED) == 0);
+    CHECK(pthread_create(&gate->thread, NULL, gate_main, gate) == 0);
+}
+
+static void gate_cleanup(gate_t *gate)
+{
+    CHECK(pthread_join(gate->thread, NULL) == 0);
+    CHECK(close(gate->fd) == 0);
+}
+
+/* ---- the ranks ------------------------------------------------------------------------------- */
+
+/* Where a test's page is. */
+typedef enum { FAR_BACK, FAR_FRONT, NEAR_BACK } place_t;
+
+#define NEAR_KEY  1
+#define FAR_KEY   2
+#define LATER_KEY 3
+
+static void fill(conf_mem_t *mem, uint64_t key)
+{
+    data_fill(mem->addr + MARGIN, LONG, key);
+}
+
+/* The page at `place` halts whoever comes first; what happens then: then_t, with that rank. */
+static void halt_init(conf_t *t, regions_t *r, gate_t *gate, place_t place, then_t then,
+                      unsigned victim)
+{
+    conf_mem_t *mem = place == NEAR_BACK ? &r->near : &r->far;
+
+    if (!joint_is_used()) {
+        rank_skip("one process copies");
+    }
+    joint_regions_init(t, r);
+    fill(&r->near, NEAR_KEY);
+    fill(&r->far, FAR_KEY);
+    if (t->rank == (place == NEAR_BACK ? 0 : 1)) {
+        gate_init(gate, mem->addr + MARGIN + (place == FAR_FRONT ? 0 : LONG - PAGE), then,
+                  t->pid[victim]);
+    }
+    conf_barrier(t);
+}
+
+/* The destination holds the source's bytes. */
+static void check_copied(const conf_t *t, const regions_t *r)
+{
+    if (((const kind_t *)t->arg)->is_get) {
+        CHECK(t->rank == 1 || rank_matches(r->near.addr + MARGIN, LONG, FAR_KEY));
+    } else {
+        CHECK(t->rank == 0 || rank_matches(r->far.addr + MARGIN, LONG, NEAR_KEY));
+    }
+}
+
+static void serve_until(conf_t *t, const int *flag)
+{
+    CONF_WAIT(t, is_set(flag));
+}
+
+/* The initiator makes one turn, and none after it until the target has come to the page. */
+static void post_and_halt(conf_t *t, regions_t *r)
+{
+    double end = now_seconds() + 5 * rank_slow();
+
+    CHECK_OK(joint_post(t, r, 1, 0, LONG));
+    angara_pe_progress(t->pe);
+    while (!is_set(&stage->has_halted)) {
+        joint_sleep_us(100);
+        if (now_seconds() > end) {
+            rank_skip("the target's thread loses its processor all the time, and so doesn't help");
+        }
+    }
+}
+
+/* ---- the target halts, and goes on ----------------------------------------------------------- */
+
+static void marker_waits_at(conf_t *t, place_t place)
+{
+    regions_t r;
+    gate_t    gate;
+
+    halt_init(t, &r, &gate, place, THEN_GO_ON, 0);
+    if (t->rank == 0) {
+        post_and_halt(t, &r);
+        conf_marker(t, 1);
+        CHECK(is_set(&stage->goes_on));
+        set(&stage->is_over);
+    } else {
+        serve_until(t, &stage->is_over);
+    }
+    check_copied(t, &r);
+    if (t->rank == (place == NEAR_BACK ? 0 : 1)) {
+        gate_cleanup(&gate);
+    }
+    joint_regions_cleanup(t, &r);
+}
+
+/* Caught: a marker that overtakes a piece which the target has claimed. */
+static void marker_waits(conf_t *t)
+{
+    marker_waits_at(t, FAR_BACK);
+}
+
+static void marker_waits_near(conf_t *t)
+{
+    marker_waits_at(t, NEAR_BACK);
+}
+
+/* Caught: a near end that is deregistered, or free with its peer's end, and still in use. */
+static void near_end_goes(conf_t *t, int disconnects)
+{
+    regions_t r;
+    gate_t    gate;
+
+    halt_init(t, &r, &gate, FAR_BACK, THEN_GO_ON, 0);
+    if (t->rank == 0) {
+        post_and_halt(t, &r);
+        if (disconnects) {
+            angara_peer_disconnect(t->peer[1]);
+            t->peer[1] = NULL;
+        }
+        CHECK_OK(angara_mr_deregister(r.near.mr));
+        CHECK(is_set(&stage->goes_on));
+        fill(&r.near, LATER_KEY);
+        if (!disconnects) {
+            conf_marker(t, 1); /* what was queued has been performed before the region ended */
+        }
+        joint_sleep_us(1000);
+        CHECK_DATA(r.near.addr + MARGIN, LONG, LATER_KEY);
+        CHECK_OK(angara_mr_register(t->dom, r.near.addr, r.near.length, ANGARA_ACCESS_LOCAL_WRITE,
+                                    &r.near.mr));
+        set(&stage->is_over);
+    } else {
+        serve_until(t, &stage->is_over);
+        gate_cleanup(&gate);
+    }
+    joint_regions_cleanup(t, &r);
+}
+
+/*
+ * A piece that lasts longer than ANGARA_PEER_WAIT: the memory is owed until it has ended. Caught: a
+ * target that doesn't show that it is at the near end.
+ */
+static void near_end_is_owed(conf_t *t)
+{
+    regions_t       r;
+    gate_t          gate;
+    angara_status_t status;
+
+    CHECK(setenv("ANGARA_PEER_WAIT", "100", 1) == 0);
+    halt_init(t, &r, &gate, FAR_BACK, THEN_WAIT, 0);
+    if (t->rank == 0) {
+        post_and_halt(t, &r);
+        CHECK_STATUS(angara_mr_deregister(r.near.mr), ANGARA_ERR_BUSY);
+        CHECK_STATUS(angara_mr_deregister(r.near.mr), ANGARA_ERR_BUSY);
+        set(&stage->may_go_on);
+        CONF_WAIT(t, (status = angara_mr_deregister(r.near.mr)) != ANGARA_ERR_BUSY);
+        CHECK_OK(status);
+        CHECK(is_set(&stage->goes_on));
+        fill(&r.near, LATER_KEY);
+        joint_sleep_us(1000);
+        CHECK_DATA(r.near.addr + MARGIN, LONG, LATER_KEY);
+        CHECK_OK(angara_mr_register(t->dom, r.near.addr, r.near.length, ANGARA_ACCESS_LOCAL_WRITE,
+                                    &r.near.mr));
+        CHECK_STATUS(angara_peer_status(t->peer[1]), ANGARA_ERR_PAIR);
+        set(&stage->is_over);
+    } else {
+        serve_until(t, &stage->is_over);
+        gate_cleanup(&gate);
+    }
+    joint_regions_cleanup(t, &r);
+}
+
+static void deregister_near(conf_t *t)
+{
+    near_end_goes(t, 0);
+}
+
+static void disconnect(conf_t *t)
+{
+    near_end_goes(t, 1);
+}
+
+/* ---- the memory goes while the target stands at it ------------------------------------------- */
+
+static void take_away(conf_t *t, place_t place)
+{
+    regions_t r;
+    gate_t    gate;
+
+    halt_init(t, &r, &gate, place, THEN_TAKE_AWAY, 0);
+    if (t->rank == 0) {
+        post_and_halt(t, &r);
+        CHECK_STATUS(conf_settle(t, 1), ANGARA_ERR_PAIR);
+        CHECK_OK(joint_post(t, &r, 1, 0, LONG / 4)); /* the pair goes on */
+        conf_marker(t, 1);
+        set(&stage->is_over);
+    } else {
+        serve_until(t, &stage->is_over);
+    }
+    if (t->rank == (place == NEAR_BACK ? 0 : 1)) {
+        gate_cleanup(&gate);
+    }
+    joint_regions_cleanup(t, &r);
+}
+
+static void take_away_far(conf_t *t)
+{
+    take_away(t, FAR_BACK);
+}
+
+static void take_away_near(conf_t *t)
+{
+    take_away(t, NEAR_BACK);
+}
+
+/* ---- the initiator halts --------------------------------------------------------------------- */
+
+/* Caught: a target's deregistration that doesn't wait for a piece of the initiator's. */
+static void deregister_far(conf_t *t)
+{
+    regions_t       r;
+    gate_t          gate;
+    angara_status_t status;
+
+    halt_init(t, &r, &gate, FAR_FRONT, THEN_GO_ON, 0);
+    if (t->rank == 0) {
+        CHECK_OK(joint_post(t, &r, 1, 0, LONG));
+        status = conf_settle(t, 1);
+        CHECK(status == ANGARA_OK || status == ANGARA_ERR_PAIR);
+    } else {
+        serve_until(t, &stage->has_halted);
+        CHECK_OK(angara_mr_deregister(r.far.mr));
+        CHECK(is_set(&stage->goes_on));
+        fill(&r.far, LATER_KEY);
+        gate_cleanup(&gate);
+    }
+    conf_barrier(t);
+    if (t->rank == 1) {
+        CHECK_DATA(r.far.addr + MARGIN, LONG, LATER_KEY);
+        CHECK_OK(
+            angara_mr_register(t->dom, r.far.addr, r.far.length, ANGARA_ACCESS_ALL, &r.far.mr));
+    }
+    joint_regions_cleanup(t, &r);
+}
+
+/* ---- either process dies --------------------------------------------------------------------- */
+
+static void close_alone(conf_t *t, regions_t *r)
+{
+    conf_mem_cleanup(&r->near);
+    conf_mem_cleanup(&r->far);
+    conf_close_alone(t);
+}
+
+static void wait_for_death(conf_t *t)
+{
+    angara_event_t event;
+
+    do {
+        CHECK(conf_event(t, &event, RANK_TIMEOUT));
+    } while (event.type != ANGARA_EVENT_PEER_DOWN);
+}
+
+static void target_dies(conf_t *t)
+{
+    regions_t r;
+    gate_t    gate;
+
+    halt_init(t, &r, &gate, FAR_BACK, THEN_KILL, 1);
+    if (t->rank == 0) {
+        post_and_halt(t, &r);
+        wait_for_death(t);
+        close_alone(t, &r);
+    } else {
+        serve_until(t, &stage->is_over);
+    }
+}
+
+/* While the target stands in a piece, or in one of its own. */
+static void initiator_dies(conf_t *t, place_t place)
+{
+    regions_t r;
+    gate_t    gate;
+
+    halt_init(t, &r, &gate, place, THEN_KILL, 0);
+    if (t->rank == 0) {
+        if (place == FAR_BACK) {
+            post_and_halt(t, &r);
+        } else {
+            CHECK_OK(joint_post(t, &r, 1, 0, LONG));
+        }
+        conf_marker(t, 1);
+    } else {
+        serve_until(t, &stage->has_halted);
+        gate_cleanup(&gate);
+        wait_for_death(t);
+        close_alone(t, &r); /* deregisters what the dead one held */
+    }
+}
+
+static void initiator_dies_elsewhere(conf_t *t)
+{
+    initiator_dies(t, FAR_BACK);
+}
+
+static void initiator_dies_in_piece(conf_t *t)
+{
+    initiator_dies(t, FAR_FRONT);
+}
+
+/* ---------------------------------------------------------------------------------------------- */
+
+static const kind_t get = {0, 1, 1}, put = {0, 0, 1};
+
+static void both(conf_func_t func, unsigned victims)
+{
+    memset(stage, 0, sizeof(*stage));
+    conf_run_victims(2, func, &get, victims);
+    memset(stage, 0, sizeof(*stage));
+    conf_run_victims(2, func, &put, victims);
+}
+
+#define TEST(_func, _victims)              \
+    static void test_##_func(void **state) \
+    {                                      \
+        (void)state;                       \
+        both(_func, _victims);             \
+    }
+
+TEST(marker_waits, 0)
+TEST(marker_waits_near, 0)
+TEST(deregister_near, 0)
+TEST(disconnect, 0)
+TEST(near_end_is_owed, 0)
+TEST(take_away_far, 0)
+TEST(take_away_near, 0)
+TEST(deregister_far, 0)
+TEST(target_dies, 1u << 1)
+TEST(initiator_dies_elsewhere, 1u << 0)
+TEST(initiator_dies_in_piece, 1u << 0)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_marker_waits),
+        cmocka_unit_test(test_marker_waits_near),
+        cmocka_unit_test(test_deregister_near),
+        cmocka_unit_test(test_disconnect),
+        cmocka_unit_test(test_near_end_is_owed),
+        cmocka_unit_test(test_take_away_far),
+        cmocka_unit_test(test_take_away_near),
+        cmocka_unit_test(test_deregister_far),
+        cmocka_unit_test(test_target_dies),
+        cmocka_unit_test(test_initiator_dies_elsewhere),
+        cmocka_unit_test(test_initiator_dies_in_piece),
+    };
+
+    stage = mmap(NULL, sizeof(*stage), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (stage == MAP_FAILED) {
+        perror("mmap");
+        return 1;
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
