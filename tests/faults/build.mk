@@ -5,7 +5,7 @@
 FAULTS_OBJ := $(B)/obj/tests/faults
 FAULTS_BIN := $(B)/tests/faults
 
-FAULTS_MPI_PROGRAMS := $(FAULTS_BIN)/fault_mpi
+FAULTS_MPI_PROGRAMS := $(FAULTS_BIN)/fault_mpi $(FAULTS_BIN)/fault_window
 FAULTS_LIB_PROGRAMS := $(FAULTS_BIN)/fault_pair $(FAULTS_BIN)/fault_cycles
 FAULTS_PROGRAMS     := $(FAULTS_LIB_PROGRAMS) $(FAULTS_MPI_PROGRAMS) $(FAULTS_BIN)/fault_ucp \
                        $(FAULTS_BIN)/fault_restrict

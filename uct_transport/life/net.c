@@ -10,10 +10,22 @@
 
 /* ---- what the channels ask ----------------------------------------------------------------- */
 
+/*
+ * A call fails by what its caller gave. He gets a status that says little, and may end the program
+ * for it before the failure is reported, as MPI does: so the reason is logged here.
+ */
 static ucs_status_t uct_angara_net_error(uct_angara_channel_t *ch, angara_status_t status,
                                          const char *what)
 {
-    return uct_angara_peer_error(uct_angara_peer_of(ch), status, what);
+    uct_angara_peer_t *peer   = uct_angara_peer_of(ch);
+    int                is_new = (ch->status == UCS_OK);
+    ucs_status_t       result = uct_angara_peer_error(peer, status, what);
+
+    if (is_new && (ch->status == UCS_ERR_IO_ERROR)) {
+        peer->is_said = 1;
+        ucs_error("angara: %s", peer->reason);
+    }
+    return result;
 }
 
 static void uct_angara_net_nonsense(uct_angara_channel_t *ch, const char *text)

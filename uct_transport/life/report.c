@@ -79,7 +79,7 @@ void uct_angara_peer_report(uct_angara_peer_t *peer)
     unsigned          unhandled = 0;
     char              reason[sizeof(peer->reason)];
     angara_status_t   status;
-    int               is_orderly, is_needed;
+    int               is_orderly, is_needed, is_said;
 
     /* Nothing of ours may land after the report, or after what it tells the peer. */
     if (!uct_angara_life_is_gone(&peer->life)) {
@@ -95,6 +95,7 @@ void uct_angara_peer_report(uct_angara_peer_t *peer)
     uct_angara_peer_verdict(peer);
     memcpy(reason, peer->reason, sizeof(reason));
     is_orderly = (peer->life.state == UCT_ANGARA_LIFE_PARTING);
+    is_said    = peer->is_said;
     /* what was lost when it settled stays lost, though nothing of it is left to be seen */
     peer->is_lossy |= !uct_angara_life_is_gone(&peer->life) ||
                       uct_angara_channel_is_unconfirmed(&peer->ch);
@@ -107,6 +108,7 @@ void uct_angara_peer_report(uct_angara_peer_t *peer)
     }
 
     peer->is_spared = 0;
+    peer->is_said   = 0;
     if (!uct_angara_life_is_gone(&peer->life)) {
         peer->ch.status = UCS_OK; /* for endpoints that come */
         peer->is_lossy  = 0;
@@ -122,7 +124,7 @@ void uct_angara_peer_report(uct_angara_peer_t *peer)
     }
 
     if ((unhandled > 0) && !is_orderly) {
-        net->up->unhandled(net, reason);
+        net->up->unhandled(net, reason, is_said);
     } else {
         /* somebody takes care of it, or nobody has an endpoint, or it knew what it did */
         ucs_diag("angara: %s", reason);

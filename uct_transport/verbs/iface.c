@@ -247,7 +247,7 @@ static ucs_status_t uct_angara_iface_tell(uct_angara_user_t *user, ucs_status_t 
 }
 
 /* An endpoint failed, and its error handler took no care of it. */
-static void uct_angara_iface_unhandled(uct_angara_net_t *net, const char *reason)
+static void uct_angara_iface_unhandled(uct_angara_net_t *net, const char *reason, int is_said)
 {
     switch (ucs_container_of(net, uct_angara_iface_t, net)->config.dead_peer) {
     case UCT_ANGARA_DEAD_PEER_ABORT:
@@ -255,7 +255,7 @@ static void uct_angara_iface_unhandled(uct_angara_net_t *net, const char *reason
                          "(UCX_ANGARA_DEAD_PEER=error goes on)",
                          reason);
     case UCT_ANGARA_DEAD_PEER_ERROR:
-        ucs_error("angara: %s", reason);
+        ucs_log(is_said ? UCS_LOG_LEVEL_DEBUG : UCS_LOG_LEVEL_ERROR, "angara: %s", reason);
         break;
     default:
         ucs_debug("angara: %s", reason);
