@@ -44,7 +44,8 @@ enum {
     BENCH_OPT_RMA     = 1 << 5, /* -w, -s, -t */
     BENCH_OPT_CHECK   = 1 << 6, /* -c, -u */
     BENCH_OPT_DEVICE  = 1 << 7, /* -d, H and D */
-    BENCH_OPT_OVERLAP = 1 << 8  /* a column tells of it */
+    BENCH_OPT_OVERLAP = 1 << 8, /* a column tells of it */
+    BENCH_OPT_POSTED  = 1 << 9  /* -P */
 };
 
 typedef enum { BENCH_WIN_ALLOCATE, BENCH_WIN_CREATE, BENCH_WIN_DYNAMIC } bench_win_type_t;
@@ -98,6 +99,7 @@ typedef struct bench_options {
     int              settle;   /* -u: rounds that line ranks up before a validated transfer */
     int              pairs;    /* 0: half of the ranks */
     int              computes; /* -t: microseconds between two calls of the target's; 0: it waits */
+    size_t           posted;   /* -P: bytes of a message that nobody receives meanwhile; 0: none */
     bool             one_sender; /* in all pairs */
     bool             print_rate;
     bool             validate;

@@ -5,7 +5,7 @@
 BENCH_COMMON := bench_common bench_options
 BENCH_PT2PT  := osu_latency osu_multi_lat
 BENCH_WINDOW := osu_bw osu_bibw osu_mbw_mr
-BENCH_ICOLL  := osu_ibcast osu_iallreduce osu_iallgather osu_ialltoall
+BENCH_ICOLL  := osu_ibcast osu_iallreduce osu_ireduce_scatter osu_iallgather osu_ialltoall
 BENCH_COLL   := osu_bcast osu_reduce osu_allreduce osu_reduce_scatter osu_allgather osu_alltoall $(BENCH_ICOLL)
 BENCH_RMA    := osu_put_latency osu_get_latency osu_put_bw osu_get_bw osu_acc_latency osu_get_acc_latency \
                 osu_fop_latency osu_cas_latency

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* osu_reduce_scatter: time of MPI_Reduce_scatter, a sum of floats; the size is all ranks' parts
- * together. MPI only. */
+/* osu_reduce_scatter and osu_ireduce_scatter: time of MPI_Reduce_scatter, MPI_Ireduce_scatter, a
+ * sum of floats; the size is all ranks' parts together. MPI only. */
 #include "bench_coll.h"
 
 #include <stdlib.h>
 
 static const bench_spec_t spec = {
     BENCH_COLLECTIVE(sizeof(float), 0),
-    .name  = "osu_reduce_scatter",
-    .title = "OSU MPI Reduce_scatter Latency Test",
+    .name  = BENCH_FORM("osu_reduce_scatter", "osu_ireduce_scatter"),
+    .title = BENCH_FORM("OSU MPI Reduce_scatter Latency Test",
+                        "OSU MPI Non-blocking Reduce_scatter Latency Test"),
 };
 
 static int *counts; /* each rank's elements */
@@ -24,7 +25,8 @@ static void resize(bench_t *b)
 
 static void call(bench_t *b, bench_coll_t *c)
 {
-    MPI_Reduce_scatter(c->send, c->recv, counts, MPI_FLOAT, MPI_SUM, b->comm);
+    BENCH_CALL(MPI_Reduce_scatter, MPI_Ireduce_scatter, c->send, c->recv, counts, MPI_FLOAT,
+               MPI_SUM, b->comm);
 }
 
 static void check(bench_t *b, bench_coll_t *c, int iteration)

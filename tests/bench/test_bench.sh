@@ -102,6 +102,7 @@ test_formats()
         "$float"
     format osu_ibcast 'OSU MPI Non-blocking Broadcast Latency Test' "$overlap" "$overlaps" "$overall"
     format osu_iallreduce 'OSU MPI Non-blocking Allreduce Latency Test' "$overlap" "$overlaps" "$overall"
+    format osu_ireduce_scatter 'OSU MPI Non-blocking Reduce_scatter Latency Test' "$overlap" "$overlaps" "$overall"
     format osu_iallgather 'OSU MPI Non-blocking Allgather Latency Test' "$overlap" "$overlaps" "$overall"
     format osu_ialltoall 'OSU MPI Non-blocking All-to-All Latency Test' "$overlap" "$overlaps" "$overall"
     format osu_barrier 'OSU MPI Barrier Latency Test' '# Avg Latency(us)' "$float"
