@@ -5,8 +5,8 @@
  *
  * The suite uses the public API only, so that it can be run over every provider. What varies comes
  * from the environment: ANGARA_TEST_DEVICE (device to open, default "soft"), ANGARA_TEST_QUICK
- * (fewer rounds, for valgrind), ANGARA_TEST_MEMORY (private memory is a GPU's, see conf_gpu.h) and
- * the library's own ANGARA_* variables.
+ * (fewer rounds, for valgrind), ANGARA_TEST_ONE_CPU (all ranks on one CPU), ANGARA_TEST_MEMORY
+ * (private memory is a GPU's, see conf_gpu.h) and the library's own ANGARA_* variables.
  */
 #ifndef ANGARA_TESTS_CONF_H
 #define ANGARA_TESTS_CONF_H
