@@ -187,8 +187,9 @@ check-gpu: gpu-bundle ## the tests with GPU memory, on this machine's GPUs; skip
 bench-gpu: gpu-bundle ## compare messages between GPU buffers with bare copies, on this machine's GPUs
 	@build/gpu-bundle/run --bench build/gpu-logs
 
-check-ucx-api: ## compile the transport against other versions of UCX (UCX_TREES=folder of unpacked sources)
+check-ucx-api: ## compile the transport against other versions of UCX (UCX_TREES=folder of unpacked sources), and without each shim
 	@scripts/check_ucx_api
+	@scripts/check_ucx_api --shims
 
 check-debian13: ## run demo and check on Debian 13, in a root of its own below build/ (needs root, mmdebstrap)
 	@scripts/check_debian13
