@@ -17,7 +17,8 @@
 /** What is asked of the owner of the channels. None of it may free a channel. */
 typedef struct uct_angara_port_ops {
     /**
-     * A call of the library has failed, other than for lack of a resource.
+     * A call of the library has failed, other than for lack of a resource. Logs what the program
+     * has asked for wrongly.
      * @return what the operation ends with: UCS_ERR_NO_RESOURCE if that isn't known yet.
      */
     ucs_status_t (*error)(uct_angara_channel_t *ch, angara_status_t status, const char *what);

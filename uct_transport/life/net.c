@@ -10,20 +10,25 @@
 
 /* ---- what the channels ask ----------------------------------------------------------------- */
 
-/*
- * A call fails by what its caller gave. He gets a status that says little, and may end the program
- * for it before the failure is reported, as MPI does: so the reason is logged here.
- */
 static ucs_status_t uct_angara_net_error(uct_angara_channel_t *ch, angara_status_t status,
                                          const char *what)
 {
     uct_angara_peer_t *peer   = uct_angara_peer_of(ch);
     int                is_new = (ch->status == UCS_OK);
-    ucs_status_t       result = uct_angara_peer_error(peer, status, what);
+    ucs_status_t       result;
 
-    if (is_new && (ch->status == UCS_ERR_IO_ERROR)) {
+    if (status == ANGARA_ERR_PAIR) {
+        uct_angara_event_drain(peer->net); /* the fault itself is among them */
+    }
+    result = uct_angara_peer_error(peer, status, what);
+
+    /* What the program asked for can't be done. All that it gets is a status, for which it may end
+     * before the failure is reported, as MPI does. */
+    if (is_new && (ch->status == UCS_ERR_IO_ERROR) &&
+        ((status == ANGARA_ERR_BOUNDS) || (status == ANGARA_ERR_RIGHTS) ||
+         (status == ANGARA_ERR_PAIR))) {
         peer->is_said = 1;
-        ucs_error("angara: %s", peer->reason);
+        peer->net->up->refused(peer->net, peer->reason);
     }
     return result;
 }

@@ -46,7 +46,7 @@ typedef struct uct_angara_peer {
     uint8_t                 reset_rx;
     uint8_t                 is_bound;      /**< its users have had a part in this connection */
     uint8_t                 is_missed;     /**< used or asked for after its end, or it gave up */
-    uint8_t                 is_said;       /**< a call that failed has logged the reason */
+    uint8_t                 is_said;       /**< its reason: refused() was called */
     uint8_t                 is_lossy;      /**< gone, with something that no marker has confirmed */
     uint8_t                 is_spared;     /**< the failure that is due isn't its users' */
     uint8_t                 is_early_lost; /**< its early messages are of failed users */
@@ -68,8 +68,13 @@ typedef struct uct_angara_net_ops {
      */
     ucs_status_t (*tell)(uct_angara_user_t *user, ucs_status_t status);
 
-    /** Users of a failed connection have been told, and not all have taken care of it. @a is_said:
-     * the reason is in the log. */
+    /** A call of the program's has failed, for that reason; the report follows. */
+    void (*refused)(struct uct_angara_net *net, const char *reason);
+
+    /**
+     * Users of a failed connection have been told, and not all have taken care of it.
+     * @a is_said: refused() was called for it.
+     */
     void (*unhandled)(struct uct_angara_net *net, const char *reason, int is_said);
 } uct_angara_net_ops_t;
 

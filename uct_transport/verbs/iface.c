@@ -246,6 +246,14 @@ static ucs_status_t uct_angara_iface_tell(uct_angara_user_t *user, ucs_status_t 
     return uct_iface_handle_ep_err(ep->super.super.iface, &ep->super.super, status);
 }
 
+static void uct_angara_iface_refused(uct_angara_net_t *net, const char *reason)
+{
+    int is_quiet = ucs_container_of(net, uct_angara_iface_t, net)->config.dead_peer ==
+                   UCT_ANGARA_DEAD_PEER_IGNORE;
+
+    ucs_log(is_quiet ? UCS_LOG_LEVEL_DEBUG : UCS_LOG_LEVEL_ERROR, "angara: %s", reason);
+}
+
 /* An endpoint failed, and its error handler took no care of it. */
 static void uct_angara_iface_unhandled(uct_angara_net_t *net, const char *reason, int is_said)
 {
@@ -264,7 +272,9 @@ static void uct_angara_iface_unhandled(uct_angara_net_t *net, const char *reason
 }
 
 static const uct_angara_net_ops_t uct_angara_iface_net_ops = {
-    .tell = uct_angara_iface_tell, .unhandled = uct_angara_iface_unhandled};
+    .tell      = uct_angara_iface_tell,
+    .refused   = uct_angara_iface_refused,
+    .unhandled = uct_angara_iface_unhandled};
 
 /* ---- creation ------------------------------------------------------------------------------ */
 
