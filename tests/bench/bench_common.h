@@ -36,16 +36,16 @@
 
 /* Which of the options that not every benchmark has are accepted. */
 enum {
-    BENCH_OPT_SIZE    = 1 << 0, /* -m, -M */
-    BENCH_OPT_WINDOW  = 1 << 1, /* -W */
-    BENCH_OPT_BUFFER  = 1 << 2, /* -b */
-    BENCH_OPT_FULL    = 1 << 3, /* -f */
-    BENCH_OPT_PAIRS   = 1 << 4, /* -p, -R */
-    BENCH_OPT_RMA     = 1 << 5, /* -w, -s, -t */
-    BENCH_OPT_CHECK   = 1 << 6, /* -c, -u */
-    BENCH_OPT_DEVICE  = 1 << 7, /* -d, H and D */
-    BENCH_OPT_OVERLAP = 1 << 8, /* a column tells of it */
-    BENCH_OPT_POSTED  = 1 << 9  /* -P */
+    BENCH_OPT_SIZE       = 1 << 0, /* -m, -M */
+    BENCH_OPT_WINDOW     = 1 << 1, /* -W */
+    BENCH_OPT_BUFFER     = 1 << 2, /* -b */
+    BENCH_OPT_FULL       = 1 << 3, /* -f */
+    BENCH_OPT_PAIRS      = 1 << 4, /* -p, -R */
+    BENCH_OPT_RMA        = 1 << 5, /* -w, -s, -t */
+    BENCH_OPT_CHECK      = 1 << 6, /* -c, -u */
+    BENCH_OPT_DEVICE     = 1 << 7, /* -d, H and D */
+    BENCH_OPT_OVERLAP    = 1 << 8, /* a column tells of it */
+    BENCH_OPT_UNEXPECTED = 1 << 9  /* -U */
 };
 
 typedef enum { BENCH_WIN_ALLOCATE, BENCH_WIN_CREATE, BENCH_WIN_DYNAMIC } bench_win_type_t;
@@ -88,24 +88,24 @@ typedef struct bench_spec {
 
 /* What the user asked for. */
 typedef struct bench_options {
-    size_t           min_size;
-    size_t           max_size;
-    size_t           memory_limit; /* bytes of buffers in one rank */
-    int              iterations;
-    int              skip;
-    int              iterations_large;
-    int              skip_large;
-    int              window;
-    int              settle;   /* -u: rounds that line ranks up before a validated transfer */
-    int              pairs;    /* 0: half of the ranks */
-    int              computes; /* -t: microseconds between two calls of the target's; 0: it waits */
-    size_t           posted;   /* -P: bytes of a message that nobody receives meanwhile; 0: none */
-    bool             one_sender; /* in all pairs */
-    bool             print_rate;
-    bool             validate;
-    bool             full;
-    bool             multiple_buffers;
-    bench_win_type_t win_type;
+    size_t min_size;
+    size_t max_size;
+    size_t memory_limit; /* bytes of buffers in one rank */
+    int    iterations;
+    int    skip;
+    int    iterations_large;
+    int    skip_large;
+    int    window;
+    int    settle;     /* -u: rounds that line ranks up before a validated transfer */
+    int    pairs;      /* 0: half of the ranks */
+    int    computes;   /* -t: microseconds between two calls of the target's; 0: it waits */
+    size_t unexpected; /* -U: bytes of a message that nobody receives meanwhile; 0: none */
+    bool   one_sender; /* in all pairs */
+    bool   print_rate;
+    bool   validate;
+    bool   full;
+    bool   multiple_buffers;
+    bench_win_type_t  win_type;
     bench_sync_type_t sync_type;
     /* GPU memory; NULL: the host's everywhere */
     const device_runtime_t *runtime;

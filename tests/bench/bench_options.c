@@ -40,7 +40,7 @@ static const option_row_t option_rows[] = {
      "synchronization: flush, flush_local, lock, lock_all, pscw, fence (flush)"},
     {'t', "target-computes", "USEC", BENCH_OPT_RMA,
      "the target computes so long between two calls of MPI (0: it waits in MPI)"},
-    {'P', "posted", "BYTES", BENCH_OPT_POSTED,
+    {'U', "unexpected", "BYTES", BENCH_OPT_UNEXPECTED,
      "a message of so many bytes has been sent and isn't received meanwhile (0: none)"},
     {'f', "full", NULL, BENCH_OPT_FULL, "also print minimum, maximum and iterations"},
     {'c', "validation", NULL, BENCH_OPT_CHECK, "check what arrives; fail if it is wrong"},
@@ -225,8 +225,8 @@ static bool parse_value(bench_options_t *opts, int letter, const char *text)
         return ok;
     case 't':
         return parse_int(text, 0, &opts->computes);
-    case 'P':
-        return parse_number(text, text + strlen(text), 0, INT_MAX, &opts->posted);
+    case 'U':
+        return parse_number(text, text + strlen(text), 0, INT_MAX, &opts->unexpected);
     case 'f':
         opts->full = true;
         return true;

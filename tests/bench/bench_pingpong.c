@@ -4,8 +4,8 @@
 
 #include <stdlib.h>
 
-#define TAG        1
-#define TAG_POSTED 2
+#define TAG            1
+#define TAG_UNEXPECTED 2
 
 /* The lower rank begins. */
 static void round_trip(const bench_t *b, int peer, void *send, void *recv)
@@ -55,46 +55,47 @@ static double run_validated(bench_t *b, int peer, void *send, void *recv)
     return seconds;
 }
 
-/* A message of the lower rank's that the other one receives when all is measured; see -P. */
-static void *posted_begin(bench_t *b, int peer, MPI_Request *request)
+/* A message of the lower rank's that the other one receives when all is measured; see -U. */
+static void *unexpected_begin(bench_t *b, int peer, MPI_Request *request)
 {
-    void *posted = bench_alloc(b, b->opts.posted);
+    void *unexpected = bench_alloc(b, b->opts.unexpected);
 
     *request = MPI_REQUEST_NULL;
-    if (b->opts.posted != 0 && b->rank < peer) {
-        MPI_Isend(posted, (int)b->opts.posted, MPI_CHAR, peer, TAG_POSTED, b->comm, request);
+    if (b->opts.unexpected != 0 && b->rank < peer) {
+        MPI_Isend(unexpected, (int)b->opts.unexpected, MPI_CHAR, peer, TAG_UNEXPECTED, b->comm,
+                  request);
     }
-    return posted;
+    return unexpected;
 }
 
-static void posted_end(const bench_t *b, int peer, void *posted, MPI_Request *request)
+static void unexpected_end(const bench_t *b, int peer, void *unexpected, MPI_Request *request)
 {
-    if (b->opts.posted != 0 && b->rank > peer) {
-        MPI_Recv(posted, (int)b->opts.posted, MPI_CHAR, peer, TAG_POSTED, b->comm,
+    if (b->opts.unexpected != 0 && b->rank > peer) {
+        MPI_Recv(unexpected, (int)b->opts.unexpected, MPI_CHAR, peer, TAG_UNEXPECTED, b->comm,
                  MPI_STATUS_IGNORE);
     }
     MPI_Wait(request, MPI_STATUS_IGNORE);
-    free(posted);
+    free(unexpected);
 }
 
 int bench_pingpong_main(bench_t *b, int peer)
 {
     double      seconds, sum = 0;
-    void       *send, *recv, *posted;
+    void       *send, *recv, *unexpected;
     MPI_Request request;
 
     bench_limit_size(b, 2);
     send = bench_buffer_alloc(b, b->opts.max_size);
     recv = bench_buffer_alloc(b, b->opts.max_size);
     bench_print_header(b);
-    posted = posted_begin(b, peer, &request);
+    unexpected = unexpected_begin(b, peer, &request);
     while (bench_next_size(b)) {
         seconds = b->opts.validate ? run_validated(b, peer, send, recv) : run(b, peer, send, recv);
         seconds = b->rank < peer ? seconds : 0; /* the initiators' clocks count */
         MPI_Reduce(&seconds, &sum, 1, MPI_DOUBLE, MPI_SUM, 0, b->comm);
         bench_print_row(b, sum / (b->nranks / 2) * 1e6 / (2.0 * b->iterations));
     }
-    posted_end(b, peer, posted, &request);
+    unexpected_end(b, peer, unexpected, &request);
     bench_buffer_free(b, send);
     bench_buffer_free(b, recv);
     return bench_finish(b);

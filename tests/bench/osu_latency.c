@@ -6,7 +6,7 @@ static const bench_spec_t spec = {
     BENCH_LATENCY,
     .name      = "osu_latency",
     .title     = "OSU MPI Latency Test",
-    .options   = BENCH_OPT_SIZE | BENCH_OPT_CHECK | BENCH_OPT_DEVICE | BENCH_OPT_POSTED,
+    .options   = BENCH_OPT_SIZE | BENCH_OPT_CHECK | BENCH_OPT_DEVICE | BENCH_OPT_UNEXPECTED,
     .max_ranks = 2,
 };
 

@@ -148,6 +148,8 @@ test_options()
     ok 'a memory limit leaves sizes out, and says so' all_of \
         "line_count"$'\t'stdout$'\t'"^[0-9]"$'\t'3 \
         "line_count"$'\t'stderr$'\t'"^osu_latency: sizes above 100 bytes are left out"$'\t'1
+    mpi 2 osu_latency -m 8:16 -i 10 -x 0 -c -U 4194304
+    ok 'a long message waits' all_of "rc_is"$'\t'0 "line_count"$'\t'stdout$'\t'" Pass$"$'\t'2
     mpi 4 osu_mbw_mr -m 8:8 -i 2 -x 0 -p 1 -R 0 -c
     ok 'one pair of four ranks, no rate' all_of "rc_is"$'\t'0 \
         "has_line"$'\t'stdout$'\t'"^# \[ pairs: 1 \] \[ window size: 64 \]$" \
@@ -237,6 +239,8 @@ test_errors()
     wrong "unknown option '-Z'" 2 osu_latency -Z
     wrong "unknown option '--nonsense'" 0 osu_latency --nonsense
     wrong "unknown option '-W'" 0 osu_latency -W 5
+    wrong "unknown option '-U'" 0 osu_bw -U 5
+    wrong "wrong value 'x' of option -U" 0 osu_latency -U x
     wrong "unknown option '-m'" 0 osu_barrier -m 5
     wrong "option '-m' needs a value" 0 osu_bw -m
     wrong "argument 'D' needs option -d" 0 osu_bw D D
