@@ -20,10 +20,11 @@
 enum { PUT, PUT_LONG, GET, GET_LONG, ACC, FOP, CAS };
 enum { BEYOND, BEFORE, MISALIGNED, READONLY, GONE };
 
-static const char *const call_names[] = {"put", "put-long", "get", "get-long",
-                                         "acc", "fop",      "cas", NULL};
-static const char *const harm_names[] = {"beyond",   "before", "misaligned",
-                                         "readonly", "gone",   NULL};
+static const char *const window_names[] = {"allocated", "created", NULL};
+static const char *const call_names[]   = {"put", "put-long", "get", "get-long",
+                                           "acc", "fop",      "cas", NULL};
+static const char *const harm_names[]   = {"beyond",   "before", "misaligned",
+                                           "readonly", "gone",   NULL};
 
 static void usage(void)
 {
@@ -86,7 +87,7 @@ int main(int argc, char **argv)
     if (argc != 4) {
         usage();
     }
-    created = strcmp(argv[1], "created") == 0;
+    created = find(window_names, argv[1]);
     harm    = find(harm_names, argv[2]);
     which   = find(call_names, argv[3]);
     setrlimit(RLIMIT_CORE, &no_core);
@@ -102,10 +103,11 @@ int main(int argc, char **argv)
         MPI_Win_allocate(LENGTH, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &memory, &win);
     }
     memset(memory, 0, LENGTH);
-    if (rank == 1 && harm == READONLY) {
-        mprotect(memory, LENGTH, PROT_READ);
-    } else if (rank == 1 && harm == GONE) {
-        mmap(memory, LENGTH, PROT_NONE, MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (rank == 1 &&
+        ((harm == READONLY && mprotect(memory, LENGTH, PROT_READ) != 0) ||
+         (harm == GONE && mmap(memory, LENGTH, PROT_NONE, MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS,
+                               -1, 0) == MAP_FAILED))) {
+        fault_end(FAULT_HARNESS, "the memory stays as it was");
     }
     MPI_Barrier(MPI_COMM_WORLD);
     MPI_Win_lock_all(0, win);

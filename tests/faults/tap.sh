@@ -79,6 +79,12 @@ rc_error()
     [[ $rc != 0 && $rc -lt 124 ]] || why "the status is $rc: neither an error nor a clean end"
 }
 
+# The job ended with an error: one rank's abort (128 + SIGABRT) or mpirun's own.
+rc_job_error()
+{
+    [[ $rc != 0 && $rc != 124 ]] || why "the job's status is $rc"
+}
+
 rc_no_crash() { [[ $rc -lt 124 ]] || why "the status is $rc: a crash or a hang"; }
 
 has_line() { grep -Eq -- "$2" "$out/$1" || why "$1 has no line with $2"; }

@@ -53,12 +53,6 @@ killed()
     done
 }
 
-# The job ended with an error: one rank's abort (128 + SIGABRT) or mpirun's own.
-rc_job_error()
-{
-    [[ $rc != 0 && $rc != 124 ]] || why "the job's status is $rc"
-}
-
 killed 'eager messages' 2 --mode msg --size 8 --window 64
 killed 'segmented messages' 2 --mode msg --size 10000 --window 32
 killed 'rendezvous by get' 2 -x UCX_RNDV_SCHEME=get_zcopy --mode msg --size 500000 --window 4
