@@ -24,14 +24,6 @@ void joint_regions_cleanup(conf_t *t, regions_t *r)
     conf_close(t);
 }
 
-uint64_t joint_pieces(const conf_t *t)
-{
-    angara_counters_t counters;
-
-    angara_pe_counters(t->pe, &counters);
-    return counters.joint_pieces;
-}
-
 int joint_is_used(void)
 {
     return strcmp(conf_device(), "soft") == 0 && conf_reaches() && !rank_chaos() &&
@@ -45,21 +37,6 @@ void joint_sleep_us(unsigned us)
     nanosleep(&time, NULL);
 }
 
-void joint_serve(conf_t *t)
-{
-    const kind_t *kind  = t->arg;
-    unsigned      turns = 0;
-
-    while (!conf_is_over(t)) {
-        if (kind->polls == 0 || (kind->polls == 2 && ++turns % 50 == 0)) {
-            joint_sleep_us(200);
-        }
-        if (kind->polls != 0) {
-            angara_pe_progress(t->pe);
-        }
-    }
-}
-
 angara_status_t joint_post(conf_t *t, regions_t *r, unsigned rank, size_t offset, size_t length)
 {
     const kind_t *kind = t->arg;
@@ -69,18 +46,4 @@ angara_status_t joint_post(conf_t *t, regions_t *r, unsigned rank, size_t offset
                                                           r->keys[rank], MARGIN + offset, length) :
                                        angara_offload_put(t->peer[rank], r->near.mr, here,
                                                           r->keys[rank], MARGIN + offset, length));
-}
-
-angara_status_t joint_copied(conf_t *t, regions_t *r)
-{
-    angara_status_t status = joint_post(t, r, 1, 0, LONG);
-
-    if (status == ANGARA_OK) {
-        status = CONF_POST(t, angara_marker(t->peer[1], t->slot, ++t->value));
-    }
-    if (status == ANGARA_OK) {
-        CONF_WAIT(t, angara_marker_arrived(t->slot, t->value) ||
-                         (status = angara_peer_status(t->peer[1])) != ANGARA_OK);
-    }
-    return status;
 }

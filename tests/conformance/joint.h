@@ -8,11 +8,8 @@
 
 #include "conf.h"
 
-#define JOINT  ((size_t)128 << 10) /* ANGARA_JOINT_MIN */
-#define PIECE  ((size_t)128 << 10) /* longest of a shared copy */
 #define LONG   ((size_t)4 << 20)
-#define TURN   ((size_t)1 << 20) /* ANGARA_TURN_BYTES: so much is copied in a turn at most */
-#define MARGIN 4096u             /* around what is moved, which nobody may touch */
+#define MARGIN 4096u /* around what is moved, which nobody may touch */
 #define PAGE   4096u
 
 /* conf_t.arg of these tests. */
@@ -31,19 +28,11 @@ typedef struct {
 void joint_regions_init(conf_t *t, regions_t *r);
 void joint_regions_cleanup(conf_t *t, regions_t *r);
 
-/* Pieces that this rank has copied for others. */
-uint64_t joint_pieces(const conf_t *t);
-
 /* Do two processes copy, where one polls? */
 int joint_is_used(void);
 
-/* The target, which polls or not, until it is told to end. */
-void joint_serve(conf_t *t);
-
 /* Post the transfer of [offset, offset + length) behind the margin. */
 angara_status_t joint_post(conf_t *t, regions_t *r, unsigned rank, size_t offset, size_t length);
-/* Post all of it to rank 1, and wait for its end, or the peer's. */
-angara_status_t joint_copied(conf_t *t, regions_t *r);
 
 void joint_sleep_us(unsigned us);
 

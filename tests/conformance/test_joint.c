@@ -16,6 +16,35 @@
 
 #include <cmocka.h>
 
+#define JOINT ((size_t)128 << 10) /* ANGARA_JOINT_MIN */
+#define PIECE ((size_t)128 << 10) /* longest of a shared copy */
+#define TURN  ((size_t)1 << 20)   /* ANGARA_TURN_BYTES: so much is copied in a turn at most */
+
+/* Pieces that this rank has copied for others. */
+static uint64_t pieces(const conf_t *t)
+{
+    angara_counters_t counters;
+
+    angara_pe_counters(t->pe, &counters);
+    return counters.joint_pieces;
+}
+
+/* The target, which polls or not, until it is told to end. */
+static void serve(conf_t *t)
+{
+    const kind_t *kind  = t->arg;
+    unsigned      turns = 0;
+
+    while (!conf_is_over(t)) {
+        if (kind->polls == 0 || (kind->polls == 2 && ++turns % 50 == 0)) {
+            joint_sleep_us(200);
+        }
+        if (kind->polls != 0) {
+            angara_pe_progress(t->pe);
+        }
+    }
+}
+
 /* ---- sizes ----------------------------------------------------------------------------------- */
 
 static const size_t sizes[] = {
@@ -57,7 +86,7 @@ static void one_size(conf_t *t, regions_t *r, size_t length, unsigned round)
         conf_marker(t, 1);
         conf_tell_over(t, 1);
     } else {
-        joint_serve(t);
+        serve(t);
     }
     conf_barrier(t);
     if (t->rank == (kind->is_get ? 0 : 1)) {
@@ -75,14 +104,14 @@ static void all_sizes(conf_t *t)
     regions_t     r;
 
     joint_regions_init(t, &r);
-    before = joint_pieces(t);
+    before = pieces(t);
     for (unsigned i = 0; i < rounds; ++i) {
         for (unsigned n = 0; n < sizeof(sizes) / sizeof(sizes[0]); ++n) {
             one_size(t, &r, sizes[n], ++round % 64);
         }
     }
     if (t->rank == 1) {
-        CHECK((kind->polls != 0 && joint_is_used()) || joint_pieces(t) == before);
+        CHECK((kind->polls != 0 && joint_is_used()) || pieces(t) == before);
     }
     joint_regions_cleanup(t, &r);
 }
@@ -118,15 +147,15 @@ static void target_helps(conf_t *t)
         CHECK_OK(joint_post(t, &r, 1, 0, LONG));
         angara_pe_progress(t->pe);
         conf_barrier(t);
-        CHECK(joint_pieces(t) == 0);
+        CHECK(pieces(t) == 0);
         conf_marker(t, 1);
         conf_tell_over(t, 1);
     } else {
         CHECK(getrusage(RUSAGE_THREAD, &begin) == 0);
-        CONF_WAIT(t, joint_pieces(t) >= (LONG - TURN - PIECE) / PIECE ||
+        CONF_WAIT(t, pieces(t) >= (LONG - TURN - PIECE) / PIECE ||
                          is_crowded(&begin, now_seconds() - since));
         conf_barrier(t);
-        joint_serve(t);
+        serve(t);
     }
     conf_barrier(t);
     /* Each rank's other buffer holds what the source of the one that it is the end of holds. */
@@ -172,7 +201,7 @@ static void late(conf_t *t)
         }
         conf_tell_over(t, 1);
     } else {
-        joint_serve(t);
+        serve(t);
     }
     conf_barrier(t);
     conf_mem_cleanup(&near);
@@ -214,7 +243,7 @@ static void order(conf_t *t)
         }
         conf_tell_over(t, 1);
     } else {
-        joint_serve(t);
+        serve(t);
     }
     joint_regions_cleanup(t, &r);
 }
@@ -299,7 +328,7 @@ static void deregister_near(conf_t *t)
     if (t->rank == 0) {
         conf_tell_over(t, 1);
     } else {
-        joint_serve(t);
+        serve(t);
     }
     joint_regions_cleanup(t, &r);
 }
@@ -372,7 +401,7 @@ static void lose(conf_t *t, int is_far)
         conf_marker(t, 1);
         conf_tell_over(t, 1);
     } else {
-        joint_serve(t);
+        serve(t);
     }
     joint_regions_cleanup(t, &r);
 }
@@ -410,6 +439,21 @@ static void die_in(unsigned us)
     CHECK(timer_settime(timer, 0, &time, NULL) == 0);
 }
 
+/* Post, and wait for its end, or the peer's. */
+static angara_status_t copied(conf_t *t, regions_t *r)
+{
+    angara_status_t status = joint_post(t, r, 1, 0, LONG);
+
+    if (status == ANGARA_OK) {
+        status = CONF_POST(t, angara_marker(t->peer[1], t->slot, ++t->value));
+    }
+    if (status == ANGARA_OK) {
+        CONF_WAIT(t, angara_marker_arrived(t->slot, t->value) ||
+                         (status = angara_peer_status(t->peer[1])) != ANGARA_OK);
+    }
+    return status;
+}
+
 /* The victim serves, or copies itself; the other one gets its data or the news, in time. */
 static void killed(conf_t *t, unsigned victim)
 {
@@ -430,7 +474,7 @@ static void killed(conf_t *t, unsigned victim)
         }
     }
     while (t->rank == 0 && (status == ANGARA_OK || victim == 0)) {
-        status = joint_copied(t, &r);
+        status = copied(t, &r);
     }
     conf_mem_cleanup(&r.near);
     conf_mem_cleanup(&r.far);
@@ -476,7 +520,7 @@ static void stopped(conf_t *t)
         }
         conf_tell_over(t, 1);
     } else {
-        joint_serve(t);
+        serve(t);
     }
     joint_regions_cleanup(t, &r);
 }
