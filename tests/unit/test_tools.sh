@@ -201,7 +201,8 @@ perf_gpu() {
 perf_json() {
     "$bin/angara_perf" -n 100 -w 10 -s 8:64 --json put_lat atomic_lat >"$work/json"
     json '[r["size"] for r in d["results"] if r["test"] == "put_lat"] == [8, 16, 32, 64] and
-          all(r["min"] <= r["value"] <= r["max"] for r in d["results"]) and d["memory"] == "shared"'
+          all(r["min"] <= r["value"] <= r["max"] for r in d["results"]) and d["memory"] == "shared" and
+          d["target"] == "sleeps"'
 }
 
 perf_sizes() {
@@ -335,7 +336,8 @@ perf_strangers() {
     port=$(free_port)
     perf_listener "$port"
     request='{"program":"angara_perf","version":"'$("$bin/angara_perf" -V | cut -d' ' -f2)'",'
-    request+='"size_min":8,"size_max":8,"iterations":100,"warm_up":1,"shared":false,"check":false,"gpu":"cuda",'
+    request+='"size_min":8,"size_max":8,"iterations":100,"warm_up":1,"shared":false,"polls":false,'
+    request+='"check":false,"gpu":"cuda",'
     request+='"managed":true,"buf_on_gpu":true,"mem_on_gpu":true,"tests":["offload_put_lat"]}'
     for line in hello '[]' "${request/offload_put_lat/atomic_lat}" "${request/cuda/rocm}" "${request/cuda/}" \
         "${request/\"offload_put_lat\"/}" "${request/\"offload_put_lat\"/8}" "${request/\[*\]/8}" \
@@ -379,7 +381,7 @@ perf_stalled() {
     listener_said 'refused: no request' 1
     exec 4<>"/dev/tcp/localhost/$port"
     printf '%s\n' '{"program":"angara_perf","version":"'"$("$bin/angara_perf" -V | cut -d' ' -f2)"'","size_min":8,
-        "size_max":8,"iterations":100,"warm_up":1,"shared":true,"check":false,"gpu":"","managed":false,
+        "size_max":8,"iterations":100,"warm_up":1,"shared":true,"polls":true,"check":false,"gpu":"","managed":false,
         "buf_on_gpu":false,"mem_on_gpu":false,"tests":["put_lat"]}' | tr -d '\n' >&4
     echo >&4
     [[ $(head -1 <&4) == '{"answer":"ok"}' ]]
@@ -500,6 +502,9 @@ else
 fi
 check 'angara_perf runs all tests' perf_all
 check 'angara_perf runs all tests on private memory, validated' perf_all --memory=private --check
+check 'angara_perf runs all tests, to a target that polls' perf_all --memory=private --target=polls --check
+check 'angara_perf refuses other states of the target' \
+    exits 2 "the target polls or sleeps, not 'x'" "$bin/angara_perf" -t x
 check 'angara_perf without process_vm' env ANGARA_SOFT_CMA=n "$bin/angara_perf" -n 50 -w 5 -s 8:64K -c -m private
 check 'angara_perf without loopback' env ANGARA_SOFT_LOOPBACK=n "$bin/angara_perf" -n 50 -w 5 -s 8:64K -c
 check 'angara_perf in chaos mode' env ANGARA_CHAOS=5 "$bin/angara_perf" -n 50 -w 5 -s 8:1K -c

@@ -70,6 +70,8 @@ static void give_up(const perf_t *p, uint64_t limit)
     exit(EXIT_FAILURE);
 }
 
+#define SERVE_TURNS 64 /* of progress between two looks at the socket */
+
 /* Until something comes. A process of ours may take for ever: who stops it may go on with it. */
 static void await(const perf_t *p, uint64_t start)
 {
@@ -77,12 +79,18 @@ static void await(const perf_t *p, uint64_t start)
     uint64_t        spent = ang_clock_ns(CLOCK_MONOTONIC) - start, left;
     struct timespec timeout;
 
+    if (is_remote(p) && spent > p->talk_limit) {
+        give_up(p, p->talk_limit);
+    }
+    if (p->serves) {
+        for (unsigned i = 0; i < SERVE_TURNS; ++i) {
+            angara_pe_progress(p->pe);
+        }
+        return;
+    }
     if (!is_remote(p)) {
         poll(&other, 1, -1);
         return;
-    }
-    if (spent > p->talk_limit) {
-        give_up(p, p->talk_limit);
     }
     left    = p->talk_limit - spent;
     timeout = (struct timespec){.tv_sec  = (time_t)(left / 1000000000),
@@ -475,13 +483,13 @@ static json_t *describe(const perf_t *p)
 {
     const perf_options_t *opt = p->opt;
 
-    return json_pack("{s:s, s:s, s:s, s:i, s:b, s:[i, i], s:s, s:s, s:s, s:b}", "version",
-                     angara_version(), "provider", p->attr.provider, "device", p->attr.device,
-                     "node", (int)p->attr.node, "loopback",
-                     (p->attr.caps & ANGARA_CAP_LOOPBACK) != 0, "cpus", opt->cpus[0], opt->cpus[1],
-                     "memory", opt->shared ? "shared" : "private", "buffer_on",
-                     opt->buf_on_gpu ? opt->gpu->name : "host", "target_on",
-                     opt->mem_on_gpu ? opt->gpu->name : "host", "check", opt->check);
+    return json_pack(
+        "{s:s, s:s, s:s, s:i, s:b, s:[i, i], s:s, s:s, s:s, s:s, s:b}", "version", angara_version(),
+        "provider", p->attr.provider, "device", p->attr.device, "node", (int)p->attr.node,
+        "loopback", (p->attr.caps & ANGARA_CAP_LOOPBACK) != 0, "cpus", opt->cpus[0], opt->cpus[1],
+        "memory", opt->shared ? "shared" : "private", "target", opt->polls ? "polls" : "sleeps",
+        "buffer_on", opt->buf_on_gpu ? opt->gpu->name : "host", "target_on",
+        opt->mem_on_gpu ? opt->gpu->name : "host", "check", opt->check);
 }
 
 static void perf_run(perf_t *p, const unsigned char *selected)

@@ -11,6 +11,7 @@ _angara_values()
     angara_jobkey:-d | angara_jobkey:--device) echo angara0 ;;
     *:-d | *:--device) echo auto soft soft0 nic angara0 ;;
     *:-m | *:--memory) echo shared private ;;
+    angara_perf:-t | angara_perf:--target) echo sleeps polls ;;
     *:-g | *:--gpu) echo cuda rocm managed ;;
     esac
 }

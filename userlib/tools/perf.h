@@ -28,6 +28,7 @@ typedef struct {
     unsigned    iterations;
     unsigned    warm_up;
     int         shared; /* memory of offload operations and atomics */
+    int         polls;  /* the target of these does: else it sleeps */
     int         check;
     int         json;
     int         cpus[2];     /* -1: not pinned */
@@ -49,6 +50,7 @@ typedef struct {
     uint64_t              talk_limit; /* ns that it may take until it comes to a barrier */
     uint64_t              look_limit; /* ns that a wait loop may last */
     uint64_t              look_start; /* of the wait loop that this process is in */
+    int                   serves;     /* progress while it waits in a barrier */
     angara_domain_h       dom;
     angara_attr_t         attr;
     angara_pe_h           pe;

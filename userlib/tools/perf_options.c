@@ -26,6 +26,7 @@ static void usage(FILE *out)
         "  -n, --iterations=N      operations measured per size (100000; fewer if large)\n"
         "  -w, --warm-up=N         operations before (10000)\n"
         "  -m, --memory=KIND       of the target: shared (default) or private\n"
+        "  -t, --target=STATE      in offload operations and atomics: sleeps (default), polls\n"
         "  -g, --gpu=KIND[:ENDS]   offload operations on memory of cuda, rocm, managed;\n"
         "                          H (host) or D (GPU): the buffer, then the target (DD)\n"
         "  -c, --check             validate the data\n"
@@ -169,6 +170,7 @@ static const struct option long_options[] = {
     {"iterations", required_argument, NULL, 'n'},
     {"warm-up", required_argument, NULL, 'w'},
     {"memory", required_argument, NULL, 'm'},
+    {"target", required_argument, NULL, 't'},
     {"gpu", required_argument, NULL, 'g'},
     {"check", no_argument, NULL, 'c'},
     {"cpu", required_argument, NULL, OPT_CPU},
@@ -214,20 +216,21 @@ static void print_and_exit(int c)
     exit(EXIT_SUCCESS);
 }
 
-static void parse_memory(const char *text, perf_options_t *opt)
+/* @return is it the first of two words? The other one is the second. */
+static int parse_either(const char *text, const char *first, const char *second, const char *what)
 {
-    if ((strcmp(text, "shared") != 0) && (strcmp(text, "private") != 0)) {
-        usage_error(perf_name, "memory is shared or private, not '%s'", text);
+    if ((strcmp(text, first) != 0) && (strcmp(text, second) != 0)) {
+        usage_error(perf_name, "%s %s or %s, not '%s'", what, first, second, text);
     }
-    opt->shared = (text[0] == 's');
+    return strcmp(text, first) == 0;
 }
 
 void perf_parse_options(int argc, char **argv, perf_options_t *opt, unsigned char *selected)
 {
     int c, all = 0, asks = 0; /* for something to be measured */
 
-    while ((c = getopt_long(argc, argv, "as:n:w:m:g:cd:H:jlVh", long_options, NULL)) != -1) {
-        asks |= (c < OPT_CPU) && (strchr("asnwmgcj", c) != NULL);
+    while ((c = getopt_long(argc, argv, "as:n:w:m:t:g:cd:H:jlVh", long_options, NULL)) != -1) {
+        asks |= (c < OPT_CPU) && (strchr("asnwmtgcj", c) != NULL);
         switch (c) {
         case 'a':
             all = 1;
@@ -242,7 +245,10 @@ void perf_parse_options(int argc, char **argv, perf_options_t *opt, unsigned cha
             opt->warm_up = parse_count(optarg, 0, PERF_COUNT_MAX, "warm-up operations");
             break;
         case 'm':
-            parse_memory(optarg, opt);
+            opt->shared = parse_either(optarg, "shared", "private", "memory is");
+            break;
+        case 't':
+            opt->polls = parse_either(optarg, "polls", "sleeps", "the target");
             break;
         case 'g':
             parse_gpu(optarg, opt);

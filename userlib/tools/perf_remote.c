@@ -87,11 +87,11 @@ static json_t *request(const perf_options_t *opt, const unsigned char *selected)
         }
     }
     return json_pack(
-        "{s:s, s:s, s:I, s:I, s:I, s:I, s:b, s:b, s:s, s:b, s:b, s:b, s:o}", "program", perf_name,
-        "version", angara_version(), "size_min", (json_int_t)opt->size_min, "size_max",
+        "{s:s, s:s, s:I, s:I, s:I, s:I, s:b, s:b, s:b, s:s, s:b, s:b, s:b, s:o}", "program",
+        perf_name, "version", angara_version(), "size_min", (json_int_t)opt->size_min, "size_max",
         (json_int_t)opt->size_max, "iterations", (json_int_t)opt->iterations, "warm_up",
-        (json_int_t)opt->warm_up, "shared", opt->shared, "check", opt->check, "gpu",
-        opt->gpu != NULL ? opt->gpu->name : "", "managed", opt->origin == DEVICE_MANAGED,
+        (json_int_t)opt->warm_up, "shared", opt->shared, "polls", opt->polls, "check", opt->check,
+        "gpu", opt->gpu != NULL ? opt->gpu->name : "", "managed", opt->origin == DEVICE_MANAGED,
         "buf_on_gpu", opt->buf_on_gpu, "mem_on_gpu", opt->mem_on_gpu, "tests", tests);
 }
 
@@ -144,11 +144,11 @@ static const char *take_request(json_t *json, perf_options_t *opt, unsigned char
     if (strcmp(version, angara_version()) != 0) {
         return "another version of libangara: use one on both hosts";
     }
-    if (json_unpack(json, "{s:I, s:I, s:I, s:I, s:b, s:b, s:s, s:b, s:b, s:b, s:o}", "size_min",
-                    &size_min, "size_max", &size_max, "iterations", &iterations, "warm_up",
-                    &warm_up, "shared", &opt->shared, "check", &opt->check, "gpu", &gpu, "managed",
-                    &managed, "buf_on_gpu", &opt->buf_on_gpu, "mem_on_gpu", &opt->mem_on_gpu,
-                    "tests", &tests) != 0 ||
+    if (json_unpack(json, "{s:I, s:I, s:I, s:I, s:b, s:b, s:b, s:s, s:b, s:b, s:b, s:o}",
+                    "size_min", &size_min, "size_max", &size_max, "iterations", &iterations,
+                    "warm_up", &warm_up, "shared", &opt->shared, "polls", &opt->polls, "check",
+                    &opt->check, "gpu", &gpu, "managed", &managed, "buf_on_gpu", &opt->buf_on_gpu,
+                    "mem_on_gpu", &opt->mem_on_gpu, "tests", &tests) != 0 ||
         !in_range(size_max, 0, PERF_SIZE_MAX) || !in_range(size_min, 0, size_max) ||
         !in_range(iterations, 1, PERF_COUNT_MAX) || !in_range(warm_up, 0, PERF_COUNT_MAX)) {
         return "a request that makes no sense";

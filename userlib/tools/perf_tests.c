@@ -228,7 +228,7 @@ static size_t place(const perf_t *p, size_t size, unsigned i)
     return (stride == 0) ? 0 : (i % (p->mem_size / stride)) * stride;
 }
 
-/* Rank 1 has nothing to do in one-sided tests: it sleeps in the barrier. */
+/* Rank 1 has nothing to do in one-sided tests: it waits in the barrier, asleep or polling. */
 static double one_sided(perf_t *p, size_t size, unsigned iterations,
                         void (*run)(perf_t *p, size_t size, unsigned iterations))
 {
@@ -241,7 +241,9 @@ static double one_sided(perf_t *p, size_t size, unsigned iterations,
         run(p, size, iterations);
         seconds = now() - start;
     }
+    p->serves = p->opt->polls && (p->rank == 1);
     perf_barrier(p);
+    p->serves = 0;
     return seconds;
 }
 
