@@ -25,6 +25,7 @@ $(B)/tests/conformance/test_batch: $(B)/obj/tests/conformance/batch.o \
                                    $(B)/obj/tests/conformance/batch_fault.o
 
 $(B)/tests/conformance/test_joint $(B)/tests/conformance/test_joint_halt: $(B)/obj/tests/conformance/joint.o
+$(B)/tests/conformance/test_joint_halt: $(B)/obj/tests/common/gate.o
 
 # What test_mutants.sh runs.
 .PHONY: mutant-tests

@@ -1,24 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Joint copies in which one side halts for sure in the middle of a piece: the first touch of a page
- * of it, by whichever process, waits in the kernel until the test lets it go on (userfaultfd(2)).
- * Meanwhile either side dies, deregisters, disconnects or loses the memory.
+ * of it, by whichever process, waits until the test lets it go on (common/gate.h). Meanwhile either
+ * side dies, deregisters, disconnects or loses the memory.
  *
  * The target copies from the back: it halts at the last page, the initiator at the first one.
  */
-#define _GNU_SOURCE
 #include "../common/clock.h"
+#include "../common/gate.h"
 #include "joint.h"
 
-#include <fcntl.h>
-#include <linux/userfaultfd.h>
-#include <poll.h>
-#include <pthread.h>
 #include <signal.h>
-#include <sys/ioctl.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -42,99 +35,39 @@ static void set(int *flag)
     __atomic_store_n(flag, 1, __ATOMIC_RELEASE);
 }
 
-/* ---- a page whose first touch waits ---------------------------------------------------------- */
-
 /* What happens when somebody has come to the page. */
 typedef enum {
     THEN_GO_ON,     /* after a while */
     THEN_WAIT,      /* until may_go_on is set */
-    THEN_KILL,      /* the process `victim`; whoever else stands there goes on after that */
+    THEN_KILL,      /* a process; whoever else stands there goes on after that */
     THEN_TAKE_AWAY, /* the page is none any more */
 } then_t;
 
 typedef struct {
-    int       fd;
-    char     *page;
-    char      bytes[PAGE];
-    then_t    then;
-    pid_t     victim;
-    pthread_t thread;
-} gate_t;
+    gate_t gate;
+    then_t then;
+    pid_t  victim;
+} halt_t;
 
-static void go_on(gate_t *gate)
+/* Somebody stands there. */
+static void halted(gate_t *gate, void *arg)
 {
-    struct uffdio_copy copy = {
-        .dst = (uintptr_t)gate->page, .src = (uintptr_t)gate->bytes, .len = PAGE};
+    const halt_t *halt = arg;
 
+    set(&stage->has_halted);
+    if (halt->then == THEN_TAKE_AWAY) {
+        set(&stage->goes_on);
+        gate_take_away(gate);
+        return;
+    }
+    if (halt->then == THEN_KILL) {
+        CHECK(kill(halt->victim, SIGKILL) == 0);
+    }
     do {
         joint_sleep_us(30000);
-    } while (gate->then == THEN_WAIT && !is_set(&stage->may_go_on));
+    } while (halt->then == THEN_WAIT && !is_set(&stage->may_go_on));
     set(&stage->goes_on);
-    CHECK(ioctl(gate->fd, UFFDIO_COPY, &copy) == 0);
-}
-
-static void *gate_main(void *arg)
-{
-    gate_t             *gate  = arg;
-    struct pollfd       entry = {.fd = gate->fd, .events = POLLIN};
-    struct uffdio_range range = {.start = (uintptr_t)gate->page, .len = PAGE};
-    struct uffd_msg     msg;
-
-    CHECK(poll(&entry, 1, 1000 * RANK_TIMEOUT) == 1);
-    CHECK(read(gate->fd, &msg, sizeof(msg)) == sizeof(msg));
-    CHECK(msg.event == UFFD_EVENT_PAGEFAULT);
-    set(&stage->has_halted);
-    switch (gate->then) {
-    case THEN_KILL:
-        CHECK(kill(gate->victim, SIGKILL) == 0);
-        go_on(gate);
-        break;
-    case THEN_TAKE_AWAY:
-        set(&stage->goes_on);
-        CHECK(mmap(gate->page, PAGE, PROT_NONE, MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) ==
-              gate->page);
-        CHECK(ioctl(gate->fd, UFFDIO_WAKE, &range) == 0);
-        break;
-    default:
-        go_on(gate);
-        break;
-    }
-    return NULL;
-}
-
-/* Faults in the kernel, too: it needs CAP_SYS_PTRACE, or vm.unprivileged_userfaultfd. */
-static int gate_is_allowed(void)
-{
-    int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC);
-
-    return fd >= 0 && close(fd) == 0;
-}
-
-/* The page keeps what it holds. */
-static void gate_init(gate_t *gate, char *page, then_t then, pid_t victim)
-{
-    struct uffdio_api      api   = {.api = UFFD_API};
-    struct uffdio_register range = {.range = {.start = (uintptr_t)page, .len = PAGE},
-                                    .mode  = UFFDIO_REGISTER_MODE_MISSING};
-
-    gate->fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC);
-    if (gate->fd < 0) {
-        rank_skip("userfaultfd isn't allowed");
-    }
-    gate->page   = page;
-    gate->then   = then;
-    gate->victim = victim;
-    memcpy(gate->bytes, page, PAGE);
-    CHECK(ioctl(gate->fd, UFFDIO_API, &api) == 0);
-    CHECK(ioctl(gate->fd, UFFDIO_REGISTER, &range) == 0);
-    CHECK(madvise(page, PAGE, MADV_DONTNEED) == 0);
-    CHECK(pthread_create(&gate->thread, NULL, gate_main, gate) == 0);
-}
-
-static void gate_cleanup(gate_t *gate)
-{
-    CHECK(pthread_join(gate->thread, NULL) == 0);
-    CHECK(close(gate->fd) == 0);
+    gate_open(gate);
 }
 
 /* ---- the ranks ------------------------------------------------------------------------------- */
@@ -152,7 +85,7 @@ static void fill(conf_mem_t *mem, uint64_t key)
 }
 
 /* The page at `place` halts whoever comes first; what happens then: then_t, with that rank. */
-static void halt_init(conf_t *t, regions_t *r, gate_t *gate, place_t place, then_t then,
+static void halt_init(conf_t *t, regions_t *r, halt_t *halt, place_t place, then_t then,
                       unsigned victim)
 {
     conf_mem_t *mem = place == NEAR_BACK ? &r->near : &r->far;
@@ -167,8 +100,10 @@ static void halt_init(conf_t *t, regions_t *r, gate_t *gate, place_t place, then
     fill(&r->near, NEAR_KEY);
     fill(&r->far, FAR_KEY);
     if (t->rank == (place == NEAR_BACK ? 0 : 1)) {
-        gate_init(gate, mem->addr + MARGIN + (place == FAR_FRONT ? 0 : LONG - PAGE), then,
-                  t->pid[victim]);
+        halt->then   = then;
+        halt->victim = t->pid[victim];
+        gate_init(&halt->gate, mem->addr + MARGIN + (place == FAR_FRONT ? 0 : LONG - GATE_PAGE),
+                  halted, halt);
     }
     conf_barrier(t);
 }
@@ -217,9 +152,9 @@ static void post_and_halt(conf_t *t, regions_t *r)
 static void marker_waits_at(conf_t *t, place_t place)
 {
     regions_t r;
-    gate_t    gate;
+    halt_t    halt;
 
-    halt_init(t, &r, &gate, place, THEN_GO_ON, 0);
+    halt_init(t, &r, &halt, place, THEN_GO_ON, 0);
     if (t->rank == 0) {
         post_and_halt(t, &r);
         conf_marker(t, 1);
@@ -230,7 +165,7 @@ static void marker_waits_at(conf_t *t, place_t place)
     }
     check_copied(t, &r, LONG);
     if (t->rank == (place == NEAR_BACK ? 0 : 1)) {
-        gate_cleanup(&gate);
+        gate_cleanup(&halt.gate);
     }
     joint_regions_cleanup(t, &r);
 }
@@ -251,9 +186,9 @@ static void near_end_goes(conf_t *t, int disconnects)
 {
     int       is_get = ((const kind_t *)t->arg)->is_get;
     regions_t r;
-    gate_t    gate;
+    halt_t    halt;
 
-    halt_init(t, &r, &gate, FAR_BACK, THEN_GO_ON, 0);
+    halt_init(t, &r, &halt, FAR_BACK, THEN_GO_ON, 0);
     if (t->rank == 0) {
         post_and_halt(t, &r);
         if (disconnects) {
@@ -273,7 +208,7 @@ static void near_end_goes(conf_t *t, int disconnects)
         set(&stage->is_over);
     } else {
         serve_until(t, &stage->is_over);
-        gate_cleanup(&gate);
+        gate_cleanup(&halt.gate);
         CHECK(disconnects || is_get || rank_matches(r.far.addr + MARGIN, LONG, NEAR_KEY));
     }
     joint_regions_cleanup(t, &r);
@@ -286,11 +221,11 @@ static void near_end_goes(conf_t *t, int disconnects)
 static void near_end_is_owed(conf_t *t)
 {
     regions_t       r;
-    gate_t          gate;
+    halt_t          halt;
     angara_status_t status;
 
     CHECK(setenv("ANGARA_PEER_WAIT", "100", 1) == 0);
-    halt_init(t, &r, &gate, FAR_BACK, THEN_WAIT, 0);
+    halt_init(t, &r, &halt, FAR_BACK, THEN_WAIT, 0);
     if (t->rank == 0) {
         post_and_halt(t, &r);
         CHECK_STATUS(angara_mr_deregister(r.near.mr), ANGARA_ERR_BUSY);
@@ -308,7 +243,7 @@ static void near_end_is_owed(conf_t *t)
         set(&stage->is_over);
     } else {
         serve_until(t, &stage->is_over);
-        gate_cleanup(&gate);
+        gate_cleanup(&halt.gate);
     }
     joint_regions_cleanup(t, &r);
 }
@@ -329,9 +264,9 @@ static void take_away(conf_t *t, place_t place)
 {
     int       is_get = ((const kind_t *)t->arg)->is_get;
     regions_t r;
-    gate_t    gate;
+    halt_t    halt;
 
-    halt_init(t, &r, &gate, place, THEN_TAKE_AWAY, 0);
+    halt_init(t, &r, &halt, place, THEN_TAKE_AWAY, 0);
     if (t->rank == 0) {
         post_and_halt(t, &r);
         CHECK_STATUS(conf_settle(t, 1), ANGARA_ERR_PAIR);
@@ -344,7 +279,7 @@ static void take_away(conf_t *t, place_t place)
     }
     check_copied(t, &r, LONG / 4);
     if (t->rank == (place == NEAR_BACK ? 0 : 1)) {
-        gate_cleanup(&gate);
+        gate_cleanup(&halt.gate);
     }
     joint_regions_cleanup(t, &r);
 }
@@ -365,10 +300,10 @@ static void take_away_near(conf_t *t)
 static void deregister_far(conf_t *t)
 {
     regions_t       r;
-    gate_t          gate;
+    halt_t          halt;
     angara_status_t status;
 
-    halt_init(t, &r, &gate, FAR_FRONT, THEN_GO_ON, 0);
+    halt_init(t, &r, &halt, FAR_FRONT, THEN_GO_ON, 0);
     if (t->rank == 0) {
         CHECK_OK(joint_post(t, &r, 1, 0, LONG));
         status = conf_settle(t, 1);
@@ -378,7 +313,7 @@ static void deregister_far(conf_t *t)
         CHECK_OK(angara_mr_deregister(r.far.mr));
         CHECK(is_set(&stage->goes_on));
         fill(&r.far, LATER_KEY);
-        gate_cleanup(&gate);
+        gate_cleanup(&halt.gate);
     }
     conf_barrier(t);
     if (t->rank == 1) {
@@ -410,9 +345,9 @@ static void wait_for_death(conf_t *t)
 static void target_dies(conf_t *t)
 {
     regions_t r;
-    gate_t    gate;
+    halt_t    halt;
 
-    halt_init(t, &r, &gate, FAR_BACK, THEN_KILL, 1);
+    halt_init(t, &r, &halt, FAR_BACK, THEN_KILL, 1);
     if (t->rank == 0) {
         post_and_halt(t, &r);
         wait_for_death(t);
@@ -426,9 +361,9 @@ static void target_dies(conf_t *t)
 static void initiator_dies(conf_t *t, place_t place)
 {
     regions_t r;
-    gate_t    gate;
+    halt_t    halt;
 
-    halt_init(t, &r, &gate, place, THEN_KILL, 0);
+    halt_init(t, &r, &halt, place, THEN_KILL, 0);
     if (t->rank == 0) {
         if (place == FAR_BACK) {
             post_and_halt(t, &r);
@@ -438,7 +373,7 @@ static void initiator_dies(conf_t *t, place_t place)
         conf_marker(t, 1);
     } else {
         serve_until(t, &stage->has_halted);
-        gate_cleanup(&gate);
+        gate_cleanup(&halt.gate);
         wait_for_death(t);
         close_alone(t, &r); /* deregisters what the dead one held */
     }

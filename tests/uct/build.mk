@@ -23,6 +23,7 @@ $(B)/tests/uct/%: $(B)/obj/tests/uct/%.o $(UCT_TEST_HARNESS:%=$(B)/obj/tests/uct
 		-langara $(UCT_TEST_LIBS) -luct -lucs -lcmocka -ldl -Wl,-rpath,'$$ORIGIN/../../lib'
 
 $(B)/tests/uct/test_ucp: UCT_TEST_LIBS := -lucp
+$(B)/tests/uct/test_flush: $(B)/obj/tests/common/gate.o
 
 # What a UCX with statistics would export, for test_version.
 $(B)/tests/uct/ucs_with_stats.so:

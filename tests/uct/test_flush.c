@@ -3,8 +3,11 @@
  * Flush in detail: what it covers, messages included; how many markers it costs; several peers;
  * cancel; behind pending requests; where there is nothing to flush.
  */
+#include "../common/gate.h"
 #include "ut.h"
 #include "ut_inside.h"
+
+#include <sys/mman.h>
 
 #define FL_AM     6
 #define FL_MEMORY ((size_t)1 << 20)
@@ -536,6 +539,101 @@ static void flush_behind_pending(ut_t *t)
 
 /* ---- the tests ----------------------------------------------------------------------------- */
 
+/* ---- cancel, while the target stands in the transfer ------------------------------------------
+ */
+
+/* What both ranks see. */
+static struct fl_stage {
+    int has_halted, goes_on, gives_up;
+} * fl_stage;
+
+static int fl_is_set(const int *flag)
+{
+    return __atomic_load_n(flag, __ATOMIC_ACQUIRE);
+}
+
+static void fl_set(int *flag)
+{
+    __atomic_store_n(flag, 1, __ATOMIC_RELEASE);
+}
+
+static void fl_halted(gate_t *gate, void *arg)
+{
+    (void)arg;
+    fl_set(&fl_stage->has_halted);
+    sleep_ms(30);
+    fl_set(&fl_stage->goes_on);
+    gate_open(gate);
+}
+
+/*
+ * Both processes copy a long get. The target, which writes the initiator's memory, halts in its
+ * part: a flush that cancels waits for that, too. Nothing lands there after it.
+ */
+static void cancel_halted(ut_t *t)
+{
+    enum { LENGTH = 4 << 20 };
+    static const char skipped[] = "the target takes no part: it shares its processor, perhaps";
+    double            end;
+    uct_iov_t         iov = {.length = LENGTH, .count = 1};
+    ut_remote_t       remotes[RANK_MAX];
+    ut_comp_t         get, flush;
+    ut_mem_t          far, near;
+    gate_t            gate;
+    fl_t              fl;
+
+    if (rank_chaos() || ut_env_is("ANGARA_SOFT_LOOPBACK", "n") ||
+        ut_env_is("ANGARA_SOFT_CMA", "n") || !gate_is_allowed()) {
+        rank_skip("one process copies, or userfaultfd isn't allowed");
+    }
+    fl_init(&fl, t);
+    ut_mem_init(t, &far, UT_MEM_PRIVATE, LENGTH);
+    ut_mem_init(t, &near, UT_MEM_PRIVATE, LENGTH);
+    ut_mem_exchange(t, &far, remotes);
+    memset(near.addr, 0, LENGTH);
+    memset(far.addr, 1, LENGTH);
+    if (t->rank == 1) {
+        gate_init(&gate, (char *)far.addr + LENGTH - GATE_PAGE, fl_halted, NULL);
+    }
+    ut_barrier(t);
+    if (t->rank == 0) {
+        iov.buffer = near.addr;
+        iov.memh   = near.memh;
+        ut_comp_init(&get, 1);
+        ut_comp_init(&flush, 1);
+        CHECK_STATUS(UT_POST(t, uct_ep_get_zcopy(t->ep[1], &iov, 1, remotes[1].addr,
+                                                 remotes[1].key.rkey, &get.super)),
+                     UCS_INPROGRESS);
+        ut_progress(t);
+        for (end = now_seconds() + 3 * rank_slow(); !fl_is_set(&fl_stage->has_halted);) {
+            if (now_seconds() > end) {
+                fl_set(&fl_stage->gives_up);
+                rank_skip(skipped);
+            }
+        }
+        CHECK_STATUS(uct_ep_flush(t->ep[1], UCT_FLUSH_FLAG_CANCEL, &flush.super), UCS_INPROGRESS);
+        ut_comp_wait(t, UCS_INPROGRESS, &flush);
+        CHECK(fl_is_set(&fl_stage->goes_on));
+        CHECK_EQ(get.calls, 1);
+        memset(near.addr, 0xee, LENGTH);
+        sleep_ms(5);
+        for (size_t i = 0; i < LENGTH; ++i) {
+            CHECK(((uint8_t *)near.addr)[i] == 0xee);
+        }
+    } else {
+        UT_WAIT(t, fl_is_set(&fl_stage->goes_on) || fl_is_set(&fl_stage->gives_up));
+        if (!fl_is_set(&fl_stage->goes_on)) {
+            rank_skip(skipped);
+        }
+        gate_cleanup(&gate);
+    }
+    ut_barrier(t);
+    ut_remotes_release(t, remotes);
+    ut_mem_cleanup(t, &near);
+    ut_mem_cleanup(t, &far);
+    fl_cleanup(&fl);
+}
+
 #define FL_TEST(_name, _nranks, _func) \
     static void _name(void **state)    \
     {                                  \
@@ -565,6 +663,7 @@ FL_TEST(test_flush_all_peers, 3, flush_all_peers)
 FL_TEST(test_flush_nested, 2, flush_nested)
 FL_TEST(test_flush_cancel, 2, flush_cancel)
 FL_TEST(test_flush_behind_pending, 2, flush_behind_pending)
+FL_TEST(test_cancel_halted, 2, cancel_halted)
 
 int main(int argc, char **argv)
 {
@@ -574,7 +673,14 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_slots_run_out_put),     cmocka_unit_test(test_flush_ends_last),
         cmocka_unit_test(test_flush_all_peers),       cmocka_unit_test(test_flush_nested),
         cmocka_unit_test(test_flush_cancel),          cmocka_unit_test(test_flush_behind_pending),
+        cmocka_unit_test(test_cancel_halted),
     };
 
+    fl_stage = mmap(NULL, sizeof(*fl_stage), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+                    0);
+    if (fl_stage == MAP_FAILED) {
+        perror("mmap");
+        return 1;
+    }
     return ut_main(argc, argv, "flush", tests, sizeof(tests) / sizeof(tests[0]));
 }
