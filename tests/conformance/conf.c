@@ -75,6 +75,11 @@ static void conf_stay_on(unsigned number)
     }
 }
 
+int conf_on_one_cpu(void)
+{
+    return getenv("ANGARA_TEST_ONE_CPU") != NULL;
+}
+
 void conf_pin(conf_t *t)
 {
     cpu_set_t allowed;
@@ -119,7 +124,7 @@ static void conf_rank_main(unsigned rank, unsigned nranks, const int *fd, const 
     pid_t              pid = getpid();
 
     conf_rank_bound();
-    if (getenv("ANGARA_TEST_ONE_CPU") != NULL) {
+    if (conf_on_one_cpu()) {
         conf_stay_on(0);
     }
     memcpy(t.fd, fd, nranks * sizeof(*fd));

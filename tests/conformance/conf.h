@@ -111,6 +111,8 @@ angara_status_t conf_settle(conf_t *t, unsigned rank);
 uint64_t conf_random(conf_t *t);
 /** Rounds to run: @a rounds, a tenth of it in quick mode. */
 unsigned conf_rounds(unsigned rounds);
+/** Do all ranks share a CPU? */
+int conf_on_one_cpu(void);
 /** Keep each rank on a CPU of its own, where there are enough: races need both to run at once. */
 void conf_pin(conf_t *t);
 
