@@ -117,6 +117,9 @@ int main(int argc, char **argv)
     }
     MPI_Win_unlock_all(win);
     MPI_Barrier(MPI_COMM_WORLD);
+    if (harm == MISALIGNED && memory[places[harm]] == 1) {
+        memory[places[harm]] = 0; /* it was performed, and whole */
+    }
     for (MPI_Aint i = 0; harm != GONE && i < LENGTH; ++i) {
         if (memory[i] != 0) {
             fault_end(FAULT_WRONG, "byte %ld has changed", (long)i);
