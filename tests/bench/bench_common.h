@@ -88,24 +88,24 @@ typedef struct bench_spec {
 
 /* What the user asked for. */
 typedef struct bench_options {
-    size_t min_size;
-    size_t max_size;
-    size_t memory_limit; /* bytes of buffers in one rank */
-    int    iterations;
-    int    skip;
-    int    iterations_large;
-    int    skip_large;
-    int    window;
-    int    settle;     /* -u: rounds that line ranks up before a validated transfer */
-    int    pairs;      /* 0: half of the ranks */
-    int    computes;   /* -t: microseconds between two calls of the target's; 0: it waits */
-    size_t unexpected; /* -U: bytes of a message that nobody receives meanwhile; 0: none */
-    bool   one_sender; /* in all pairs */
-    bool   print_rate;
-    bool   validate;
-    bool   full;
-    bool   multiple_buffers;
-    bench_win_type_t  win_type;
+    size_t           min_size;
+    size_t           max_size;
+    size_t           memory_limit; /* bytes of buffers in one rank */
+    size_t           unexpected; /* -U: bytes of a message that isn't received meanwhile; 0: none */
+    int              iterations;
+    int              skip;
+    int              iterations_large;
+    int              skip_large;
+    int              window;
+    int              settle;   /* -u: rounds that line ranks up before a validated transfer */
+    int              pairs;    /* 0: half of the ranks */
+    int              computes; /* -t: microseconds between two calls of the target's; 0: it waits */
+    bool             one_sender; /* in all pairs */
+    bool             print_rate;
+    bool             validate;
+    bool             full;
+    bool             multiple_buffers;
+    bench_win_type_t win_type;
     bench_sync_type_t sync_type;
     /* GPU memory; NULL: the host's everywhere */
     const device_runtime_t *runtime;

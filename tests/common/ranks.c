@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -43,6 +44,17 @@ void rank_skip(const char *why)
     fprintf(stderr, "# rank %d: skipped: %s\n", my_rank, why);
     fflush(stderr);
     _exit(SKIP_EXIT);
+}
+
+void *rank_share(size_t length)
+{
+    void *memory = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    if (memory == MAP_FAILED) {
+        perror("mmap");
+        return NULL;
+    }
+    return memory;
 }
 
 int rank_chaos(void)

@@ -58,6 +58,20 @@ void rank_skip(const char *why) __attribute__((noreturn));
         }                                                                              \
     } while (0)
 
+/** Zeroed memory that all ranks see which are started from then on; NULL: there is none. */
+void *rank_share(size_t length);
+
+/** A word of such memory, which a rank sets once: what it did before is seen by who sees it set. */
+static inline void rank_set(int *flag)
+{
+    __atomic_store_n(flag, 1, __ATOMIC_RELEASE);
+}
+
+static inline int rank_is_set(const int *flag)
+{
+    return __atomic_load_n(flag, __ATOMIC_ACQUIRE);
+}
+
 /** Send all of it to rank @a to by its socket; ends this rank if that one is gone. */
 void rank_send(int fd, unsigned to, const void *buffer, size_t length);
 

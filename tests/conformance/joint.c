@@ -2,8 +2,6 @@
 /* See joint.h. */
 #include "joint.h"
 
-#include <time.h>
-
 void joint_regions_init(conf_t *t, regions_t *r)
 {
     const kind_t *kind = t->arg;
@@ -28,13 +26,6 @@ int joint_is_used(void)
 {
     return strcmp(conf_device(), "soft") == 0 && conf_reaches() && !rank_chaos() &&
            conf_env_on("ANGARA_SOFT_LOOPBACK");
-}
-
-void joint_sleep_us(unsigned us)
-{
-    struct timespec time = {us / 1000000, us % 1000000 * 1000l};
-
-    nanosleep(&time, NULL);
 }
 
 angara_status_t joint_post(conf_t *t, regions_t *r, unsigned rank, size_t offset, size_t length)

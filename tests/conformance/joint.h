@@ -34,6 +34,4 @@ int joint_is_used(void);
 /* Post the transfer of [offset, offset + length) behind the margin. */
 angara_status_t joint_post(conf_t *t, regions_t *r, unsigned rank, size_t offset, size_t length);
 
-void joint_sleep_us(unsigned us);
-
 #endif

@@ -29,6 +29,13 @@ static uint64_t pieces(const conf_t *t)
     return counters.joint_pieces;
 }
 
+static void sleep_us(unsigned us)
+{
+    struct timespec time = {us / 1000000, us % 1000000 * 1000l};
+
+    nanosleep(&time, NULL);
+}
+
 /* The target, which polls or not, until it is told to end. */
 static void serve(conf_t *t)
 {
@@ -37,7 +44,7 @@ static void serve(conf_t *t)
 
     while (!conf_is_over(t)) {
         if (kind->polls == 0 || (kind->polls == 2 && ++turns % 50 == 0)) {
-            joint_sleep_us(200);
+            sleep_us(200);
         }
         if (kind->polls != 0) {
             angara_pe_progress(t->pe);
@@ -193,7 +200,7 @@ static void late(conf_t *t)
                 angara_pe_progress(t->pe);
             }
             memset(near.addr + MIDDLE, 0xee, PART);
-            joint_sleep_us(20000);
+            sleep_us(20000);
             for (i = 0; i < PART; ++i) {
                 CHECK((uint8_t)near.addr[MIDDLE + i] == 0xee);
             }
@@ -322,7 +329,7 @@ static void deregister_near(conf_t *t)
         CHECK_OK(angara_mr_deregister(mr));
         data_fill(r.near.addr, LONG + 2 * MARGIN, 1000 + n);
         conf_marker(t, 1); /* what was queued has been performed before the region ended */
-        joint_sleep_us(500);
+        sleep_us(500);
         CHECK_DATA(r.near.addr, LONG + 2 * MARGIN, 1000 + n);
     }
     if (t->rank == 0) {
@@ -372,7 +379,7 @@ static void deregister_far(conf_t *t)
             }
             CHECK_OK(angara_mr_deregister(mr));
             data_fill(memory, LONG, 1000 + n);
-            joint_sleep_us(300);
+            sleep_us(300);
             CHECK_DATA(memory, LONG, 1000 + n);
             CHECK(munmap(memory, LONG) == 0);
         }
@@ -500,9 +507,9 @@ static void stopped(conf_t *t)
     joint_regions_init(t, &r);
     if (t->rank == 2) {
         for (n = 0; n < rounds; ++n) {
-            joint_sleep_us(300 + (unsigned)(conf_random(t) % 3000));
+            sleep_us(300 + (unsigned)(conf_random(t) % 3000));
             conf_stop_process(t->pid[n % 2]);
-            joint_sleep_us(1000);
+            sleep_us(1000);
             CHECK(kill(t->pid[n % 2], SIGCONT) == 0);
         }
         conf_tell_over(t, 0);

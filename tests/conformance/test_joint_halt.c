@@ -11,7 +11,6 @@
 #include "joint.h"
 
 #include <signal.h>
-#include <sys/mman.h>
 
 #include <cmocka.h>
 
@@ -25,15 +24,6 @@ typedef struct {
 } stage_t;
 
 static stage_t *stage;
-
-static int is_set(const int *flag)
-{
-    return __atomic_load_n(flag, __ATOMIC_ACQUIRE);
-}
-static void set(int *flag)
-{
-    __atomic_store_n(flag, 1, __ATOMIC_RELEASE);
-}
 
 /* What happens when somebody has come to the page. */
 typedef enum {
@@ -54,9 +44,9 @@ static void halted(gate_t *gate, void *arg)
 {
     const halt_t *halt = arg;
 
-    set(&stage->has_halted);
+    rank_set(&stage->has_halted);
     if (halt->then == THEN_TAKE_AWAY) {
-        set(&stage->goes_on);
+        rank_set(&stage->goes_on);
         gate_take_away(gate);
         return;
     }
@@ -64,9 +54,9 @@ static void halted(gate_t *gate, void *arg)
         CHECK(kill(halt->victim, SIGKILL) == 0);
     }
     do {
-        joint_sleep_us(30000);
-    } while (halt->then == THEN_WAIT && !is_set(&stage->may_go_on));
-    set(&stage->goes_on);
+        sleep_ms(30);
+    } while (halt->then == THEN_WAIT && !rank_is_set(&stage->may_go_on));
+    rank_set(&stage->goes_on);
     gate_open(gate);
 }
 
@@ -74,6 +64,12 @@ static void halted(gate_t *gate, void *arg)
 
 /* Where a test's page is. */
 typedef enum { FAR_BACK, FAR_FRONT, NEAR_BACK } place_t;
+
+/* The rank whose memory that is. */
+static unsigned owner(place_t place)
+{
+    return place == NEAR_BACK ? 0 : 1;
+}
 
 #define NEAR_KEY  1
 #define FAR_KEY   2
@@ -99,7 +95,7 @@ static void halt_init(conf_t *t, regions_t *r, halt_t *halt, place_t place, then
     joint_regions_init(t, r);
     fill(&r->near, NEAR_KEY);
     fill(&r->far, FAR_KEY);
-    if (t->rank == (place == NEAR_BACK ? 0 : 1)) {
+    if (t->rank == owner(place)) {
         halt->then   = then;
         halt->victim = t->pid[victim];
         gate_init(&halt->gate, mem->addr + MARGIN + (place == FAR_FRONT ? 0 : LONG - GATE_PAGE),
@@ -122,8 +118,8 @@ static const char no_piece[] = "the target takes no piece: it shares its process
 
 static void serve_until(conf_t *t, const int *flag)
 {
-    CONF_WAIT(t, is_set(flag) || is_set(&stage->gives_up));
-    if (!is_set(flag)) {
+    CONF_WAIT(t, rank_is_set(flag) || rank_is_set(&stage->gives_up));
+    if (!rank_is_set(flag)) {
         rank_skip(no_piece);
     }
 }
@@ -138,10 +134,10 @@ static void post_and_halt(conf_t *t, regions_t *r)
 
     CHECK_OK(joint_post(t, r, 1, 0, LONG));
     angara_pe_progress(t->pe);
-    while (!is_set(&stage->has_halted)) {
-        joint_sleep_us(100);
+    while (!rank_is_set(&stage->has_halted)) {
+        sleep_ms(1);
         if (now_seconds() > end) {
-            set(&stage->gives_up);
+            rank_set(&stage->gives_up);
             rank_skip(no_piece);
         }
     }
@@ -158,13 +154,13 @@ static void marker_waits_at(conf_t *t, place_t place)
     if (t->rank == 0) {
         post_and_halt(t, &r);
         conf_marker(t, 1);
-        CHECK(is_set(&stage->goes_on));
-        set(&stage->is_over);
+        CHECK(rank_is_set(&stage->goes_on));
+        rank_set(&stage->is_over);
     } else {
         serve_until(t, &stage->is_over);
     }
     check_copied(t, &r, LONG);
-    if (t->rank == (place == NEAR_BACK ? 0 : 1)) {
+    if (t->rank == owner(place)) {
         gate_cleanup(&halt.gate);
     }
     joint_regions_cleanup(t, &r);
@@ -179,6 +175,15 @@ static void marker_waits(conf_t *t)
 static void marker_waits_near(conf_t *t)
 {
     marker_waits_at(t, NEAR_BACK);
+}
+
+/* The near end was deregistered and filled: nobody writes there. It is registered for the end. */
+static void near_is_free(conf_t *t, regions_t *r)
+{
+    sleep_ms(1);
+    CHECK_DATA(r->near.addr + MARGIN, LONG, LATER_KEY);
+    CHECK_OK(angara_mr_register(t->dom, r->near.addr, r->near.length, ANGARA_ACCESS_LOCAL_WRITE,
+                                &r->near.mr));
 }
 
 /* Caught: a near end that is deregistered, or free with its peer's end, and still in use. */
@@ -196,16 +201,13 @@ static void near_end_goes(conf_t *t, int disconnects)
             t->peer[1] = NULL;
         }
         CHECK_OK(angara_mr_deregister(r.near.mr));
-        CHECK(is_set(&stage->goes_on));
+        CHECK(rank_is_set(&stage->goes_on));
         fill(&r.near, LATER_KEY);
         if (!disconnects) {
             conf_marker(t, 1); /* what was queued has been performed before the region ended */
         }
-        joint_sleep_us(1000);
-        CHECK_DATA(r.near.addr + MARGIN, LONG, LATER_KEY);
-        CHECK_OK(angara_mr_register(t->dom, r.near.addr, r.near.length, ANGARA_ACCESS_LOCAL_WRITE,
-                                    &r.near.mr));
-        set(&stage->is_over);
+        near_is_free(t, &r);
+        rank_set(&stage->is_over);
     } else {
         serve_until(t, &stage->is_over);
         gate_cleanup(&halt.gate);
@@ -230,17 +232,14 @@ static void near_end_is_owed(conf_t *t)
         post_and_halt(t, &r);
         CHECK_STATUS(angara_mr_deregister(r.near.mr), ANGARA_ERR_BUSY);
         CHECK_STATUS(angara_mr_deregister(r.near.mr), ANGARA_ERR_BUSY);
-        set(&stage->may_go_on);
+        rank_set(&stage->may_go_on);
         CONF_WAIT(t, (status = angara_mr_deregister(r.near.mr)) != ANGARA_ERR_BUSY);
         CHECK_OK(status);
-        CHECK(is_set(&stage->goes_on));
+        CHECK(rank_is_set(&stage->goes_on));
         fill(&r.near, LATER_KEY);
-        joint_sleep_us(1000);
-        CHECK_DATA(r.near.addr + MARGIN, LONG, LATER_KEY);
-        CHECK_OK(angara_mr_register(t->dom, r.near.addr, r.near.length, ANGARA_ACCESS_LOCAL_WRITE,
-                                    &r.near.mr));
+        near_is_free(t, &r);
         CHECK_STATUS(angara_peer_status(t->peer[1]), ANGARA_ERR_PAIR);
-        set(&stage->is_over);
+        rank_set(&stage->is_over);
     } else {
         serve_until(t, &stage->is_over);
         gate_cleanup(&halt.gate);
@@ -273,12 +272,12 @@ static void take_away(conf_t *t, place_t place)
         memset(r.near.addr + MARGIN, 0, is_get ? LONG / 4 : 0);
         CHECK_OK(joint_post(t, &r, 1, 0, LONG / 4)); /* the pair goes on */
         conf_marker(t, 1);
-        set(&stage->is_over);
+        rank_set(&stage->is_over);
     } else {
         serve_until(t, &stage->is_over);
     }
     check_copied(t, &r, LONG / 4);
-    if (t->rank == (place == NEAR_BACK ? 0 : 1)) {
+    if (t->rank == owner(place)) {
         gate_cleanup(&halt.gate);
     }
     joint_regions_cleanup(t, &r);
@@ -311,7 +310,7 @@ static void deregister_far(conf_t *t)
     } else {
         serve_until(t, &stage->has_halted);
         CHECK_OK(angara_mr_deregister(r.far.mr));
-        CHECK(is_set(&stage->goes_on));
+        CHECK(rank_is_set(&stage->goes_on));
         fill(&r.far, LATER_KEY);
         gate_cleanup(&halt.gate);
     }
@@ -436,9 +435,8 @@ int main(void)
         cmocka_unit_test(test_initiator_dies_in_piece),
     };
 
-    stage = mmap(NULL, sizeof(*stage), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (stage == MAP_FAILED) {
-        perror("mmap");
+    stage = rank_share(sizeof(*stage));
+    if (stage == NULL) {
         return 1;
     }
     return cmocka_run_group_tests(tests, NULL, NULL);

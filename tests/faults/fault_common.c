@@ -39,6 +39,16 @@ static void late(int signal)
     _exit(FAULT_LATE);
 }
 
+int fault_find_name(const char *const *names, const char *name)
+{
+    for (int i = 0; names[i] != NULL; ++i) {
+        if (strcmp(names[i], name) == 0) {
+            return i;
+        }
+    }
+    fault_end(FAULT_HARNESS, "unknown word %s", name);
+}
+
 void fault_watchdog(unsigned seconds)
 {
     signal(SIGALRM, late);

@@ -29,6 +29,9 @@ extern int (*fault_end_hook)(int status);
 /** Print "NAME[PID]: text" to stdout and end with @a status. */
 void fault_end(int status, const char *fmt, ...) __attribute__((format(printf, 2, 3), noreturn));
 
+/** Where @a name is among @a names, the last of which is NULL; else ends with FAULT_HARNESS. */
+int fault_find_name(const char *const *names, const char *name);
+
 /** End with FAULT_LATE and a text after @a seconds, wherever the program hangs. */
 void fault_watchdog(unsigned seconds);
 

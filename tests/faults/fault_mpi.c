@@ -73,16 +73,6 @@ static void usage(void)
          "Exit status: 0 all data right, 10 wrong data");
 }
 
-static int find_name(const char *const *names, const char *name)
-{
-    for (int i = 0; names[i] != NULL; ++i) {
-        if (!strcmp(names[i], name)) {
-            return i;
-        }
-    }
-    fault_end(FAULT_HARNESS, "unknown word %s", name);
-}
-
 static void parse_options(int argc, char **argv)
 {
     static const struct option options[] = {
@@ -97,7 +87,7 @@ static void parse_options(int argc, char **argv)
     while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
         switch (option) {
         case 'm':
-            opt.mode = find_name(mode_names, optarg);
+            opt.mode = fault_find_name(mode_names, optarg);
             break;
         case 's':
             opt.size = strtoul(optarg, NULL, 0);
@@ -118,7 +108,7 @@ static void parse_options(int argc, char **argv)
             opt.created = 1;
             break;
         case 'h':
-            opt.harm = find_name(harm_names, optarg);
+            opt.harm = fault_find_name(harm_names, optarg);
             break;
         case 'v':
             opt.victim = atoi(optarg);

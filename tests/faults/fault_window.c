@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * MPI job of two ranks for the fault tests: rank 0 makes one call on rank 1's window that can't be
- * performed. See usage(). Prints what came back, and what the target's memory holds if it changed.
+ * performed. See usage(). Says so if it went on, or if the target's memory changed.
  */
 #define _GNU_SOURCE
 #include "fault_common.h"
@@ -33,17 +33,6 @@ static void usage(void)
          "        readonly: the target may only read its memory; gone: it has unmapped it\n"
          "  CALL  put, put-long, get, get-long, acc, fop, cas");
     exit(FAULT_HARNESS);
-}
-
-static int find(const char *const *names, const char *name)
-{
-    for (int i = 0; names[i] != NULL; ++i) {
-        if (strcmp(names[i], name) == 0) {
-            return i;
-        }
-    }
-    usage();
-    return -1;
 }
 
 static void call(int which, MPI_Aint at, MPI_Win win)
@@ -87,9 +76,9 @@ int main(int argc, char **argv)
     if (argc != 4) {
         usage();
     }
-    created = find(window_names, argv[1]);
-    harm    = find(harm_names, argv[2]);
-    which   = find(call_names, argv[3]);
+    created = fault_find_name(window_names, argv[1]);
+    harm    = fault_find_name(harm_names, argv[2]);
+    which   = fault_find_name(call_names, argv[3]);
     setrlimit(RLIMIT_CORE, &no_core);
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);

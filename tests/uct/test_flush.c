@@ -7,8 +7,6 @@
 #include "ut.h"
 #include "ut_inside.h"
 
-#include <sys/mman.h>
-
 #define FL_AM     6
 #define FL_MEMORY ((size_t)1 << 20)
 
@@ -547,22 +545,12 @@ static struct fl_stage {
     int has_halted, goes_on, gives_up;
 } * fl_stage;
 
-static int fl_is_set(const int *flag)
-{
-    return __atomic_load_n(flag, __ATOMIC_ACQUIRE);
-}
-
-static void fl_set(int *flag)
-{
-    __atomic_store_n(flag, 1, __ATOMIC_RELEASE);
-}
-
 static void fl_halted(gate_t *gate, void *arg)
 {
     (void)arg;
-    fl_set(&fl_stage->has_halted);
+    rank_set(&fl_stage->has_halted);
     sleep_ms(30);
-    fl_set(&fl_stage->goes_on);
+    rank_set(&fl_stage->goes_on);
     gate_open(gate);
 }
 
@@ -605,15 +593,15 @@ static void cancel_halted(ut_t *t)
                                                  remotes[1].key.rkey, &get.super)),
                      UCS_INPROGRESS);
         ut_progress(t);
-        for (end = now_seconds() + 3 * rank_slow(); !fl_is_set(&fl_stage->has_halted);) {
+        for (end = now_seconds() + 3 * rank_slow(); !rank_is_set(&fl_stage->has_halted);) {
             if (now_seconds() > end) {
-                fl_set(&fl_stage->gives_up);
+                rank_set(&fl_stage->gives_up);
                 rank_skip(skipped);
             }
         }
         CHECK_STATUS(uct_ep_flush(t->ep[1], UCT_FLUSH_FLAG_CANCEL, &flush.super), UCS_INPROGRESS);
         ut_comp_wait(t, UCS_INPROGRESS, &flush);
-        CHECK(fl_is_set(&fl_stage->goes_on));
+        CHECK(rank_is_set(&fl_stage->goes_on));
         CHECK_EQ(get.calls, 1);
         memset(near.addr, 0xee, LENGTH);
         sleep_ms(5);
@@ -621,8 +609,8 @@ static void cancel_halted(ut_t *t)
             CHECK(((uint8_t *)near.addr)[i] == 0xee);
         }
     } else {
-        UT_WAIT(t, fl_is_set(&fl_stage->goes_on) || fl_is_set(&fl_stage->gives_up));
-        if (!fl_is_set(&fl_stage->goes_on)) {
+        UT_WAIT(t, rank_is_set(&fl_stage->goes_on) || rank_is_set(&fl_stage->gives_up));
+        if (!rank_is_set(&fl_stage->goes_on)) {
             rank_skip(skipped);
         }
         gate_cleanup(&gate);
@@ -676,10 +664,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_cancel_halted),
     };
 
-    fl_stage = mmap(NULL, sizeof(*fl_stage), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
-                    0);
-    if (fl_stage == MAP_FAILED) {
-        perror("mmap");
+    fl_stage = rank_share(sizeof(*fl_stage));
+    if (fl_stage == NULL) {
         return 1;
     }
     return ut_main(argc, argv, "flush", tests, sizeof(tests) / sizeof(tests[0]));
