@@ -88,7 +88,9 @@ ucs_config_field_t uct_angara_iface_config_table[] = {
         "DEAD_PEER", "abort",
         "What to do when a peer dies and nobody handles the error: abort (print which and why, "
         "abort),\n"
-        "error (print), ignore.",
+        "error (print), ignore. Whoever handles the error: a call that fails because it reaches "
+        "beyond the\n"
+        "bounds or the rights of a region logs that, but with ignore.",
         uct_angara_iface_config_t, dead_peer, UCS_CONFIG_TYPE_ENUM(uct_angara_dead_peer_names)),
 
     UCT_ANGARA_CONFIG_FIELD("BW", "auto",
