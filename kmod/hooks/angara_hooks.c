@@ -8,8 +8,9 @@
  *		the modules, or for a table of a device, and that may sleep, fails; 0: none.
  *		Read: how many have failed (0, 1), how many were seen
  *   delay	write "FUNCTION MICROSECONDS": tasks of users spin for so long before they enter the
- *		function (one of any module's or the kernel's; several may be given). An empty
- *		line: no more delays. Read: how often tasks were delayed
+ *		function (one of any module's or the kernel's; several may be given, and one given
+ *		again gets its new time, 0 too). An empty line: no more delays. Read: how often
+ *		tasks were delayed
  *   region	write "suspend" or "resume": the region that was created last, as a client whose
  *		memory moves does (to where it was). It must still be there
  *   pci_error	write "DOMAIN:BUS:DEVICE.FUNCTION WHAT": call angara_nic's error handlers for that
@@ -183,9 +184,10 @@ static atomic_t num_delayed;
 static int delay_enter(struct kprobe *probe, struct pt_regs *regs)
 {
 	const struct delay *delay = container_of(probe, struct delay, probe);
-	u64 end = ktime_get_ns() + delay->us * NSEC_PER_USEC;
+	unsigned int us = READ_ONCE(delay->us);
+	u64 end = ktime_get_ns() + us * NSEC_PER_USEC;
 
-	if (!in_task() || current->flags & PF_KTHREAD)
+	if (!us || !in_task() || current->flags & PF_KTHREAD)
 		return 0;
 	atomic_inc(&num_delayed);
 	while (ktime_get_ns() < end)
@@ -199,9 +201,19 @@ static void delays_clear(void)
 		unregister_kprobe(&delays[--num_delays].probe);
 }
 
+static struct delay *delay_of(const char *name)
+{
+	unsigned int i;
+
+	for (i = 0; i < num_delays; i++)
+		if (!strcmp(delays[i].name, name))
+			return &delays[i];
+	return NULL;
+}
+
 static int delay_set(const char *text, const struct kernel_param *param)
 {
-	struct delay *delay = &delays[num_delays];
+	struct delay *delay;
 	char name[sizeof(delay->name)];
 	unsigned int us;
 	int ret;
@@ -212,8 +224,14 @@ static int delay_set(const char *text, const struct kernel_param *param)
 	}
 	if (sscanf(text, "%63s %u", name, &us) != 2 || us > DELAY_US_MAX)
 		return -EINVAL;
+	delay = delay_of(name);
+	if (delay) {
+		WRITE_ONCE(delay->us, us);
+		return 0;
+	}
 	if (num_delays == DELAYS_MAX)
 		return -ENOSPC;
+	delay = &delays[num_delays];
 	memset(delay, 0, sizeof(*delay));
 	strscpy(delay->name, name, sizeof(delay->name));
 	delay->us = us;

@@ -439,9 +439,10 @@ void test_remove_busy(void)
     OK_SAY(!busy.done && access("/dev/angara0", F_OK) == -1,
            "the device goes while its user's page tables are busy");
     OK_SAY(pinned_pages() == pinned + 1, "the page is still pinned then");
+    delay_add(unmapping_function(), 0);
+    MUST(pthread_join(thread, NULL) == 0);
     delays_clear();
     hooks_unload();
-    MUST(pthread_join(thread, NULL) == 0);
     for (unsigned i = 0; i < 2000 && pinned_pages() != pinned; ++i) {
         usleep(1000);
     }

@@ -31,7 +31,6 @@ void hooks_unload(void)
     MUST(run("/sbin/rmmod angara_hooks"));
 }
 
-/* Have everybody spin in front of a kernel function. */
 void delay_add(const char *function, unsigned us)
 {
     char text[100];
