@@ -116,9 +116,8 @@ static int has_mapped_window(void)
 
 int main(int argc, char **argv)
 {
-    const char *adaptive;
-    int         rank, size, provided, is_right, is_mapped;
-    char        created[64], allocated[64];
+    int  rank, size, provided, is_right, is_mapped;
+    char created[64], allocated[64];
 
     if ((argc > 1) && !strcmp(argv[1], "-t")) {
         MPI_T_init_thread(MPI_THREAD_SINGLE, &provided);
@@ -128,13 +127,11 @@ int main(int argc, char **argv)
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     is_right  = exchange(rank, size, created, allocated, sizeof(created));
     is_mapped = has_mapped_window();
-    adaptive  = getenv("UCX_ADAPTIVE_PROGRESS"); /* UCX has read it by now */
     if (rank == 0) {
         printf("pml %s\n", mca_pml_base_selected_component.pmlm_version.mca_component_name);
         printf("osc %s\n", created);
         printf("osc-allocated %s\n", allocated);
         printf("large-window %s\n", is_mapped ? "mapped" : "private");
-        printf("adaptive-progress %s\n", adaptive != NULL ? adaptive : "unset");
         print_environment();
         printf("data %s\n", is_right ? "right" : "wrong");
     }

@@ -198,10 +198,8 @@ test_user_wins()
     launch "$asked" -- --mca osc ucx "$probe"
     ok "--mca osc ucx: for allocated windows, too" uses osc-allocated ucx
     ok "whose memory peers map, large or small" uses large-window mapped
-    ok "whose targets hear what they are asked for" uses adaptive-progress n
-    launch "$asked" UCX_ALLOC_PRIO=mmap UCX_ADAPTIVE_PROGRESS=y -- --mca osc ucx "$probe"
+    launch "$asked" UCX_ALLOC_PRIO=mmap -- --mca osc ucx "$probe"
     ok "unless the user wants other memory" uses large-window private
-    ok "or UCX's own choice of what is polled" uses adaptive-progress y
 
     # Open MPI 5's mpirun reads that file, and puts it into the environment.
     local unchanged=is_ob1_clean_silent dashes=-

@@ -439,6 +439,100 @@ static void puts_go_on(ut_t *t)
     ut_close(t);
 }
 
+/* ---- progress that is off ------------------------------------------------------------------ */
+
+#define OFF_ADDS  100u
+#define OFF_TRIES 1000u /* on a busy machine the target's helper may come first, for a while */
+
+/* As UCP does with an interface that it doesn't use yet. */
+static void off_arm(wu_t *wu)
+{
+    ucs_status_t status;
+
+    do {
+        uct_iface_progress(wu->t->main.iface);
+        status = uct_iface_event_arm(wu->t->main.iface, UCT_EVENT_RECV | UCT_EVENT_SEND_COMP);
+    } while (status == UCS_ERR_BUSY);
+    CHECK_OK(status);
+}
+
+/*
+ * Rank 1's turns of the worker, until rank 0 has said something by the socket. Records of first
+ * contact make the descriptor readable. @return what the turns have done
+ */
+static unsigned off_turns(wu_t *wu, uint64_t *word)
+{
+    struct pollfd pfd  = {.fd = wu->t->fd[0], .events = POLLIN};
+    unsigned      done = 0;
+
+    while (poll(&pfd, 1, 0) == 0) {
+        done += uct_worker_progress(wu->t->worker);
+        if (wu_readable(wu, 0)) {
+            off_arm(wu);
+        }
+    }
+    *word = ut_recv_word_still(wu->t, 0);
+    return done;
+}
+
+/*
+ * Rank 1's interface has no progress and is armed, and its worker is polled: that performs atomics
+ * on its private memory. The interface stays armed: a message wakes.
+ */
+static void off_is_asked(ut_t *t)
+{
+    ut_remote_t remotes[RANK_MAX];
+    uint64_t    old, total = 0, done = 0;
+    ut_comp_t   comp;
+    ut_mem_t    mem;
+    unsigned    i, tries;
+    wu_t        wu;
+
+    wu_init(&wu, t);
+    ut_mem_init(t, &mem, UT_MEM_PRIVATE, 4096);
+    memset(mem.addr, 0, 4096);
+    ut_mem_exchange(t, &mem, remotes);
+    ut_barrier(t);
+    if (t->rank == 1) {
+        uct_iface_progress_disable(t->main.iface, UCT_PROGRESS_SEND | UCT_PROGRESS_RECV);
+        off_arm(&wu);
+    }
+    ut_send_word(t, 1 - t->rank, 0);
+    CHECK_EQ(ut_recv_word_still(t, 1 - t->rank), 0);
+    for (tries = 0; (done < OFF_ADDS) && (tries < OFF_TRIES); ++tries) {
+        for (i = 0; (t->rank == 0) && (i < OFF_ADDS); ++i) {
+            COMPLETE_OK(t, &comp,
+                        uct_ep_atomic64_fetch(t->ep[1], UCT_ATOMIC_OP_ADD, 1, &old, remotes[1].addr,
+                                              remotes[1].key.rkey, &comp.super));
+            CHECK_EQ(old, total);
+            ++total;
+        }
+        if (t->rank == 0) {
+            ut_send_word(t, 1, total);
+            done = ut_recv_word(t, 1);
+        } else {
+            done += off_turns(&wu, &total);
+            CHECK_EQ(*(volatile uint64_t *)(void *)mem.addr, total);
+            if (rank_chaos() || (strncmp(t->dev_name, "soft", 4) != 0)) {
+                done = OFF_ADDS; /* a thread or the NIC performs them */
+            }
+            ut_send_word(t, 0, done);
+        }
+    }
+    CHECK(done >= OFF_ADDS);
+    if (t->rank == 0) {
+        wu_send(t, 1, 0);
+    } else {
+        CHECK(wu_readable(&wu, WU_PATIENCE));
+        uct_iface_progress_enable(t->main.iface, UCT_PROGRESS_SEND | UCT_PROGRESS_RECV);
+        UT_WAIT(t, wu.received == 1);
+    }
+    ut_barrier(t);
+    ut_remotes_release(t, remotes);
+    ut_mem_cleanup(t, &mem);
+    ut_close(t);
+}
+
 /* ---- the tests ----------------------------------------------------------------------------- */
 
 #define WU_TEST(_name, _nranks, _func) \
@@ -455,6 +549,7 @@ WU_TEST(test_race_crowd, 2, race_crowd)
 WU_TEST(test_send_completion, 2, send_completion)
 WU_TEST(test_room, 2, room)
 WU_TEST(test_puts_go_on, 2, puts_go_on)
+WU_TEST(test_off_is_asked, 2, off_is_asked)
 
 int main(int argc, char **argv)
 {
@@ -462,7 +557,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_steps),           cmocka_unit_test(test_race),
         cmocka_unit_test(test_race_many),       cmocka_unit_test(test_race_crowd),
         cmocka_unit_test(test_send_completion), cmocka_unit_test(test_room),
-        cmocka_unit_test(test_puts_go_on),
+        cmocka_unit_test(test_puts_go_on),      cmocka_unit_test(test_off_is_asked),
     };
 
     return ut_main(argc, argv, "wakeup", tests, sizeof(tests) / sizeof(tests[0]));

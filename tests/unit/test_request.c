@@ -364,7 +364,7 @@ static void test_now_begun(void **state)
 static void *begin_asleep(void *arg)
 {
     begin(arg);
-    __atomic_store_n(&soft_peer(f.peer)->remote.seg->armed, 1, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&soft_peer(f.peer)->remote.seg->armed, SOFT_ARMED, __ATOMIC_SEQ_CST);
     return NULL;
 }
 
@@ -516,6 +516,40 @@ static void test_dead_owners(void **state)
     wait_for_answer();
 }
 
+/*
+ * Armed, a PE may sleep: requests to it call its helper. One that makes progress all the same
+ * performs them itself, until it arms again.
+ */
+static void test_armed(void **state)
+{
+    const uint32_t *own = &soft_pe(f.pe)->seg->armed;
+    uint32_t       *its;
+
+    (void)state;
+    assert_int_equal(angara_pe_event_arm(f.pe), ANGARA_OK);
+    assert_int_equal(*own, SOFT_ARMED);
+    angara_pe_progress(f.pe);
+    assert_int_equal(*own, SOFT_ARMED_LOOKS);
+    assert_int_equal(angara_pe_event_arm(f.pe), ANGARA_OK);
+    assert_int_equal(*own, SOFT_ARMED);
+    angara_pe_event_disarm(f.pe);
+    angara_pe_progress(f.pe);
+    assert_int_equal(*own, 0);
+
+    trust();
+    its  = &soft_peer(f.peer)->remote.seg->armed;
+    *its = SOFT_ARMED_LOOKS;
+    post();
+    assert_int_not_equal(service()->work, SOFT_WORK_CALLED);
+    assert_int_equal(*its, SOFT_ARMED_LOOKS);
+    wait_for_answer();
+    *its = SOFT_ARMED;
+    post();
+    assert_int_equal(service()->work, SOFT_WORK_CALLED);
+    assert_int_equal(*its, 0); /* and it is woken itself */
+    wait_for_answer();
+}
+
 #define TEST(_name) cmocka_unit_test_setup_teardown(_name, setup, teardown)
 
 int main(void)
@@ -535,6 +569,7 @@ int main(void)
         TEST(test_now_put_begun),
         TEST(test_kept),
         TEST(test_kept_few),
+        TEST(test_armed),
     };
 
     return cmocka_run_group_tests_name("request", tests, NULL, NULL);

@@ -299,25 +299,10 @@ char *hook_angara_vars_ucx_tls(void)
     return value;
 }
 
-/* UCX's own. They count until the end: osc/ucx starts UCX with the first window. */
-static const struct {
-    const char *name;
-    const char *value;
-} ucx_vars[] = {
-    /* In UCX's order large memory (windows, from a huge page on) is taken with huge pages if it can
-     * be, which peers don't map. */
-    {"UCX_ALLOC_PRIO", "md:sysv,md:posix,md:" HOOK_ANGARA_TL_NAME ",huge,thp,mmap,heap"},
-    /* Else UCX makes no progress on the transport where no connection begins, as at the target of
-     * one-sided operations, and doesn't hear what is asked for there. */
-    {"UCX_ADAPTIVE_PROGRESS", "n"},
-};
-
-static void ucx_vars_set(void)
-{
-    for (size_t i = 0; i < sizeof(ucx_vars) / sizeof(ucx_vars[0]); ++i) {
-        setenv(ucx_vars[i].name, ucx_vars[i].value, 0);
-    }
-}
+/* In UCX's order large memory (windows, from a huge page on) is taken with huge pages if it can be,
+ * which peers don't map. It counts until the end: osc/ucx starts UCX with the first window. */
+#define UCX_ALLOC_PRIO_NAME  "UCX_ALLOC_PRIO"
+#define UCX_ALLOC_PRIO_VALUE "md:sysv,md:posix,md:" HOOK_ANGARA_TL_NAME ",huge,thp,mmap,heap"
 
 hook_angara_ucx_t hook_angara_vars_set(bool is_openshmem, bool has_gpu)
 {
@@ -325,7 +310,7 @@ hook_angara_ucx_t hook_angara_vars_set(bool is_openshmem, bool has_gpu)
     var_owner_t       owner;
     char             *pml;
 
-    ucx_vars_set();
+    setenv(UCX_ALLOC_PRIO_NAME, UCX_ALLOC_PRIO_VALUE, 0);
     owner = var_owner(VAR_PML, PML_DISTRIBUTION_VALUE, &pml);
     if ((owner != VAR_OWNER_DISTRIBUTION) && !selection_has_ucx(pml)) {
         hook_angara_verbose(1, "pml=%s was chosen explicitly: left alone", pml);

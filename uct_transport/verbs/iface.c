@@ -204,8 +204,8 @@ static uct_iface_ops_t uct_angara_iface_ops = {
     .ep_destroy               = UCS_CLASS_DELETE_FUNC_NAME(uct_angara_ep_t),
     .iface_flush              = uct_angara_iface_flush,
     .iface_fence              = uct_angara_iface_fence,
-    .iface_progress_enable    = uct_base_iface_progress_enable,
-    .iface_progress_disable   = uct_base_iface_progress_disable,
+    .iface_progress_enable    = uct_angara_iface_progress_enable,
+    .iface_progress_disable   = uct_angara_iface_progress_disable,
     .iface_progress           = uct_angara_iface_progress,
     .iface_event_fd_get       = uct_angara_iface_event_fd_get,
     .iface_event_arm          = uct_angara_iface_event_arm,
@@ -407,7 +407,7 @@ static UCS_CLASS_CLEANUP_FUNC(uct_angara_iface_t)
     angara_counters_t pe;
 
     angara_pe_counters(self->net.port.pe, &pe);
-    uct_base_iface_progress_disable(&self->super.super, UCT_PROGRESS_SEND | UCT_PROGRESS_RECV);
+    uct_angara_iface_progress_disable(&self->super.super, UCT_PROGRESS_SEND | UCT_PROGRESS_RECV);
     uct_angara_net_close(&self->net);
     uct_angara_stats_report(self->config.stats, &self->net.port.stats, &pe);
     ucs_free(self->aligned);

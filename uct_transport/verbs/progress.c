@@ -71,6 +71,55 @@ unsigned uct_angara_iface_progress(uct_iface_h tl_iface)
     return count + uct_angara_iface_progress_slow(iface);
 }
 
+/* ---- progress that is off ------------------------------------------------------------------ */
+
+/*
+ * UCP has no progress of an interface, but arms it, until an endpoint of its own begins or a
+ * message has come (UCX_ADAPTIVE_PROGRESS). What peers ask of this process, atomics on its private
+ * memory say, needs neither: the worker's turns look after it meanwhile.
+ */
+static unsigned uct_angara_iface_serve(void *arg)
+{
+    uct_angara_iface_t *iface = ucs_derived_of((uct_base_iface_t *)arg, uct_angara_iface_t);
+    angara_pe_h         pe    = iface->net.port.pe;
+
+    if (ucs_likely(iface->serves_told && !angara_pe_is_asked(pe))) {
+        return 0;
+    }
+    iface->serves_told = 1;
+    return angara_pe_progress(pe);
+}
+
+static void uct_angara_iface_serve_start(uct_angara_iface_t *iface)
+{
+    iface->serves_told = 0;
+    if (!iface->serves && (iface->super.progress_flags == 0)) {
+        iface->serves = 1;
+        uct_base_iface_progress_enable_cb(&iface->super, uct_angara_iface_serve, UCT_PROGRESS_RECV);
+    }
+}
+
+static void uct_angara_iface_serve_stop(uct_angara_iface_t *iface, unsigned flags)
+{
+    if (iface->serves) {
+        iface->serves = 0;
+        uct_base_iface_progress_disable(&iface->super.super,
+                                        UCT_PROGRESS_RECV | (flags & UCT_PROGRESS_THREAD_SAFE));
+    }
+}
+
+void uct_angara_iface_progress_enable(uct_iface_h tl_iface, unsigned flags)
+{
+    uct_angara_iface_serve_stop(ucs_derived_of(tl_iface, uct_angara_iface_t), flags);
+    uct_base_iface_progress_enable(tl_iface, flags);
+}
+
+void uct_angara_iface_progress_disable(uct_iface_h tl_iface, unsigned flags)
+{
+    uct_angara_iface_serve_stop(ucs_derived_of(tl_iface, uct_angara_iface_t), flags);
+    uct_base_iface_progress_disable(tl_iface, flags);
+}
+
 /* ---- sleeping ------------------------------------------------------------------------------ */
 
 ucs_status_t uct_angara_iface_event_fd_get(uct_iface_h tl_iface, int *fd_p)
@@ -120,5 +169,6 @@ ucs_status_t uct_angara_iface_event_arm(uct_iface_h tl_iface, unsigned events)
         iface->armed = 1; /* counts as slow work, so that the next poll disarms */
         uct_angara_port_slow_inc(&iface->net.port);
     }
+    uct_angara_iface_serve_start(iface);
     return UCS_OK;
 }

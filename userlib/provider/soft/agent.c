@@ -288,7 +288,7 @@ void soft_agent_doubt(soft_peer_t *peer)
 
 int soft_agent_sleeps(const soft_peer_t *peer)
 {
-    return __atomic_load_n(&peer->remote.seg->armed, __ATOMIC_RELAXED) != 0;
+    return __atomic_load_n(&peer->remote.seg->armed, __ATOMIC_RELAXED) == SOFT_ARMED;
 }
 
 int soft_agent_is_faster(soft_peer_t *peer, uint64_t length)

@@ -70,7 +70,7 @@ int soft_agent_is_soon(const soft_peer_t *peer);
  * answer by its own progress. @return 1: there is one, or somebody asks this process for something.
  */
 int soft_agent_hurry(soft_peer_t *peer);
-/* Does it sleep on its event descriptor? */
+/* Does it sleep on its event descriptor? Not if it polls though it is armed. */
 int soft_agent_sleeps(const soft_peer_t *peer);
 /* The peer isn't expected to be fast for a while. */
 void soft_agent_doubt(soft_peer_t *peer);

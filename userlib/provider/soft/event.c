@@ -173,7 +173,7 @@ void soft_wake(angara_peer_h base)
                              peer->remote.seg->wake_inode)) {
             soft_pe(base->pe)->counters.wakes++;
         } else { /* no descriptors left: whoever comes by tries again, and this one sometimes */
-            __atomic_store_n(&peer->remote.seg->armed, 1, __ATOMIC_SEQ_CST);
+            __atomic_store_n(&peer->remote.seg->armed, SOFT_ARMED, __ATOMIC_SEQ_CST);
             __atomic_store_n(&peer->owes_wake, 1, __ATOMIC_RELAXED);
             __atomic_store_n(&soft_pe(base->pe)->owes_wakes, 1, __ATOMIC_RELAXED);
         }
@@ -282,7 +282,7 @@ angara_status_t soft_event_arm(angara_pe_h base)
 {
     soft_pe_t *pe = soft_pe(base);
 
-    __atomic_store_n(&pe->seg->armed, 1, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&pe->seg->armed, SOFT_ARMED, __ATOMIC_SEQ_CST);
     /* Senders store their flag, then read `armed`, without a fence of their own: this is it. */
     soft_membarrier();
     __atomic_thread_fence(__ATOMIC_SEQ_CST);

@@ -312,6 +312,15 @@ static unsigned check_peers_sometimes(soft_pe_t *pe)
     return gone;
 }
 
+/* The PE is armed, and somebody polls all the same: who asks needn't wake the helper. */
+static __attribute__((noinline)) void look_armed(soft_pe_t *pe)
+{
+    uint32_t armed = SOFT_ARMED;
+
+    __atomic_compare_exchange_n(&pe->seg->armed, &armed, SOFT_ARMED_LOOKS, 0, __ATOMIC_SEQ_CST,
+                                __ATOMIC_RELAXED);
+}
+
 unsigned soft_pe_progress(angara_pe_h base)
 {
     soft_pe_t *pe    = soft_pe(base);
@@ -320,6 +329,9 @@ unsigned soft_pe_progress(angara_pe_h base)
 
     if (__builtin_expect(pe->seg->gpus != gpus, 0)) {
         __atomic_store_n(&pe->seg->gpus, gpus, __ATOMIC_RELAXED);
+    }
+    if (__builtin_expect(__atomic_load_n(&pe->seg->armed, __ATOMIC_RELAXED) == SOFT_ARMED, 0)) {
+        look_armed(pe);
     }
     soft_helper_wake_if_kicked();
     if (__builtin_expect(angara_pe_is_asked(base), 0)) {

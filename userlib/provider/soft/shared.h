@@ -120,10 +120,17 @@ typedef struct {
     uint32_t pad1[4];
     char     version[16]; /* of the owner's library, for messages */
 
-    uint32_t armed __attribute__((aligned(SOFT_LINE))); /* the owner sleeps on its event fd */
+    uint32_t armed __attribute__((aligned(SOFT_LINE))); /* see SOFT_ARMED */
     uint64_t probe __attribute__((aligned(SOFT_LINE))); /* address of a word, see CMA probe */
     /* then, page aligned: event ring, service slots, their staging memory, window */
 } soft_pe_seg_t;
+
+/*
+ * Values of `armed`; 0: awake. Whoever has something new for the owner's rings changes them to 0,
+ * and wakes it by its event descriptor.
+ */
+#define SOFT_ARMED       1u /* the owner may sleep on the descriptor */
+#define SOFT_ARMED_LOOKS 2u /* it has called angara_pe_progress() since: requests wake nobody */
 
 #define SOFT_PE_NEEDS_FENCE \
     1u /* the owner can't use membarrier: senders fence before they read `armed` */
