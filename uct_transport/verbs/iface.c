@@ -88,9 +88,9 @@ ucs_config_field_t uct_angara_iface_config_table[] = {
         "DEAD_PEER", "abort",
         "What to do when a peer dies and nobody handles the error: abort (print which and why, "
         "abort),\n"
-        "error (print), ignore. Whoever handles the error: a call that fails because it reaches "
-        "beyond the\n"
-        "bounds or the rights of a region logs that, but with ignore.",
+        "error (print), ignore. A call that fails because it reaches beyond the bounds or the "
+        "rights of a\n"
+        "region logs the reason, whoever handles the error, unless this is ignore.",
         uct_angara_iface_config_t, dead_peer, UCS_CONFIG_TYPE_ENUM(uct_angara_dead_peer_names)),
 
     UCT_ANGARA_CONFIG_FIELD("BW", "auto",
@@ -407,7 +407,8 @@ static UCS_CLASS_CLEANUP_FUNC(uct_angara_iface_t)
     angara_counters_t pe;
 
     angara_pe_counters(self->net.port.pe, &pe);
-    uct_angara_iface_progress_disable(&self->super.super, UCT_PROGRESS_SEND | UCT_PROGRESS_RECV);
+    uct_angara_iface_serve_stop(self, 0);
+    uct_base_iface_progress_disable(&self->super.super, UCT_PROGRESS_SEND | UCT_PROGRESS_RECV);
     uct_angara_net_close(&self->net);
     uct_angara_stats_report(self->config.stats, &self->net.port.stats, &pe);
     ucs_free(self->aligned);

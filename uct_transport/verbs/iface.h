@@ -50,7 +50,7 @@ typedef struct uct_angara_iface {
     unsigned armed;       /**< the event descriptor is armed */
     uint8_t  is_batching; /**< short zero-copy transfers wait for a batch */
     uint8_t  serves;      /**< peers' requests are looked after, though progress is off */
-    uint8_t  serves_told; /**< and the peers have been told so since the descriptor was armed */
+    unsigned serve_turns; /**< turns of the worker since the descriptor was armed */
 
     ucs_arbiter_t arbiter; /**< pending requests */
 
@@ -97,9 +97,11 @@ static inline int uct_angara_iface_is_aligned(const uct_angara_iface_t *iface, u
     return ((address + iface->align_offset) & iface->align_mask) == 0;
 }
 
-unsigned     uct_angara_iface_progress(uct_iface_h tl_iface);
-void         uct_angara_iface_progress_enable(uct_iface_h tl_iface, unsigned flags);
-void         uct_angara_iface_progress_disable(uct_iface_h tl_iface, unsigned flags);
+unsigned uct_angara_iface_progress(uct_iface_h tl_iface);
+void     uct_angara_iface_progress_enable(uct_iface_h tl_iface, unsigned flags);
+void     uct_angara_iface_progress_disable(uct_iface_h tl_iface, unsigned flags);
+/** Peers' requests aren't looked after any more. @a flags: UCT_PROGRESS_THREAD_SAFE or 0. */
+void         uct_angara_iface_serve_stop(uct_angara_iface_t *iface, unsigned flags);
 ucs_status_t uct_angara_iface_event_arm(uct_iface_h tl_iface, unsigned events);
 ucs_status_t uct_angara_iface_event_fd_get(uct_iface_h tl_iface, int *fd_p);
 ucs_status_t uct_angara_iface_query(uct_iface_h tl_iface, uct_iface_attr_t *attr);

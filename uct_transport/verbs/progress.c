@@ -4,6 +4,8 @@
  */
 #include "verbs/ep.h"
 
+#include <ucs/async/async.h>
+
 /* ---- the poll loop ------------------------------------------------------------------------- */
 
 /* What isn't done at each poll. */
@@ -73,33 +75,43 @@ unsigned uct_angara_iface_progress(uct_iface_h tl_iface)
 
 /* ---- progress that is off ------------------------------------------------------------------ */
 
+#define UCT_ANGARA_SERVE_TURNS 512 /* then progress is made, whoever asks */
+
 /*
- * UCP has no progress of an interface, but arms it, until an endpoint of its own begins or a
- * message has come (UCX_ADAPTIVE_PROGRESS). What peers ask of this process, atomics on its private
- * memory say, needs neither: the worker's turns look after it meanwhile.
+ * UCP makes no progress on an interface until it has a use for it, but keeps it armed
+ * (UCX_ADAPTIVE_PROGRESS). What peers ask of this process, atomics on its private memory say, comes
+ * all the same: the worker's turns look after it. The first one after arming tells the peers so.
  */
 static unsigned uct_angara_iface_serve(void *arg)
 {
     uct_angara_iface_t *iface = ucs_derived_of((uct_base_iface_t *)arg, uct_angara_iface_t);
     angara_pe_h         pe    = iface->net.port.pe;
+    unsigned            count = 0;
 
-    if (ucs_likely(iface->serves_told && !angara_pe_is_asked(pe))) {
+    if (ucs_likely((iface->serve_turns++ % UCT_ANGARA_SERVE_TURNS != 0) &&
+                   !angara_pe_is_asked(pe))) {
         return 0;
     }
-    iface->serves_told = 1;
-    return angara_pe_progress(pe);
+
+    /* UCP's other thread may connect an endpoint of the interface, which has progress then. */
+    UCS_ASYNC_BLOCK(iface->super.worker->async);
+    if (iface->serves) {
+        count = angara_pe_progress(pe);
+    }
+    UCS_ASYNC_UNBLOCK(iface->super.worker->async);
+    return count;
 }
 
 static void uct_angara_iface_serve_start(uct_angara_iface_t *iface)
 {
-    iface->serves_told = 0;
+    iface->serve_turns = 0;
     if (!iface->serves && (iface->super.progress_flags == 0)) {
         iface->serves = 1;
         uct_base_iface_progress_enable_cb(&iface->super, uct_angara_iface_serve, UCT_PROGRESS_RECV);
     }
 }
 
-static void uct_angara_iface_serve_stop(uct_angara_iface_t *iface, unsigned flags)
+void uct_angara_iface_serve_stop(uct_angara_iface_t *iface, unsigned flags)
 {
     if (iface->serves) {
         iface->serves = 0;
@@ -110,14 +122,17 @@ static void uct_angara_iface_serve_stop(uct_angara_iface_t *iface, unsigned flag
 
 void uct_angara_iface_progress_enable(uct_iface_h tl_iface, unsigned flags)
 {
-    uct_angara_iface_serve_stop(ucs_derived_of(tl_iface, uct_angara_iface_t), flags);
+    if (flags & (UCT_PROGRESS_SEND | UCT_PROGRESS_RECV)) {
+        uct_angara_iface_serve_stop(ucs_derived_of(tl_iface, uct_angara_iface_t), flags);
+    }
     uct_base_iface_progress_enable(tl_iface, flags);
 }
 
 void uct_angara_iface_progress_disable(uct_iface_h tl_iface, unsigned flags)
 {
-    uct_angara_iface_serve_stop(ucs_derived_of(tl_iface, uct_angara_iface_t), flags);
-    uct_base_iface_progress_disable(tl_iface, flags);
+    if (!ucs_derived_of(tl_iface, uct_angara_iface_t)->serves) { /* else it is off */
+        uct_base_iface_progress_disable(tl_iface, flags);
+    }
 }
 
 /* ---- sleeping ------------------------------------------------------------------------------ */

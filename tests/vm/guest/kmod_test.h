@@ -31,8 +31,8 @@ void hooks_unload(void);
 /*
  * Have tasks spin in front of a kernel function, or, given again, for another time. Adding and
  * clearing change the function's code, which QEMU 7.2 may overlook on a processor that runs it just
- * then (it translates before it watches the page): while threads come through, set the time to 0
- * instead.
+ * then (it translates before it watches the page): while threads of the test come through, set the
+ * time to 0 instead.
  */
 void delay_add(const char *function, unsigned us);
 void delays_clear(void);

@@ -446,8 +446,8 @@ ANGARA_API angara_status_t angara_pe_event_fd(angara_pe_h pe, int *fd_p);
  * Also tells peers that write windows directly to call angara_wake().
  *
  * A program that goes on polling for something else may stay armed. If it calls
- * angara_pe_progress() meanwhile, whenever angara_pe_is_asked() says so, peers' operations on its
- * memory are as fast as if it weren't armed; a first call after arming tells them.
+ * angara_pe_progress() meanwhile, now and then and whenever angara_pe_is_asked() says so, peers'
+ * operations on its memory are as fast as if it weren't armed. Before it sleeps it arms again.
  * @return ANGARA_OK if armed; ANGARA_INPROGRESS if there are events to be polled first, or
  *         operations that need angara_pe_progress() to go on; ANGARA_ERR_NO_DEVICE if the NIC has
  *         gone or failed and all has been told: nothing will come any more.

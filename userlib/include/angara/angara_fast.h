@@ -64,7 +64,7 @@ struct angara_fast_counts {
 struct angara_peer_fast {
     char                    *window;      /**< window for plain stores; NULL: by call only */
     uint64_t                 window_size; /**< bytes, for bounds checks */
-    const volatile uint32_t *armed;       /**< non-zero: the peer sleeps, wake it after a flag */
+    const volatile uint32_t *armed;       /**< non-zero: the peer may sleep, wake it after a flag */
     uint32_t                 fence;       /**< full fence needed before *armed is read */
 
     /* for mapped regions */

@@ -280,10 +280,15 @@ int soft_agent_take_back(soft_peer_t *peer)
 
 void soft_agent_doubt(soft_peer_t *peer)
 {
+    uint32_t looks = SOFT_ARMED_LOOKS;
+
     peer->agent_doubt    = peer->agent_doubt < DOUBT_MIN     ? DOUBT_MIN :
                            peer->agent_doubt < DOUBT_MAX / 2 ? 2 * peer->agent_doubt :
                                                                DOUBT_MAX;
     peer->agent_distrust = peer->agent_doubt;
+    /* It may sleep by now: one that looks says so again. */
+    __atomic_compare_exchange_n(&peer->remote.seg->armed, &looks, SOFT_ARMED, 0, __ATOMIC_SEQ_CST,
+                                __ATOMIC_RELAXED);
 }
 
 int soft_agent_sleeps(const soft_peer_t *peer)

@@ -127,10 +127,13 @@ typedef struct {
 
 /*
  * Values of `armed`; 0: awake. Whoever has something new for the owner's rings changes them to 0,
- * and wakes it by its event descriptor.
+ * and wakes it by its event descriptor. A library that doesn't know the second takes it for the
+ * first.
  */
-#define SOFT_ARMED       1u /* the owner may sleep on the descriptor */
-#define SOFT_ARMED_LOOKS 2u /* it has called angara_pe_progress() since: requests wake nobody */
+#define SOFT_ARMED 1u /* the owner may sleep on the descriptor */
+/* It has called angara_pe_progress() since: requests wake nobody, until one isn't answered in time.
+ */
+#define SOFT_ARMED_LOOKS 2u
 
 #define SOFT_PE_NEEDS_FENCE \
     1u /* the owner can't use membarrier: senders fence before they read `armed` */
