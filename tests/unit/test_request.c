@@ -4,6 +4,7 @@
  * no progress: nobody there answers.
  */
 #include "../common/clock.h"
+#include "agent.h"
 #include "no_threads.h"
 #include "soft.h"
 
@@ -548,6 +549,25 @@ static void test_armed(void **state)
     assert_int_equal(service()->work, SOFT_WORK_CALLED);
     assert_int_equal(*its, 0); /* and it is woken itself */
     wait_for_answer();
+
+    /* One that looks, and isn't trusted to, is woken if it has no helper. */
+    for (unsigned has_helper = 0; has_helper < 2; ++has_helper) {
+        service()->asleep                 = has_helper;
+        soft_peer(f.peer)->agent_distrust = 1;
+        *its                              = SOFT_ARMED_LOOKS;
+        post();
+        assert_int_equal(service()->work, SOFT_WORK_CALLED);
+        assert_int_equal(*its, has_helper ? SOFT_ARMED_LOOKS : 0);
+        wait_for_answer();
+    }
+    service()->asleep = 0;
+
+    /* One that isn't in time twice counts as asleep. */
+    *its = SOFT_ARMED_LOOKS;
+    soft_agent_doubt(soft_peer(f.peer));
+    assert_int_equal(*its, SOFT_ARMED_LOOKS);
+    soft_agent_doubt(soft_peer(f.peer));
+    assert_int_equal(*its, SOFT_ARMED);
 }
 
 #define TEST(_name) cmocka_unit_test_setup_teardown(_name, setup, teardown)

@@ -282,13 +282,14 @@ void soft_agent_doubt(soft_peer_t *peer)
 {
     uint32_t looks = SOFT_ARMED_LOOKS;
 
+    if (peer->agent_doubt != 0) { /* again: it may sleep by now. One that looks says so again */
+        __atomic_compare_exchange_n(&peer->remote.seg->armed, &looks, SOFT_ARMED, 0,
+                                    __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
+    }
     peer->agent_doubt    = peer->agent_doubt < DOUBT_MIN     ? DOUBT_MIN :
                            peer->agent_doubt < DOUBT_MAX / 2 ? 2 * peer->agent_doubt :
                                                                DOUBT_MAX;
     peer->agent_distrust = peer->agent_doubt;
-    /* It may sleep by now: one that looks says so again. */
-    __atomic_compare_exchange_n(&peer->remote.seg->armed, &looks, SOFT_ARMED, 0, __ATOMIC_SEQ_CST,
-                                __ATOMIC_RELAXED);
 }
 
 int soft_agent_sleeps(const soft_peer_t *peer)
@@ -387,14 +388,19 @@ int soft_agent_sleep(soft_peer_t *peer)
 void soft_agent_wake(soft_peer_t *peer)
 {
     soft_service_t *service = service_of(peer);
+    int             looks   = 0;
 
     __atomic_store_n(&service->work, SOFT_WORK_CALLED, __ATOMIC_SEQ_CST);
     __atomic_thread_fence(__ATOMIC_SEQ_CST); /* the request, then the look at the sleepers */
     if (__atomic_load_n(&service->asleep, __ATOMIC_RELAXED)) {
         soft_remote_poke(&peer->remote, peer->remote.seg->helper_fd,
                          peer->remote.seg->helper_inode);
+        /* Waking the owner as well costs it more than the request: it arms again. */
+        looks = __atomic_load_n(&peer->remote.seg->armed, __ATOMIC_RELAXED) == SOFT_ARMED_LOOKS;
     }
-    soft_wake(&peer->base); /* the owner may be there before the thread is up */
+    if (!looks) {
+        soft_wake(&peer->base); /* the owner may be there before the thread is up */
+    }
 }
 
 static int is_gone(const soft_peer_t *peer)
