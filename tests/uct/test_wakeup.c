@@ -44,6 +44,16 @@ static void wu_init(wu_t *wu, ut_t *t)
     ut_barrier(t);
 }
 
+/* The same, with zeroed private memory that the others know. */
+static void wu_init_memory(wu_t *wu, ut_t *t, ut_mem_t *mem, ut_remote_t *remotes)
+{
+    wu_init(wu, t);
+    ut_mem_init(t, mem, UT_MEM_PRIVATE, 4096);
+    memset(mem->addr, 0, mem->length);
+    ut_mem_exchange(t, mem, remotes);
+    ut_barrier(t);
+}
+
 static int wu_readable(const wu_t *wu, int ms)
 {
     struct pollfd pfd = {.fd = wu->fd, .events = POLLIN};
@@ -396,11 +406,7 @@ static void puts_go_on(ut_t *t)
     ucs_status_t       status;
     wu_t               wu;
 
-    wu_init(&wu, t);
-    ut_mem_init(t, &mem, UT_MEM_PRIVATE, 4096);
-    memset(mem.addr, 0, 4096);
-    ut_mem_exchange(t, &mem, remotes);
-    ut_barrier(t);
+    wu_init_memory(&wu, t, &mem, remotes);
     words  = (volatile uint64_t *)(void *)mem.addr;
     pfd[0] = (struct pollfd){.fd = wu.fd, .events = POLLIN};
     pfd[1] = (struct pollfd){.fd = t->fd[1 - t->rank], .events = POLLIN};
@@ -508,11 +514,7 @@ static void off_is_asked(ut_t *t)
     unsigned    i;
     wu_t        wu;
 
-    wu_init(&wu, t);
-    ut_mem_init(t, &mem, UT_MEM_PRIVATE, 4096);
-    memset(mem.addr, 0, 4096);
-    ut_mem_exchange(t, &mem, remotes);
-    ut_barrier(t);
+    wu_init_memory(&wu, t, &mem, remotes);
     if (t->rank == 1) {
         uct_iface_progress_disable(t->main.iface, UCT_PROGRESS_SEND | UCT_PROGRESS_RECV);
         off_arm(t->main.iface);

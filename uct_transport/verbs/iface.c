@@ -407,7 +407,6 @@ static UCS_CLASS_CLEANUP_FUNC(uct_angara_iface_t)
     angara_counters_t pe;
 
     angara_pe_counters(self->net.port.pe, &pe);
-    uct_angara_iface_serve_stop(self, 0);
     uct_base_iface_progress_disable(&self->super.super, UCT_PROGRESS_SEND | UCT_PROGRESS_RECV);
     uct_angara_net_close(&self->net);
     uct_angara_stats_report(self->config.stats, &self->net.port.stats, &pe);

@@ -97,11 +97,9 @@ static inline int uct_angara_iface_is_aligned(const uct_angara_iface_t *iface, u
     return ((address + iface->align_offset) & iface->align_mask) == 0;
 }
 
-unsigned uct_angara_iface_progress(uct_iface_h tl_iface);
-void     uct_angara_iface_progress_enable(uct_iface_h tl_iface, unsigned flags);
-void     uct_angara_iface_progress_disable(uct_iface_h tl_iface, unsigned flags);
-/** Peers' requests aren't looked after any more. @a flags: UCT_PROGRESS_THREAD_SAFE or 0. */
-void         uct_angara_iface_serve_stop(uct_angara_iface_t *iface, unsigned flags);
+unsigned     uct_angara_iface_progress(uct_iface_h tl_iface);
+void         uct_angara_iface_progress_enable(uct_iface_h tl_iface, unsigned flags);
+void         uct_angara_iface_progress_disable(uct_iface_h tl_iface, unsigned flags);
 ucs_status_t uct_angara_iface_event_arm(uct_iface_h tl_iface, unsigned events);
 ucs_status_t uct_angara_iface_event_fd_get(uct_iface_h tl_iface, int *fd_p);
 ucs_status_t uct_angara_iface_query(uct_iface_h tl_iface, uct_iface_attr_t *attr);

@@ -111,19 +111,14 @@ static void uct_angara_iface_serve_start(uct_angara_iface_t *iface)
     }
 }
 
-void uct_angara_iface_serve_stop(uct_angara_iface_t *iface, unsigned flags)
-{
-    if (iface->serves) {
-        iface->serves = 0;
-        uct_base_iface_progress_disable(&iface->super.super,
-                                        UCT_PROGRESS_RECV | (flags & UCT_PROGRESS_THREAD_SAFE));
-    }
-}
-
 void uct_angara_iface_progress_enable(uct_iface_h tl_iface, unsigned flags)
 {
-    if (flags & (UCT_PROGRESS_SEND | UCT_PROGRESS_RECV)) {
-        uct_angara_iface_serve_stop(ucs_derived_of(tl_iface, uct_angara_iface_t), flags);
+    uct_angara_iface_t *iface = ucs_derived_of(tl_iface, uct_angara_iface_t);
+
+    if (iface->serves && (flags & (UCT_PROGRESS_SEND | UCT_PROGRESS_RECV))) {
+        iface->serves = 0;
+        uct_base_iface_progress_disable(tl_iface,
+                                        UCT_PROGRESS_RECV | (flags & UCT_PROGRESS_THREAD_SAFE));
     }
     uct_base_iface_progress_enable(tl_iface, flags);
 }
