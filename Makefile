@@ -100,15 +100,18 @@ tests: $(ALL_TARGETS) $(TEST_PROGRAMS)
 # The library's rule makes this link too.
 $(B)/lib/libangara.so: $(B)/lib/libangara.so.0
 
-# The headers of the installed UCX. No package is installed by a plain `make`.
-build/ucx/VERSION:
+# The headers of the installed UCX. No package is installed by a plain `make`. A tree that UCX_SOURCE names is
+# looked at each time: it may be a wrong one, or another than before.
+build/ucx/VERSION: $(if $(UCX_SOURCE),FORCE)
 	@scripts/setup --headers
 
-# Changes when the compiler or the flags do, so that no object of other flags is kept.
-FLAGS_NOW := $(CC) $(CFLAGS_COMMON) $(UCX_CFLAGS) $(CPPFLAGS) $(CFLAGS)
-$(B)/.flags: FORCE
-	@mkdir -p $(@D); printf '%s\n' '$(subst ','\'',$(FLAGS_NOW))' | cmp -s - $@ || \
-		printf '%s\n' '$(subst ','\'',$(FLAGS_NOW))' >$@
+# Changes when the compiler, the flags, UCX's headers or Open MPI do, so that no object of others is kept: lists of
+# what an object was made of leave system headers out.
+FLAGS_NOW := $(CC) $(CFLAGS_COMMON) $(UCX_CFLAGS) $(CPPFLAGS) $(CFLAGS) $(OMPI_VERSION)
+$(B)/.flags: FORCE | build/ucx/VERSION
+	@mkdir -p $(@D)
+	@{ printf '%s\n' '$(subst ','\'',$(FLAGS_NOW))'; cat build/ucx/KEY; } >$@.now
+	@if cmp -s $@.now $@; then rm -f $@.now; else mv -f $@.now $@; fi
 .PHONY: FORCE
 FORCE:
 

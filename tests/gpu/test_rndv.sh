@@ -38,10 +38,10 @@ try()
     echo "$word $num - $way for $from $to ${*:-by default} (${counts//$'\n'/, })"
 }
 
-# By a threshold of the transport's in UCX 1.13; by UCP's estimates, which know no receiver, later; not at all by
-# the first generation of protocols of later versions.
+# By a threshold of the transport's where it takes UCP's choice (gpu_rndv.c); by UCP's estimates, which know no
+# receiver, elsewhere; not at all by the first generation of protocols there.
 by=estimates
-if [[ $(ucx_info -v) == *1.13.* ]]; then
+if grep -q ucp_request_send_start "$B/lib/libuct_angara.so"; then
     by=threshold
 elif [[ ${UCX_PROTO_ENABLE:-y} == n ]]; then
     by=nothing

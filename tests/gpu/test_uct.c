@@ -8,6 +8,10 @@
 #include "base/compat.h"
 #include "cuda_program.h"
 
+#include <dlfcn.h>
+#include <strings.h>
+#include <ucs/sys/topo/base/topo.h>
+
 #define AM_ID 3
 
 /* ---- domains --------------------------------------------------------------------------------- */
@@ -50,6 +54,7 @@ static uint64_t md_origin(ut_t *t, ut_t *copier, device_origin_t origin)
         CHECK_EQ(detected, type);
         attr = mem_query(copier->md, addr + offset, 100);
         CHECK_EQ(attr.mem_type, type);
+        CHECK(attr.sys_dev != UCS_SYS_DEVICE_ID_UNKNOWN);
         CHECK((char *)attr.base_address <= addr + offset);
         CHECK((char *)attr.base_address + attr.alloc_length >= addr + offset + 100);
     }
@@ -67,6 +72,36 @@ static uint64_t md_origin(ut_t *t, ut_t *copier, device_origin_t origin)
     return UCS_BIT(type);
 }
 
+/* Where UCX thinks that the memory is, and where CUDA's driver says that this GPU is. */
+static void md_place(const ut_t *copier, void *addr, unsigned number, char said[32])
+{
+    int (*bus_id)(char *, int, int);
+
+    CHECK(ucs_topo_sys_device_bdf_name(mem_query(copier->md, addr, 4096).sys_dev, said, 32) !=
+          NULL);
+    *(void **)&bus_id = dlsym(device_library(gpu), "cuDeviceGetPCIBusId");
+    if (bus_id != NULL) {
+        char expected[32];
+
+        CHECK_EQ(bus_id(expected, sizeof(expected), (int)number), 0);
+        CHECK(strcasecmp(said, expected) == 0);
+    }
+}
+
+/* UCX is told which GPU memory is on, also after it has asked about another one's. */
+static void md_devices(const ut_t *copier)
+{
+    void *memory[] = {gpu->alloc(0, 4096, DEVICE_PLAIN), gpu->alloc(1, 4096, DEVICE_PLAIN)};
+    char  places[2][32];
+
+    for (unsigned i = 0; i < 4; ++i) {
+        md_place(copier, memory[i % 2], i % 2, places[i % 2]);
+    }
+    CHECK(strcmp(places[0], places[1]) != 0);
+    gpu->free(memory[0], DEVICE_PLAIN);
+    gpu->free(memory[1], DEVICE_PLAIN);
+}
+
 static void md_types(ut_t *t)
 {
     uint64_t types = UCS_BIT(UCS_MEMORY_TYPE_HOST);
@@ -78,6 +113,9 @@ static void md_types(ut_t *t)
     }
     ut_open(t);
     copier_open(t, &copier);
+    if (gpus_num > 1) {
+        md_devices(&copier);
+    }
     for (unsigned origin = 0; origin < DEVICE_ORIGINS; ++origin) {
         types |= md_origin(t, &copier, origin);
     }

@@ -7,6 +7,7 @@
 #define POISON 0xee
 
 const device_runtime_t *gpu;
+unsigned                gpus_num;
 standin_t               standin;
 ucs_memory_type_t       gpu_type;
 
@@ -26,7 +27,8 @@ int gpu_find(void)
 
 void gpu_start(void)
 {
-    CHECK(gpu->open() != 0);
+    gpus_num = gpu->open();
+    CHECK(gpus_num != 0);
     is_standin = standin_load(device_library(gpu), &standin);
     gpu_type   = gpu == &device_cuda ? UCS_MEMORY_TYPE_CUDA : UCS_MEMORY_TYPE_ROCM;
 }

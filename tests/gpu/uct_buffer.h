@@ -17,6 +17,7 @@
 extern const device_runtime_t *gpu;
 
 /* Of this process, known after gpu_start(). */
+extern unsigned          gpus_num;
 extern standin_t         standin; /* if it is one */
 extern ucs_memory_type_t gpu_type;
 

@@ -130,6 +130,10 @@ ok 'without dpkg: what is missing is named, with the names of rpm packages' all_
     "has_line"$'\t'stderr$'\t'"    dnf install clang-tools-extra .*valgrind-devel$"
 as_user 60 PKG_CONFIG_LIBDIR=/nonexistent scripts/setup
 ok 'a library without a file for pkg-config is there' has_line stderr "^setup: error: not found: mpicc ucx_info$"
+mv "$place"/rpm/python3 "$place/tmp/"
+as_user 60 scripts/setup
+ok 'Python 3 is missing: it is named' has_line stderr "^setup: error: not found: python3 mpicc ucx_info$"
+mv "$place/tmp/python3" "$place/rpm/"
 rm "$place/rpm/cc"
 fake rpm/cc <<'END'
 [[ " $* " != *' - '* ]] || ! grep -q jansson || exit 1
@@ -219,6 +223,18 @@ for part in configure.ac LICENSE src/ucs src/uct src/ucm src/ucp; do
     refuses "a tree without $part" "$place/without-${part##*/}" "$place/without-${part##*/}, which lacks $part.*"
 done
 refuses 'a tree of another version' "$place/next" "$place/next, of UCX $other"
+as_user 60 MISSING=valgrind UCX_SOURCE="$place/next" scripts/setup
+ok 'UCX_SOURCE is wrong, and something is missing: nothing is installed' all_of "rc_is"$'\t'1 asked_nothing \
+    "has_line"$'\t'stderr$'\t'"^setup: +found:  $place/next, of UCX $other$"
+as_user 60 UCX_SOURCE=/no/such/folder make build/obj/uct_transport/base/status.o
+ok 'UCX_SOURCE is wrong: make says so, though build/ucx is whole' all_of "rc_not"$'\t'0 \
+    "has_line"$'\t'stderr$'\t'"^setup: +found:  nothing at /no/such/folder$"
+for named in /no/such/folder "$tree/README.md" /etc; do
+    as_user 60 UCX_SOURCE="$named" scripts/check_debian13
+    ok "UCX_SOURCE is $named: check_debian13 begins with nothing" all_of "rc_is"$'\t'1 \
+        "has_line"$'\t'stderr$'\t'"^check_debian13: error: UCX_SOURCE=$named is not a source tree of UCX$" \
+        "has_line"$'\t'stderr$'\t'"git clone " "test"$'\t'!$'\t'-e$'\t'"$tree/build/debian13"
+done
 
 # Trees that are right. Condition: the headers were made; with a line $1 in one of them.
 made()
@@ -240,6 +256,12 @@ as_user 60 UCX_SOURCE=ucx scripts/setup --headers
 ok 'UCX_SOURCE is the tree that the headers are of: nothing is made' made_nothing
 as_user 60 UCX_SOURCE="$place/changed" scripts/setup --headers
 ok 'UCX_SOURCE is another tree: it is taken' made '/. changed ./'
+# compiled NUMBER: so many objects were.
+compiled() { all_of "rc_is"$'\t'0 "line_count"$'\t'stdout$'\t'"^  CC "$'\t'"$1"; }
+as_user 60 make build/obj/uct_transport/base/status.o
+ok 'headers of another tree: what was compiled with the old ones is compiled again' compiled 1
+as_user 60 make build/obj/uct_transport/base/status.o
+ok 'the same headers: nothing is compiled' compiled 0
 as_user 60 scripts/setup --headers
 ok 'UCX_SOURCE is unset again: nothing is made' made_nothing
 for part in LICENSE source source/src/ucm; do

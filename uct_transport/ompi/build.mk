@@ -9,6 +9,7 @@ OMPI_HOOK_OBJ := $(OMPI_HOOK_SRC:%.c=$(B)/obj/%.o)
 
 OMPI_INCDIRS := $(shell $(MPICC) --showme:incdirs 2>/dev/null)
 OMPI_LIBDIRS := $(shell $(MPICC) --showme:libdirs 2>/dev/null)
+OMPI_VERSION := $(shell $(MPICC) --showme:version 2>/dev/null)
 
 # Open MPI 5's headers include PMIx's, and some that libopenmpi-dev leaves out: include/ has those.
 OMPI_INCDIRS += $(patsubst -I%,%,$(shell pkg-config --cflags-only-I pmix 2>/dev/null))

@@ -172,7 +172,7 @@ static int uct_angara_version_fits(void)
     if (!uct_angara_version_is_ours(version)) {
         uct_angara_stays_off(
             "the transport was built for UCX %s, but UCX %s runs here: it stays off. "
-            "Build it against the headers of that version.",
+            "Build it for that one: make setup && make, in its source tree.",
             UCT_ANGARA_UCX_STRING, version);
         return 0;
     }
