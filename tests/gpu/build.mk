@@ -50,7 +50,7 @@ GPU_REGIONS := $(patsubst %,$(B)/tests/gpu/%,test_regions test_regions_ops test_
 GPU_MPI    := $(patsubst %,$(B)/tests/gpu/%,mpi_gpu mpi_gpu_threads mpi_gpu_faults)
 GPU_UCP    := $(B)/tests/gpu/test_ucp
 GPU_ASIDE  := $(B)/tests/gpu/test_aside
-GPU_UCT    := $(patsubst %,$(B)/tests/gpu/%,test_uct test_uct_copies)
+GPU_UCT    := $(patsubst %,$(B)/tests/gpu/%,test_uct test_uct_md test_uct_copies)
 
 # Bare copies of CUDA's driver.
 GPU_FLOOR     := $(B)/tests/gpu/gpu_floor

@@ -9,6 +9,7 @@
  *   mpi_gpu_faults pack WHAT SIZE            good ones: MPI_Pack of plain, or managed memory
  *   mpi_gpu_faults lazy - SIZE               good ones, of memory that is opened when it is touched
  *   mpi_gpu_faults beyond WHERE SIZE         buffers that are shorter than the message
+ *   mpi_gpu_faults room - SIZE               a good one, received with room for more than there is
  *   mpi_gpu_faults broken WHERE SIZE CALLS   a stand-in's driver whose calls fail
  *   mpi_gpu_faults ended - SIZE              a runtime that has ended before MPI_Finalize
  *
@@ -56,6 +57,24 @@ static void run_plain(const char *where, size_t room, size_t size)
     exchange(where[mt.rank] == 'D' ? place(1, room) : place(0, size), size);
     MPI_Barrier(MPI_COMM_WORLD);
     printf("nobody minds\n");
+}
+
+/*
+ * The receives have room for many bytes more than their buffers, which are as long as the messages.
+ * (The bytes arrive: test_messages of mpi_gpu.)
+ */
+static void run_room(size_t size)
+{
+    void *addr = place(1, size);
+
+    for (int i = 0; i <= GOOD; ++i) {
+        if (mt.rank == 0) {
+            MPI_Send(addr, (int)size, MPI_BYTE, 1, TAG, MPI_COMM_WORLD);
+        } else {
+            MPI_Recv(addr, (int)size + 900000, MPI_BYTE, 0, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        }
+    }
+    gpu->free(addr, DEVICE_PLAIN);
 }
 
 /* The message number i, in all bytes. */
@@ -241,6 +260,8 @@ int main(int argc, char **argv)
         run_wild(argv[2], size);
     } else if (strcmp(argv[1], "beyond") == 0) {
         run_plain(argv[2], 1000, size);
+    } else if (strcmp(argv[1], "room") == 0) {
+        run_room(size);
     } else if (!has_standin) {
         fprintf(stderr, "the runtime is no stand-in\n");
         MPI_Abort(MPI_COMM_WORLD, 2);

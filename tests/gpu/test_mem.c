@@ -5,6 +5,7 @@
  * control is in test_mem_faults.c.
  */
 #define _GNU_SOURCE
+#include "cuda_program.h"
 #include "device.h"
 #include "gpu/gpu.h"
 #include "src/config.h"
@@ -429,6 +430,67 @@ static void test_blocking_writes(void **state)
 
 /* ---- threads --------------------------------------------------------------------------------- */
 
+/* A copy by two calls, tested to its end; as angara_copy(). */
+static angara_status_t copy_aside(void *dst, const void *src, size_t size)
+{
+    angara_copy_t   copy;
+    angara_status_t status = angara_copy_start(dst, src, size, &copy);
+
+    while (status == ANGARA_INPROGRESS) {
+        status = angara_copy_test(&copy);
+    }
+    return status;
+}
+
+/* Host memory, some pages of which the program has registered: the driver refuses such copies. */
+static void test_partly(void **state)
+{
+    enum { PAGE = 4096, PAGES = 2300 };
+    static const struct {
+        unsigned first, num; /* pages */
+    } parts[][2] = {{{0, 3}, {0, 0}}, {{3, 3}, {0, 0}}, {{0, 3}, {3, 3}}, {{1, 1}, {4, 1}}};
+    static angara_status_t (*const calls[])(void *, const void *, size_t) = {angara_copy,
+                                                                             copy_aside};
+    static const size_t sizes[] = {6 * PAGE, 6 * PAGE - 10, (PAGES - 2) * PAGE};
+    unsigned char      *host    = aligned_alloc(PAGE, PAGES * PAGE), *addr;
+    cuda_program_t      cuda    = {0};
+    CUcontext           ctx;
+
+    (void)state;
+    if (gpu != &device_cuda) {
+        free(host);
+        skip(); /* other runtimes take host memory as it is */
+    }
+    addr = alloc(0, PAGES * PAGE, DEVICE_PLAIN);
+    assert_true(cuda_program_load(&cuda, gpu->library));
+    assert_int_equal(cuda.primary_ctx_retain(&ctx, 0), CUDA_SUCCESS);
+    assert_int_equal(cuda.ctx_push(ctx), CUDA_SUCCESS);
+    for (unsigned i = 0; i < 4 * 2 * 3; ++i) {
+        size_t   size = sizes[i % 3];
+        unsigned n    = i / 6;
+
+        for (unsigned k = 0; k < 2 && parts[n][k].num > 0; ++k) {
+            assert_int_equal(
+                cuda.host_register(host + parts[n][k].first * PAGE, parts[n][k].num * PAGE, 0),
+                CUDA_SUCCESS);
+        }
+        pattern(host, size, i);
+        memcpy(expected, host, size);
+        assert_int_equal(calls[i / 3 % 2](addr, host, size), ANGARA_OK);
+        memset(host, 0xee, size + 1);
+        assert_int_equal(calls[i / 3 % 2](host, addr, size), ANGARA_OK);
+        assert_memory_equal(host, expected, size);
+        assert_int_equal(host[size], 0xee);
+        for (unsigned k = 0; k < 2 && parts[n][k].num > 0; ++k) {
+            assert_int_equal(cuda.host_unregister(host + parts[n][k].first * PAGE), CUDA_SUCCESS);
+        }
+    }
+    assert_int_equal(cuda.ctx_pop(&ctx), CUDA_SUCCESS);
+    assert_int_equal(cuda.primary_ctx_release(0), CUDA_SUCCESS);
+    gpu->free(addr, DEVICE_PLAIN);
+    free(host);
+}
+
 static void *thread_run(void *arg)
 {
     unsigned       device = (unsigned)(uintptr_t)arg % num_gpus;
@@ -598,6 +660,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_refused), cmocka_unit_test(test_refused_managed),
         cmocka_unit_test(test_threads), cmocka_unit_test(test_blocking_writes),
         cmocka_unit_test(test_shared),  cmocka_unit_test(test_fork),
+        cmocka_unit_test(test_partly),
     };
     const char *name = getenv("ANGARA_TEST_GPU");
     char        byte;

@@ -154,16 +154,19 @@ const angara_mem_t *uct_angara_gpu_last_asked(const void *address)
     return (uct_angara_gpu_asked.address == address) ? &uct_angara_gpu_asked.mem : NULL;
 }
 
-/* UCX asserts that an allocation covers what it is asked for: say first what that means. */
-static void uct_angara_gpu_check_end(const angara_mem_t *mem, const void *address, size_t length)
+/*
+ * Bytes of the allocation, as UCX is told: it asserts that an allocation covers what it asks about.
+ * A buffer that runs past its end does no harm as long as no message does, of a receive. What does
+ * meets an error when it is registered, or copied.
+ */
+static size_t uct_angara_gpu_length(const angara_mem_t *mem, const void *address, size_t length)
 {
     size_t offset = (const char *)address - (const char *)mem->base;
 
-    if ((mem->base != NULL) && (length > mem->length - offset)) {
-        ucs_error("angara: a buffer of %zu bytes at %p runs past its allocation of GPU memory: "
-                  "there are %zu bytes left",
-                  length, address, mem->length - offset);
+    if (mem->base == NULL) {
+        return length;
     }
+    return ucs_max(mem->length, offset + ucs_min(length, SIZE_MAX - offset));
 }
 
 /*
@@ -244,8 +247,7 @@ static ucs_status_t uct_angara_gpu_md_mem_query(uct_md_h tl_md, const void *addr
         attr->base_address = (mem.base != NULL) ? mem.base : (void *)address;
     }
     if (attr->field_mask & UCT_MD_MEM_ATTR_FIELD_ALLOC_LENGTH) {
-        uct_angara_gpu_check_end(&mem, address, length);
-        attr->alloc_length = (mem.base != NULL) ? mem.length : length;
+        attr->alloc_length = uct_angara_gpu_length(&mem, address, length);
     }
     return UCS_OK;
 }

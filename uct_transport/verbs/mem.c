@@ -42,10 +42,12 @@ static angara_status_t uct_angara_mr_register(uct_angara_md_t *md, void *address
                                               unsigned flags, angara_mr_h *mr_p)
 {
     angara_status_t status;
+    angara_mem_t    mem;
 
     length = uct_angara_mr_clip(address, length);
     status = angara_mr_register(md->dom, address, length, uct_angara_mem_access(flags), mr_p);
-    if (status == ANGARA_ERR_INVALID) {
+    if ((status == ANGARA_ERR_INVALID) && (angara_mem_query(address, &mem) == ANGARA_OK) &&
+        (mem.kind == ANGARA_MEM_HOST)) {
         status = angara_mr_register(md->dom, address, length, ANGARA_ACCESS_REMOTE_READ, mr_p);
     }
     return status;

@@ -52,7 +52,7 @@ typedef struct record {
     int                device;
     int                has_ended; /* atomic */
     unsigned           copies;    /* that refer to it; atomic */
-    char              *page;      /* BOUNCE bytes of lane_read()'s, then those of `bounces` */
+    char              *page;      /* BOUNCE bytes of LANE_READ's, then those of `bounces` */
     int                is_registered;
     uint32_t           bounces_used;     /* bits; atomic */
     bounce_t           bounces[BOUNCES]; /* BOUNCE bytes each */
@@ -226,6 +226,51 @@ static CUresult lane_copy(cuda_lane_t *lane, void *dst, const void *src, size_t 
     return result;
 }
 
+/* Behind the lane's lock: copy, and wait for all that is in the lane's stream. */
+static CUresult lane_run(cuda_lane_t *lane, void *dst, const void *src, size_t length)
+{
+    CUresult result = cuda.memcpy_async((CUdeviceptr)(uintptr_t)dst, (CUdeviceptr)(uintptr_t)src,
+                                        length, lane->stream);
+
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    for (unsigned i = 0; (result = cuda.stream_query(lane->stream)) == CUDA_ERROR_NOT_READY; ++i) {
+        if (i > SPINS) {
+            sched_yield();
+        }
+    }
+    return result;
+}
+
+/*
+ * Copy by way of the record's page, and wait: the driver refuses host memory of which only a part
+ * is registered, or parts by themselves. LANE_READ, whose page it is.
+ */
+static CUresult lane_through_page(cuda_lane_t *lane, int is_to_host, char *dst, const char *src,
+                                  size_t length)
+{
+    char    *page   = ((record_t *)lane->owner)->page;
+    CUresult result = CUDA_SUCCESS;
+    size_t   size;
+
+    pthread_mutex_lock(&lane->lock);
+    for (size_t done = 0; done < length && result == CUDA_SUCCESS; done += size) {
+        size = length - done < BOUNCE ? length - done : BOUNCE;
+        if (is_to_host) {
+            result = lane_run(lane, page, src + done, size);
+            if (result == CUDA_SUCCESS) {
+                memcpy(dst + done, page, size);
+            }
+        } else {
+            memcpy(page, src + done, size);
+            result = lane_run(lane, dst + done, page, size);
+        }
+    }
+    pthread_mutex_unlock(&lane->lock);
+    return result;
+}
+
 /* Copy to the host, and wait. What is registered only the GPU touches: see is_registered(). */
 static CUresult lane_read(cuda_lane_t *lane, void *dst, const void *src, size_t length)
 {
@@ -237,16 +282,7 @@ static CUresult lane_read(cuda_lane_t *lane, void *dst, const void *src, size_t 
         bounce = record->page;
     }
     pthread_mutex_lock(&lane->lock); /* to the end, so that it is the only one in the stream */
-    result = cuda.memcpy_async((CUdeviceptr)(uintptr_t)(bounce != NULL ? bounce : dst),
-                               (CUdeviceptr)(uintptr_t)src, length, lane->stream);
-    if (result == CUDA_SUCCESS) {
-        for (unsigned i = 0; (result = cuda.stream_query(lane->stream)) == CUDA_ERROR_NOT_READY;
-             ++i) {
-            if (i > SPINS) {
-                sched_yield();
-            }
-        }
-    }
+    result = lane_run(lane, bounce != NULL ? bounce : dst, src, length);
     if (bounce != NULL && result == CUDA_SUCCESS) {
         memcpy(dst, bounce, length);
     }
@@ -289,6 +325,7 @@ static CUresult start_here(const cuda_scope_t *scope, direction_t lane_number, v
     CUresult     result = NO_RECORD;
     record_t    *record;
     cuda_lane_t *lane;
+    int          waits; /* it has been waited for */
 
     /* Where contexts have no ids, the record of one that has ended may be found first. */
     for (unsigned tries = 0; tries < 2; ++tries) {
@@ -303,12 +340,24 @@ static CUresult start_here(const cuda_scope_t *scope, direction_t lane_number, v
         }
         if (copy->is_awaited && lane_number == LANE_TO_HOST) {
             result = lane_read(&record->lanes[LANE_READ], dst, src, length);
-            if (result == CUDA_SUCCESS) {
-                record_put(record);
-                return HAS_ENDED;
-            }
+            waits  = 1;
         } else {
             result = start_aside(lane, lane_number, dst, src, length, copy);
+            waits  = 0;
+        }
+        if (result == CUDA_ERROR_INVALID_VALUE &&
+            (lane_number == LANE_TO_HOST || lane_number == LANE_TO_DEVICE)) {
+            if (copy->after != NULL) {
+                record_put(record);
+                return OTHER_LANE;
+            }
+            result = lane_through_page(&record->lanes[LANE_READ], lane_number == LANE_TO_HOST, dst,
+                                       src, length);
+            waits  = 1;
+        }
+        if (result == CUDA_SUCCESS && waits) {
+            record_put(record);
+            return HAS_ENDED;
         }
         if (result == CUDA_SUCCESS) {
             copy->lane = lane;
