@@ -380,9 +380,15 @@ static angara_status_t start_in(const ang_gpu_mem_t *mem, direction_t lane_numbe
     cuda_scope_t scope;
     CUresult     result = cuda_enter(mem->context, mem->mem.device, &scope);
 
-    if (result != CUDA_SUCCESS) {
+    if (result == CUDA_ERROR_INVALID_DEVICE || cuda_has_ended(result) ||
+        (result != CUDA_SUCCESS && (lane_number == LANE_BETWEEN || lane_number == LANE_WITHIN))) {
         ang_debug("GPU %d: there is no context to copy in: %s", mem->mem.device, cuda_name(result));
         return ANGARA_ERR_UNSUPPORTED;
+    }
+    if (result != CUDA_SUCCESS) {
+        ang_error("GPU %d: its context can't be entered for a copy: %s", mem->mem.device,
+                  cuda_name(result));
+        return ANGARA_ERR_SYSTEM;
     }
     result = start_here(&scope, lane_number, dst, src, length, copy);
     cuda_leave(&scope);

@@ -58,7 +58,7 @@ const char *angara_strerror(angara_status_t status)
         "not supported",
         "versions don't match",
         "a limit forbids it",
-        "a system call failed",
+        "a system call or a driver's call failed",
         "object belongs to the parent process",
         "a peer is stopped within an access",
     };
