@@ -56,7 +56,7 @@ typedef enum {
     ANGARA_ERR_UNSUPPORTED = -11, /**< this provider or mode can't do that */
     ANGARA_ERR_VERSION     = -12, /**< library and peer (or driver) speak different versions */
     ANGARA_ERR_LIMIT       = -13, /**< a system or configured limit forbids it */
-    ANGARA_ERR_SYSTEM      = -14, /**< a system call failed, or one of a GPU's driver; the log has its error */
+    ANGARA_ERR_SYSTEM      = -14, /**< a system call or a driver's failed; the log says why */
     ANGARA_ERR_FORKED      = -15, /**< the object belongs to the parent process */
     ANGARA_ERR_BUSY        = -16, /**< a peer is stopped within an access: call again later */
     ANGARA_ERR_LAST        = -17
