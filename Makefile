@@ -107,11 +107,10 @@ build/ucx/VERSION: $(if $(UCX_SOURCE),FORCE)
 
 # Changes when the compiler, the flags, UCX's headers or Open MPI do, so that no object of others is kept: lists of
 # what an object was made of leave system headers out.
-FLAGS_NOW := $(CC) $(CFLAGS_COMMON) $(UCX_CFLAGS) $(CPPFLAGS) $(CFLAGS) $(OMPI_VERSION)
+FLAGS_NOW := $(CC) $(CFLAGS_COMMON) $(UCX_CFLAGS) $(CPPFLAGS) $(CFLAGS) $(OMPI_VERSION) $(OMPI_INCDIRS)
 $(B)/.flags: FORCE | build/ucx/VERSION
-	@mkdir -p $(@D)
-	@{ printf '%s\n' '$(subst ','\'',$(FLAGS_NOW))'; cat build/ucx/KEY; } >$@.now
-	@if cmp -s $@.now $@; then rm -f $@.now; else mv -f $@.now $@; fi
+	@mkdir -p $(@D); now=$$(printf '%s\n' '$(subst ','\'',$(FLAGS_NOW))'; cat build/ucx/KEY 2>/dev/null); \
+		[ "$$now" = "$$(cat $@ 2>/dev/null)" ] || printf '%s\n' "$$now" >$@
 .PHONY: FORCE
 FORCE:
 

@@ -102,7 +102,7 @@ good()
 }
 
 good "$program" lazy - 8
-for size in 8 1000; do
+for size in 8 1000 100000 2000000; do
     good "$program" room - "$size"
 done
 for size in 8 100000; do

@@ -155,9 +155,10 @@ const angara_mem_t *uct_angara_gpu_last_asked(const void *address)
 }
 
 /*
- * Bytes of the allocation, as UCX is told: it asserts that an allocation covers what it asks about.
- * A buffer that runs past its end does no harm as long as no message does, of a receive. What does
- * meets an error when it is registered, or copied.
+ * Bytes of the allocation, as UCX is told. A buffer that runs past its end does no harm as long as
+ * no message does, of a receive. What does meets an error when it is registered, or copied. UCX
+ * 1.13 asserts that the allocation covers what it asks about; later versions keep what they
+ * register, so that they must not be told of neighbours.
  */
 static size_t uct_angara_gpu_length(const angara_mem_t *mem, const void *address, size_t length)
 {
@@ -166,7 +167,9 @@ static size_t uct_angara_gpu_length(const angara_mem_t *mem, const void *address
     if (mem->base == NULL) {
         return length;
     }
-    return ucs_max(mem->length, offset + ucs_min(length, SIZE_MAX - offset));
+    return UCT_ANGARA_HAS_RCACHE ?
+               ucs_max(mem->length, offset + ucs_min(length, SIZE_MAX - offset)) :
+               mem->length;
 }
 
 /*

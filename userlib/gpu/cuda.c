@@ -331,14 +331,19 @@ static int cuda_query(const void *addr, ang_gpu_mem_t *mem)
     return 1;
 }
 
-/* At both ends, which is what the driver looks at: if it isn't in between, copies are refused. */
+/* By one registration: the driver refuses copies that run past its end, and they go another way. */
 static int cuda_is_pinned(const void *addr, size_t length)
 {
     pointer_t first, last;
 
-    return pointer_ask(addr, &first) == CUDA_SUCCESS &&
-           pointer_ask((const char *)addr + length - 1, &last) == CUDA_SUCCESS &&
-           first.type == CU_MEMORYTYPE_HOST && last.type == CU_MEMORYTYPE_HOST;
+    if (pointer_ask(addr, &first) != CUDA_SUCCESS || first.type != CU_MEMORYTYPE_HOST) {
+        return 0;
+    }
+    if (first.base != 0) {
+        return ang_in_bounds((uintptr_t)addr - first.base, length, first.length);
+    }
+    return pointer_ask((const char *)addr + length - 1, &last) == CUDA_SUCCESS &&
+           last.type == CU_MEMORYTYPE_HOST;
 }
 
 static int cuda_is_registered(const void *addr, size_t length)

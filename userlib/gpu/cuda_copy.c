@@ -254,9 +254,9 @@ static CUresult lane_through_page(cuda_lane_t *lane, int is_to_host, char *dst, 
     CUresult result = CUDA_SUCCESS;
     size_t   size;
 
-    pthread_mutex_lock(&lane->lock);
     for (size_t done = 0; done < length && result == CUDA_SUCCESS; done += size) {
         size = length - done < BOUNCE ? length - done : BOUNCE;
+        pthread_mutex_lock(&lane->lock); /* for each piece: others wait for no more than that */
         if (is_to_host) {
             result = lane_run(lane, page, src + done, size);
             if (result == CUDA_SUCCESS) {
@@ -266,8 +266,8 @@ static CUresult lane_through_page(cuda_lane_t *lane, int is_to_host, char *dst, 
             memcpy(page, src + done, size);
             result = lane_run(lane, dst + done, page, size);
         }
+        pthread_mutex_unlock(&lane->lock);
     }
-    pthread_mutex_unlock(&lane->lock);
     return result;
 }
 
@@ -346,7 +346,8 @@ static CUresult start_here(const cuda_scope_t *scope, direction_t lane_number, v
             waits  = 0;
         }
         if (result == CUDA_ERROR_INVALID_VALUE &&
-            (lane_number == LANE_TO_HOST || lane_number == LANE_TO_DEVICE)) {
+            ((lane_number == LANE_TO_HOST && !ang_gpu_cuda.is_registered(dst, length)) ||
+             (lane_number == LANE_TO_DEVICE && !ang_gpu_cuda.is_registered(src, length)))) {
             if (copy->after != NULL) {
                 record_put(record);
                 return OTHER_LANE;

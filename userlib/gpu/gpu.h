@@ -82,7 +82,8 @@ struct ang_gpu_ops {
      * As angara_copy_start(): both ends within their allocations, one at least of this runtime. On
      * ANGARA_INPROGRESS fills in what is the runtime's of *copy; the rest is given. If copy->after
      * isn't NULL, it is a copy of this runtime's: ANGARA_ERR_NO_RESOURCE unless both are copies of
-     * one direction on one GPU.
+     * one direction on one GPU, and neither of host memory that the driver takes only by a detour.
+     * ANGARA_OK: the call has waited for it.
      *
      * ANGARA_ERR_NO_RESOURCE: as many are under way as can be, some must be tested to their end. A
      * runtime with such a limit keeps room for copies that are awaited: all others may be of the
