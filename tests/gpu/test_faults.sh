@@ -65,10 +65,11 @@ disagree()
     report "$bad" "ANGARA_GPU=$1 and $2, $3, $4 bytes"
 }
 
+readonly newline=$'\n'
 # A place of each end (H or D), and a size: short, and by rendezvous.
 try()
 {
-    refused "$1, $2 bytes" "angara.*(GPU.*failed|aren't one allocation of GPU memory)" \
+    refused "$1, $2 bytes" "angara[^$newline]*(GPU[^$newline]*failed|aren't one allocation of GPU|out of the bounds)" \
         "$program" beyond "$1" "$2"
 }
 

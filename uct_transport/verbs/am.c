@@ -19,6 +19,7 @@ static UCS_F_NOINLINE ucs_status_t uct_angara_am_copy_reg(uct_angara_peer_t *pee
 {
     uct_angara_mem_t *mem    = iov->memh;
     ucs_status_t      status = UCS_OK;
+    angara_status_t   copied;
 
     if (ucs_unlikely(!uct_angara_mem_is_current(mem, iov->buffer, length, 0))) {
         status = uct_angara_mem_renew(uct_angara_iface_md(uct_angara_peer_iface(peer)), mem,
@@ -29,7 +30,13 @@ static UCS_F_NOINLINE ucs_status_t uct_angara_am_copy_reg(uct_angara_peer_t *pee
     }
 
     if (ucs_unlikely(angara_mr_mem_kind(uct_angara_mem_mr(mem)) != ANGARA_MEM_HOST)) {
-        return uct_angara_status(angara_copy(dst, iov->buffer, length));
+        copied = angara_copy(dst, iov->buffer, length);
+        if (ucs_unlikely(copied != ANGARA_OK)) {
+            ucs_error(
+                "angara: a copy of %zu bytes at %p of a GPU's memory, for a message, failed: %s",
+                length, iov->buffer, angara_strerror(copied));
+        }
+        return uct_angara_status(copied);
     }
 
     memcpy(dst, iov->buffer, length);
