@@ -428,8 +428,6 @@ static void test_blocking_writes(void **state)
     free(back);
 }
 
-/* ---- threads --------------------------------------------------------------------------------- */
-
 /* A copy by two calls, tested to its end; as angara_copy(). */
 static angara_status_t copy_aside(void *dst, const void *src, size_t size)
 {
@@ -490,6 +488,8 @@ static void test_partly(void **state)
     gpu->free(addr, DEVICE_PLAIN);
     free(host);
 }
+
+/* ---- threads --------------------------------------------------------------------------------- */
 
 static void *thread_run(void *arg)
 {
