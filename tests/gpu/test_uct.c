@@ -129,6 +129,32 @@ static void am_sizes(ut_t *t)
     ut_close(t);
 }
 
+/* Messages have been sent and received: progress that finds nothing to do calls no driver. */
+static void am_idle(ut_t *t)
+{
+    am_sink_t     sink = {0};
+    am_source_t   source;
+    unsigned long before;
+
+    standin_start();
+    am_open(t, &sink);
+    am_source_open(t, &source, 500);
+    if (t->rank == 0) {
+        am_send(t, &source, AM_GPU, 8, 500, 0, 1);
+    } else {
+        UT_WAIT(t, sink.received == 1);
+    }
+    ut_barrier(t);
+    ut_progress_ms(t, 5);
+    before = standin.own_calls();
+    CHECK(before > 0);
+    ut_progress_ms(t, 100);
+    CHECK_EQ(standin.own_calls(), before);
+    ut_barrier(t);
+    am_source_end(t, &source);
+    ut_close(t);
+}
+
 /* Before there is a ring, as the peer does nothing: messages are taken with their bytes. */
 static void am_early(ut_t *t)
 {
@@ -423,6 +449,7 @@ static void am_failed(ut_t *t)
 
 TEST(test_am_sizes, 2, am_sizes)
 TEST(test_am_early, 2, am_early)
+TEST(test_am_idle, 2, am_idle)
 TEST(test_am_stream, 2, am_stream)
 TEST(test_am_failed, 2, am_failed)
 TEST(test_handle_freed, 2, handle_freed)
@@ -459,10 +486,11 @@ static void test_am_held(void **state)
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_am_sizes),  cmocka_unit_test(test_am_early),
-        cmocka_unit_test(test_am_stream), cmocka_unit_test(test_am_failed),
-        cmocka_unit_test(test_am_freed),  cmocka_unit_test(test_am_held),
-        cmocka_unit_test(test_am_again),  cmocka_unit_test(test_handle_freed),
+        cmocka_unit_test(test_am_sizes),     cmocka_unit_test(test_am_early),
+        cmocka_unit_test(test_am_idle),      cmocka_unit_test(test_am_stream),
+        cmocka_unit_test(test_am_failed),    cmocka_unit_test(test_am_freed),
+        cmocka_unit_test(test_am_held),      cmocka_unit_test(test_am_again),
+        cmocka_unit_test(test_handle_freed),
     };
     int result = gpu_find();
 
