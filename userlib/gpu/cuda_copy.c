@@ -325,7 +325,10 @@ static CUresult start_here(const cuda_scope_t *scope, direction_t lane_number, v
     CUresult     result = NO_RECORD;
     record_t    *record;
     cuda_lane_t *lane;
-    int          waits; /* it has been waited for */
+    const void  *host = lane_number == LANE_TO_HOST   ? dst :
+                        lane_number == LANE_TO_DEVICE ? src :
+                                                        NULL;
+    int          has_waited;
 
     /* Where contexts have no ids, the record of one that has ended may be found first. */
     for (unsigned tries = 0; tries < 2; ++tries) {
@@ -339,24 +342,23 @@ static CUresult start_here(const cuda_scope_t *scope, direction_t lane_number, v
             return OTHER_LANE;
         }
         if (copy->is_awaited && lane_number == LANE_TO_HOST) {
-            result = lane_read(&record->lanes[LANE_READ], dst, src, length);
-            waits  = 1;
+            result     = lane_read(&record->lanes[LANE_READ], dst, src, length);
+            has_waited = 1;
         } else {
-            result = start_aside(lane, lane_number, dst, src, length, copy);
-            waits  = 0;
+            result     = start_aside(lane, lane_number, dst, src, length, copy);
+            has_waited = 0;
         }
-        if (result == CUDA_ERROR_INVALID_VALUE &&
-            ((lane_number == LANE_TO_HOST && !ang_gpu_cuda.is_registered(dst, length)) ||
-             (lane_number == LANE_TO_DEVICE && !ang_gpu_cuda.is_registered(src, length)))) {
+        if (result == CUDA_ERROR_INVALID_VALUE && host != NULL &&
+            !ang_gpu_cuda.is_registered(host, length)) {
             if (copy->after != NULL) {
                 record_put(record);
                 return OTHER_LANE;
             }
             result = lane_through_page(&record->lanes[LANE_READ], lane_number == LANE_TO_HOST, dst,
                                        src, length);
-            waits  = 1;
+            has_waited = 1;
         }
-        if (result == CUDA_SUCCESS && waits) {
+        if (result == CUDA_SUCCESS && has_waited) {
             record_put(record);
             return HAS_ENDED;
         }
