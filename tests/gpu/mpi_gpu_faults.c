@@ -59,24 +59,6 @@ static void run_plain(const char *where, size_t room, size_t size)
     printf("nobody minds\n");
 }
 
-/*
- * The receives have room for many bytes more than their buffers, which are as long as the messages.
- * (The bytes arrive: test_messages of mpi_gpu.)
- */
-static void run_room(size_t size)
-{
-    void *addr = place(1, size);
-
-    for (int i = 0; i <= GOOD; ++i) {
-        if (mt.rank == 0) {
-            MPI_Send(addr, (int)size, MPI_BYTE, 1, TAG, MPI_COMM_WORLD);
-        } else {
-            MPI_Recv(addr, (int)size + 900000, MPI_BYTE, 0, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-        }
-    }
-    gpu->free(addr, DEVICE_PLAIN);
-}
-
 /* The message number i, in all bytes. */
 static void fill(void *addr, size_t size, int is_gpu, int i)
 {
@@ -106,6 +88,23 @@ static void check(const standin_t *standin, const void *addr, size_t size, int i
         }
     }
     free(bytes);
+}
+
+/* The receives have room for many bytes more than their buffers, which are as long as messages. */
+static void run_room(const standin_t *standin, size_t size)
+{
+    void *addr = place(1, size);
+
+    for (int i = 0; i <= GOOD; ++i) {
+        fill(addr, size, 1, i);
+        if (mt.rank == 0) {
+            MPI_Send(addr, (int)size, MPI_BYTE, 1, TAG, MPI_COMM_WORLD);
+        } else {
+            MPI_Recv(addr, (int)size + 900000, MPI_BYTE, 0, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        }
+        check(standin, addr, size, i);
+    }
+    gpu->free(addr, DEVICE_PLAIN);
 }
 
 /*
@@ -260,11 +259,11 @@ int main(int argc, char **argv)
         run_wild(argv[2], size);
     } else if (strcmp(argv[1], "beyond") == 0) {
         run_plain(argv[2], 1000, size);
-    } else if (strcmp(argv[1], "room") == 0) {
-        run_room(size);
     } else if (!has_standin) {
         fprintf(stderr, "the runtime is no stand-in\n");
         MPI_Abort(MPI_COMM_WORLD, 2);
+    } else if (strcmp(argv[1], "room") == 0) {
+        run_room(&standin, size);
     } else if (strcmp(argv[1], "broken") == 0) {
         run_broken(&standin, argv[2], size, argv[4]);
     } else {

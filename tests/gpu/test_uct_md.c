@@ -5,7 +5,6 @@
 #include "base/compat.h"
 #include "cuda_program.h"
 
-#include <dlfcn.h>
 #include <strings.h>
 #include <ucs/sys/topo/base/topo.h>
 
@@ -68,15 +67,14 @@ static uint64_t md_origin(ut_t *t, ut_t *copier, device_origin_t origin)
 /* Where UCX thinks that the memory is, and where CUDA's driver says that this GPU is. */
 static void md_place(const ut_t *copier, void *addr, unsigned number, char said[32])
 {
-    int (*bus_id)(char *, int, int);
+    cuda_program_t cuda;
+    char           expected[32];
 
     CHECK(ucs_topo_sys_device_bdf_name(mem_query(copier->md, addr, 4096).sys_dev, said, 32) !=
           NULL);
-    *(void **)&bus_id = dlsym(device_library(gpu), "cuDeviceGetPCIBusId");
-    if (bus_id != NULL) {
-        char expected[32];
-
-        CHECK_EQ(bus_id(expected, sizeof(expected), (int)number), 0);
+    if (gpu == &device_cuda) {
+        CHECK(cuda_program_load(&cuda, gpu->library));
+        CHECK_EQ(cuda.device_get_pci_bus_id(expected, sizeof(expected), (int)number), CUDA_SUCCESS);
         CHECK(strcasecmp(said, expected) == 0);
     }
 }
