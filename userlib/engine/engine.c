@@ -192,26 +192,58 @@ angara_status_t ang_entry_advance(ang_entry_t *entry)
     return status;
 }
 
-/* Entries that have ended are kept for the next ones: so many, with room for so many bytes each. */
-#define KEPT_MAX   128
-#define KEPT_BYTES 64
+/*
+ * Entries that have ended are kept for the next ones: of each kind so many, with room for so many
+ * bytes. Given back to the C library they would be the heap's end, which it returns to the kernel,
+ * and asks for again, with each of a stream.
+ */
+static const struct {
+    size_t   room;
+    unsigned most;
+} kinds[ANG_ENTRY_KINDS] = {{64, 128}, {512, 64}, {ANG_INLINE_MAX, 64}};
+
+static unsigned entry_kind(size_t bytes)
+{
+    unsigned kind = 0;
+
+    while (bytes > kinds[kind].room) {
+        ++kind;
+    }
+    return kind;
+}
 
 /* One with room for so many bytes of an inline put behind it. */
 static ang_entry_t *entry_alloc(ang_engine_t *engine, size_t bytes)
 {
-    size_t       room  = bytes > KEPT_BYTES ? bytes : KEPT_BYTES;
-    ang_entry_t *entry = engine->kept;
+    unsigned     kind  = entry_kind(bytes);
+    ang_entry_t *entry = engine->kept[kind];
 
-    if (entry != NULL && room == KEPT_BYTES) {
-        engine->kept = entry->next;
-        engine->num_kept--;
+    if (entry != NULL) {
+        engine->kept[kind] = entry->next;
+        engine->num_kept[kind]--;
         return entry;
     }
-    entry = malloc(sizeof(*entry) + room);
+    entry = malloc(sizeof(*entry) + kinds[kind].room);
     if (entry != NULL) {
-        entry->room = room;
+        entry->room = kinds[kind].room;
     }
     return entry;
+}
+
+/* Keep one that has ended, or end it. In chaos mode it has no room. */
+static void entry_keep(ang_engine_t *engine, ang_entry_t *entry)
+{
+    unsigned kind = entry_kind(entry->room);
+
+    if (entry->room == ANG_INLINE_MAX && engine->spare == NULL) {
+        engine->spare = entry;
+    } else if (entry->room != 0 && engine->num_kept[kind] < kinds[kind].most) {
+        entry->next        = engine->kept[kind];
+        engine->kept[kind] = entry;
+        engine->num_kept[kind]++;
+    } else {
+        free(entry);
+    }
 }
 
 static void entry_free(ang_entry_t *entry)
@@ -221,15 +253,7 @@ static void entry_free(ang_entry_t *entry)
     ang_entry_ground(entry);
     ang_entry_end(entry);
     free(entry->buffer);
-    if (entry->room == ANG_INLINE_MAX && engine->spare == NULL) {
-        engine->spare = entry;
-    } else if (entry->room == KEPT_BYTES && engine->num_kept < KEPT_MAX) {
-        entry->next  = engine->kept;
-        engine->kept = entry;
-        engine->num_kept++;
-    } else {
-        free(entry);
-    }
+    entry_keep(engine, entry);
     __atomic_store_n(&engine->pending, engine->pending - 1, __ATOMIC_RELEASE);
 }
 
@@ -659,9 +683,11 @@ void ang_engine_cleanup(ang_engine_t *engine)
     if (engine->chaos != NULL) {
         ang_chaos_stop(engine);
     }
-    while ((entry = engine->kept) != NULL) {
-        engine->kept = entry->next;
-        free(entry);
+    for (unsigned kind = 0; kind < ANG_ENTRY_KINDS; ++kind) {
+        while ((entry = engine->kept[kind]) != NULL) {
+            engine->kept[kind] = entry->next;
+            free(entry);
+        }
     }
     free(engine->spare);
     pthread_mutex_destroy(&engine->lock);

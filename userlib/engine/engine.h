@@ -176,6 +176,8 @@ typedef struct {
     uint64_t bytes; /* moved by puts and gets, unfinished ones included */
 } ang_engine_stats_t;
 
+#define ANG_ENTRY_KINDS 3 /* by the room for bytes behind an entry */
+
 struct ang_engine {
     const ang_backend_t *backend;
     void                *ctx;
@@ -195,8 +197,8 @@ struct ang_engine {
      * while one is queued with it: then another is made, or that one comes back.
      */
     ang_entry_t *spare;
-    ang_entry_t *kept; /* entries that have ended, for the next ones */
-    unsigned     num_kept;
+    ang_entry_t *kept[ANG_ENTRY_KINDS]; /* that have ended, for the next ones */
+    unsigned     num_kept[ANG_ENTRY_KINDS];
 };
 
 /* chaos_seed 0: off. delay_us: longest usual delay of an entry in chaos mode. */
