@@ -14,10 +14,10 @@
 
 #include <cmocka.h>
 
-#define LENGTH      32768u
+#define LENGTH      65536u
 #define WORDS       16u    /* at the region's beginning: of atomics */
 #define MANY        48u    /* operations that are under way at once */
-#define OP_MAX      10000u /* bytes: some that a process is asked for, some that it isn't */
+#define OP_MAX      50000u /* bytes: some that a process is asked for, some that it isn't */
 #define RESULTS     (MANY * OP_MAX)
 #define OWN_TURN    64u
 #define OWN_ADDS    1000000u /* of the target's program meanwhile: it makes no calls for as long */
@@ -86,8 +86,8 @@ typedef struct {
 
 static size_t random_length(conf_t *t)
 {
-    static const size_t lengths[] = {1,    4,    8,    16,   17,   100,   1024,
-                                     4096, 4097, 8191, 8192, 8193, OP_MAX};
+    static const size_t lengths[] = {1,    4,    8,    16,   17,    100,   1024,
+                                     4096, 4097, 8192, 8193, 40960, 40961, OP_MAX};
     uint64_t            choice    = conf_random(t);
 
     return (choice % 3 != 0) ? lengths[choice / 3 % (sizeof(lengths) / sizeof(lengths[0]))] :

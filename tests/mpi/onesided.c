@@ -12,9 +12,9 @@
 #define BURST      64
 #define PART_BYTES (BURST * (size_t)16384) /* per origin */
 
-static const size_t rma_sizes[] = {0,     1,     7,      8,      9,      56,    64,   257,
-                                   1000,  4095,  4096,   4097,   8191,   8192,  8193, 16385,
-                                   32768, 65537, 131071, 131072, 131073, 300000};
+static const size_t rma_sizes[] = {0,     1,     7,     8,      9,      56,     64,    257,   1000,
+                                   4095,  4096,  4097,  8191,   8192,   8193,   16385, 32768, 40960,
+                                   40961, 65536, 65537, 131071, 131072, 131073, 300000};
 #define NUM_RMA_SIZES MT_COUNT(rma_sizes)
 
 typedef struct {

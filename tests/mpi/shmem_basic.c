@@ -72,9 +72,9 @@ static unsigned char pattern(int pe, size_t size, size_t i)
     return (unsigned char)((unsigned)pe * 37 + size * 11 + i * 7 + (i >> 8));
 }
 
-static const size_t sizes[] = {1,     7,     8,     9,      55,     57,     64,
-                               129,   1000,  4095,  4096,   4097,   8192,   8193,
-                               16384, 40000, 65537, 131072, 131073, 300000, MAX_BYTES};
+static const size_t sizes[] = {1,     7,     8,     9,     55,     57,     64,     129,
+                               1000,  4095,  4096,  4097,  8192,   8193,   16384,  40000,
+                               40960, 40961, 65536, 65537, 131072, 131073, 300000, MAX_BYTES};
 #define NUM_SIZES (sizeof(sizes) / sizeof(sizes[0]))
 
 static unsigned char *heap_buf, *heap_buf2;

@@ -28,7 +28,7 @@
 
 #include <cmocka.h>
 
-#define SIZE     65536u
+#define SIZE     131072u /* half of it is more than a peer that polls is asked for */
 #define HALF     (SIZE / 2ul)
 #define CHECK_MS "20" /* ANGARA_PEER_CHECK */
 #define LATER_MS 200u /* certainly later */

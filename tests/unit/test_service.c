@@ -248,11 +248,11 @@ static uint32_t item(uint32_t at, soft_request_t r, const void *data)
 
     memcpy(there, &r, SOFT_REQUEST_HEAD);
     if (data != NULL) {
-        memcpy(there + (r.length <= SOFT_SLOT_BYTES ? offsetof(soft_request_t, operand) :
-                                                      SOFT_REQUEST_HEAD),
+        memcpy(r.length <= SOFT_SLOT_BYTES ? there + offsetof(soft_request_t, operand) :
+                                             staging(SLOT) + soft_item_bytes(at, r.length),
                data, r.length);
     }
-    return at + soft_item_size(&r);
+    return soft_item_end(at, &r);
 }
 
 static angara_status_t batch(uint32_t length)
@@ -293,6 +293,35 @@ static void test_batch(void **state_p)
     assert_int_equal(got.operand, 0x3333333333333334ll);
     memcpy(&got, staging(SLOT) + SOFT_REQUEST_HEAD, SOFT_REQUEST_HEAD);
     assert_int_equal(got.operand, 0x3333333333333333ll);
+    memset(f.memory[0], 0x11, SIZE);
+}
+
+/* The bytes of a long operation begin with a cache line; what lies behind them is no part of it. */
+static void test_batch_many(void **state_p)
+{
+    uint64_t key = angara_mr_key(f.all);
+    char     data[2000];
+    uint32_t at, end;
+
+    (void)state_p;
+    assert_int_equal(batch(0), ANGARA_OK);
+    memset(data, 0x44, sizeof(data));
+    memset(staging(SLOT), 0x55, SOFT_STAGING);
+    at  = item(0, request(ANG_OP_PUT, key, 8, 8), data);
+    end = item(at, request(ANG_OP_GET, key, 100, sizeof(data)), NULL);
+    assert_int_equal(soft_item_bytes(at, sizeof(data)) % 64, 0);
+    assert_int_equal(batch(end - 1), ANGARA_ERR_INVALID); /* it lies beyond the batch */
+    assert_int_equal(f.slot->request.operand, 1);
+    end = item(end, request(ANG_OP_PUT, key, 2400, 1500), data);
+    assert_int_equal(batch(end), ANGARA_OK);
+    assert_int_equal(f.slot->request.operand, 3);
+    memset(data, 0x11, sizeof(data));
+    assert_memory_equal(staging(SLOT) + soft_item_bytes(at, sizeof(data)), data, sizeof(data));
+    assert_int_equal(staging(SLOT)[soft_item_bytes(at, sizeof(data)) - 1], 0x55);
+    memset(data, 0x44, 1500);
+    assert_memory_equal(f.memory[0] + 2400, data, 1500);
+    assert_int_equal(f.memory[0][2399], 0x11);
+    assert_int_equal(f.memory[0][3900], 0x11);
     memset(f.memory[0], 0x11, SIZE);
 }
 
@@ -473,6 +502,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_abandoned, setup_with_helper, teardown_with_helper),
         TEST(test_atomic_unwritable),
         TEST(test_batch),
+        TEST(test_batch_many),
         TEST(test_batch_nonsense),
         TEST(test_batch_garbage),
         TEST(test_short_gone),

@@ -30,10 +30,13 @@ static angara_status_t move(void *dst, const void *src, size_t length, unsigned 
 
 /* ---- short ones ------------------------------------------------------------------------------ */
 
-/* Bytes of a put or get that is in staging memory at `item`. */
-static void *bytes_of(soft_request_t *item, uint64_t length)
+/* Bytes of a put or get that is in staging memory, there `at`. */
+static void *bytes_of(soft_peer_t *peer, uint32_t at, uint32_t length)
 {
-    return length <= SOFT_SLOT_BYTES ? soft_request_bytes(item) : (char *)item + SOFT_REQUEST_HEAD;
+    char *staging = soft_agent_staging(peer);
+
+    return length <= SOFT_SLOT_BYTES ? soft_request_bytes((void *)(staging + at)) :
+                                       staging + soft_item_bytes(at, length);
 }
 
 /*
@@ -64,16 +67,17 @@ static int make_item(soft_peer_t *peer, const ang_desc_t *desc, const void *data
 static int batch_add(soft_peer_t *peer, soft_request_t *batch, const soft_request_t *item,
                      const void *src)
 {
-    char *there = soft_agent_staging(peer) + batch->length;
+    uint32_t at  = batch->length;
+    uint32_t end = soft_item_end(at, item);
 
-    if (soft_item_size(item) > SOFT_STAGING - batch->length) {
+    if (end > SOFT_STAGING) {
         return 0;
     }
-    memcpy(there, item, SOFT_REQUEST_HEAD);
+    memcpy(soft_agent_staging(peer) + at, item, SOFT_REQUEST_HEAD);
     if (item->op == ANG_OP_PUT) {
-        memcpy(bytes_of((void *)there, item->length), src, item->length);
+        memcpy(bytes_of(peer, at, item->length), src, item->length);
     }
-    batch->length += soft_item_size(item);
+    batch->length = end;
     peer->agent_batch++;
     return 1;
 }
@@ -163,9 +167,9 @@ static angara_status_t short_take(soft_peer_t *peer, const soft_request_t *item,
                                   uint64_t *old)
 {
     angara_status_t status = peer->agent_status;
-    soft_request_t *there  = peer->agent_in_slot ?
-                                 &soft_agent_slot(peer)->request :
-                                 (void *)(soft_agent_staging(peer) + peer->agent_at);
+    uint32_t        at     = peer->agent_at;
+    soft_request_t *there  = peer->agent_in_slot ? &soft_agent_slot(peer)->request :
+                                                   (void *)(soft_agent_staging(peer) + at);
 
     if (peer->agent_taken == peer->agent_performed) {
         soft_agent_end(peer);
@@ -174,9 +178,11 @@ static angara_status_t short_take(soft_peer_t *peer, const soft_request_t *item,
     if (item->op == ANG_OP_ATOMIC) {
         *old = there->operand;
     } else if (item->op == ANG_OP_GET) {
-        ang_cpu_copy(dst, bytes_of(there, item->length), item->length);
+        ang_cpu_copy(
+            dst, peer->agent_in_slot ? soft_request_bytes(there) : bytes_of(peer, at, item->length),
+            item->length);
     }
-    peer->agent_at += soft_item_size(item);
+    peer->agent_at = soft_item_end(at, item);
     if (++peer->agent_taken == peer->agent_batch) {
         soft_agent_end(peer);
     }

@@ -231,13 +231,13 @@ static angara_status_t serve_batch(soft_pe_t *pe, char *staging, uint32_t length
         }
         memcpy(&item, there, SOFT_REQUEST_HEAD);
         if (item.op >= ANG_OP_MARKER || item.by != SOFT_BY_SLOT ||
-            !request_is_sane(&item, SOFT_STAGING) || soft_item_size(&item) > length - at) {
+            !request_is_sane(&item, SOFT_STAGING) || soft_item_end(at, &item) > length) {
             return ANGARA_ERR_INVALID;
         }
         data   = item.length <= SOFT_SLOT_BYTES ? soft_request_bytes(there) :
-                                                  staging + at + SOFT_REQUEST_HEAD;
+                                                  staging + soft_item_bytes(at, item.length);
         status = serve_data(pe, &item, data, &there->operand);
-        at += soft_item_size(&item);
+        at     = soft_item_end(at, &item);
         *count += status == ANGARA_OK;
     }
     return status;

@@ -598,7 +598,7 @@ void soft_peers_unmap(soft_pe_t *pe);
 
 /* agent.c: requests to the peer's process; more in agent.h */
 /* Bytes of an operation that a peer's process may do faster than a call. */
-#define SOFT_SHORT 8192
+#define SOFT_SHORT 40960
 
 /* May the peer's process be faster than process_vm at so many bytes? Call it once per operation. */
 int soft_agent_is_faster(soft_peer_t *peer, uint64_t length);
