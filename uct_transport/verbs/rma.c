@@ -94,60 +94,8 @@ ucs_status_t uct_angara_ep_put_short(uct_ep_h tl_ep, const void *buffer, unsigne
     return uct_angara_put_short_slow(tl_ep, buffer, length, remote_addr, rkey);
 }
 
-static void uct_angara_op_done(uct_angara_port_t *port, uct_angara_op_t *op, ucs_status_t status)
-{
-    uct_angara_op_finish(port, op, status);
-}
-
-ssize_t uct_angara_ep_put_bcopy(uct_ep_h tl_ep, uct_pack_callback_t pack_cb, void *arg,
-                                uint64_t remote_addr, uct_rkey_t rkey)
-{
-    uct_angara_peer_t *peer = uct_angara_ep_peer(tl_ep);
-    uct_angara_port_t *port = peer->ch.port;
-    angara_status_t    angara_status;
-    uct_angara_op_t   *op;
-    ucs_status_t       status;
-    uint64_t           value;
-    size_t             length;
-
-    status = uct_angara_peer_check_rma(peer);
-    if (ucs_unlikely(status != UCS_OK)) {
-        return status;
-    }
-
-    status = uct_angara_bounce_op_get(peer, uct_angara_op_done, NULL, &op);
-    if (ucs_unlikely(status != UCS_OK)) {
-        return status;
-    }
-
-    length = pack_cb(op->bounce, arg);
-    if (ucs_likely(length > 0)) {
-        angara_status = angara_offload_put(peer->ch.ap, port->bounce.mr, op->bounce,
-                                           uct_angara_rma_key(rkey),
-                                           uct_angara_rma_offset(remote_addr, rkey), length);
-        status        = uct_angara_rma_posted(peer, angara_status, "put");
-    }
-
-    if (ucs_likely((status == UCS_OK) && (length > 0) &&
-                   (uct_angara_channel_try_complete(&peer->ch, &value) == UCS_INPROGRESS))) {
-        uct_angara_channel_enqueue(&peer->ch, op, value); /* the buffer is in use until then */
-    } else {
-        uct_angara_op_finish(port, op, UCS_OK);
-        if (ucs_unlikely(status != UCS_OK)) {
-            return status;
-        }
-    }
-
-    ++peer->ch.stats.put_bcopy;
-    peer->ch.stats.put_bytes += length;
-    UCT_TL_EP_STAT_OP(&ucs_derived_of(tl_ep, uct_angara_ep_t)->super, PUT, BCOPY, length);
-    return length;
-}
-
-/* ---- zero copy ----------------------------------------------------------------------------- */
-
-static ucs_status_t uct_angara_zcopy_post(uct_angara_peer_t *peer, angara_batch_op_t op,
-                                          const angara_xfer_t *xfer)
+static ucs_status_t uct_angara_rma_post(uct_angara_peer_t *peer, angara_batch_op_t op,
+                                        const angara_xfer_t *xfer)
 {
     angara_status_t status;
 
@@ -160,6 +108,78 @@ static ucs_status_t uct_angara_zcopy_post(uct_angara_peer_t *peer, angara_batch_
     }
     return uct_angara_rma_posted(peer, status, (op == ANGARA_BATCH_GET) ? "get" : "put");
 }
+
+/* Post a transfer, or leave it to the batch, if the caller and its length let it wait. */
+static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_rma_start(uct_angara_peer_t   *peer,
+                                                             angara_batch_op_t    op,
+                                                             const angara_xfer_t *xfer,
+                                                             int                 *is_batched_p)
+{
+    *is_batched_p = *is_batched_p && uct_angara_peer_iface(peer)->is_batching &&
+                    (xfer->length <= UCT_ANGARA_BATCH_LENGTH);
+    return *is_batched_p ? uct_angara_batch_add(&peer->ch, op, xfer) :
+                           uct_angara_rma_post(peer, op, xfer);
+}
+
+static void uct_angara_op_done(uct_angara_port_t *port, uct_angara_op_t *op, ucs_status_t status)
+{
+    uct_angara_op_finish(port, op, status);
+}
+
+ssize_t uct_angara_ep_put_bcopy(uct_ep_h tl_ep, uct_pack_callback_t pack_cb, void *arg,
+                                uint64_t remote_addr, uct_rkey_t rkey)
+{
+    uct_angara_peer_t *peer   = uct_angara_ep_peer(tl_ep);
+    uct_angara_port_t *port   = peer->ch.port;
+    int                is_now = 1, may_wait = 1;
+    uct_angara_op_t   *op;
+    angara_xfer_t      xfer;
+    ucs_status_t       status;
+    uint64_t           value = 0;
+
+    status = uct_angara_peer_check_rma(peer);
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
+    }
+
+    status = uct_angara_bounce_op_get(peer, uct_angara_op_done, NULL, &op);
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
+    }
+
+    xfer.lmr    = port->bounce.mr;
+    xfer.laddr  = op->bounce;
+    xfer.length = pack_cb(op->bounce, arg);
+    if (ucs_likely(xfer.length > 0)) {
+        xfer.rkey    = uct_angara_rma_key(rkey); /* without any bytes there may be none */
+        xfer.roffset = uct_angara_rma_offset(remote_addr, rkey);
+        if (angara_mapped_put(peer->ch.ap, xfer.laddr, xfer.rkey, xfer.roffset, xfer.length)) {
+            peer->ch.is_unfenced = 1;
+        } else {
+            status = uct_angara_rma_start(peer, ANGARA_BATCH_PUT, &xfer, &may_wait);
+            value  = peer->ch.markers.posted + 1; /* that of a batch */
+            is_now = (status != UCS_OK) ||
+                     (!may_wait &&
+                      (uct_angara_channel_try_complete(&peer->ch, &value) != UCS_INPROGRESS));
+        }
+    }
+
+    if (is_now) {
+        uct_angara_op_finish(port, op, UCS_OK);
+    } else {
+        uct_angara_channel_enqueue(&peer->ch, op, value); /* the buffer is in use until then */
+    }
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
+    }
+
+    ++peer->ch.stats.put_bcopy;
+    peer->ch.stats.put_bytes += xfer.length;
+    UCT_TL_EP_STAT_OP(&ucs_derived_of(tl_ep, uct_angara_ep_t)->super, PUT, BCOPY, xfer.length);
+    return xfer.length;
+}
+
+/* ---- zero copy ----------------------------------------------------------------------------- */
 
 /* The local ends must be what they were registered as; else they are registered again. */
 static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_zcopy_check(uct_angara_peer_t *peer,
@@ -208,14 +228,12 @@ static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_zcopy_start(
         xfer.laddr    = iov[i].buffer;
         xfer.rkey     = uct_angara_rma_key(rkey); /* without any bytes there may be none */
         xfer.roffset  = uct_angara_rma_offset(remote_addr + *total_p, rkey);
-        *is_batched_p = uct_angara_peer_iface(peer)->is_batching && (iovcnt == 1) &&
-                        (xfer.length <= UCT_ANGARA_BATCH_LENGTH);
-        status = *is_batched_p ? uct_angara_batch_add(&peer->ch, op, &xfer) :
-                                 uct_angara_zcopy_post(peer, op, &xfer);
+        *is_batched_p = (iovcnt == 1);
+        status        = uct_angara_rma_start(peer, op, &xfer, is_batched_p);
         while (ucs_unlikely((status == UCS_ERR_NO_RESOURCE) && (*total_p > 0) &&
                             !uct_angara_life_is_gone(&peer->life))) {
             uct_angara_port_push(peer->ch.port);
-            status = uct_angara_zcopy_post(peer, op, &xfer);
+            status = uct_angara_rma_post(peer, op, &xfer);
         }
         if (ucs_unlikely(status != UCS_OK)) {
             return status;
@@ -225,6 +243,31 @@ static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_zcopy_start(
     }
 
     return UCS_OK;
+}
+
+/* One piece between host memory and memory that this process has mapped is copied at once, if it
+ * isn't long. @return 0: it is to be posted */
+static UCS_F_ALWAYS_INLINE int uct_angara_zcopy_here(uct_angara_peer_t *peer, angara_batch_op_t dir,
+                                                     const uct_iov_t *iov, size_t length,
+                                                     uint64_t remote_addr, uct_rkey_t rkey)
+{
+    uint64_t key, offset;
+
+    if ((length == 0) || (angara_mr_mem_kind(uct_angara_mem_mr(iov->memh)) != ANGARA_MEM_HOST) ||
+        UCT_ANGARA_MUTANT(marker_before_data) || UCT_ANGARA_MUTANT(self_marker_put)) {
+        return 0;
+    }
+
+    key    = uct_angara_rma_key(rkey);
+    offset = uct_angara_rma_offset(remote_addr, rkey);
+    if (dir == ANGARA_BATCH_GET) {
+        return angara_mapped_get(peer->ch.ap, iov->buffer, key, offset, length);
+    }
+    if (!angara_mapped_put(peer->ch.ap, iov->buffer, key, offset, length)) {
+        return 0;
+    }
+    peer->ch.is_unfenced = 1;
+    return 1;
 }
 
 static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_zcopy(uct_ep_h tl_ep, angara_batch_op_t dir,
@@ -246,6 +289,11 @@ static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_zcopy(uct_ep_h tl_ep, angara_
     status = uct_angara_zcopy_check(peer, dir, iov, iovcnt);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
+    }
+
+    *length_p = (iovcnt == 1) ? uct_iov_get_length(iov) : 0;
+    if (uct_angara_zcopy_here(peer, dir, iov, *length_p, remote_addr, rkey)) {
+        return UCS_OK;
     }
 
     op = uct_angara_op_get(&peer->ch, uct_angara_op_done, comp);

@@ -11,7 +11,7 @@
 #include "engine/atomic.h"
 #include "src/config.h"
 
-#define MAPPED_MAX 4096 /* bytes */
+#define MAPPED_MAX 65536 /* bytes */
 
 /* ---- mapped memory -------------------------------------------------------------------------- */
 
