@@ -16,12 +16,14 @@
 #define LONG      (40 * TURN + 24)
 #define SOME      (TURN / 4) /* of which a batch has more than a turn's bytes */
 
-#define SHORT_MAX 8192u
-#define STREAM    60u /* posts of a stream */
+#define LITTLE    (8u << 10) /* the least that a turn may be */
+#define SHORT_MAX 40961u     /* one more than a peer is asked for */
+#define STREAM    60u        /* posts of a stream */
 
 typedef struct {
     int shared;
     int is_get;
+    int has_little; /* turns of LITTLE */
 } kind_t;
 
 typedef struct {
@@ -34,7 +36,7 @@ static void begin(conf_t *t, regions_t *r)
 {
     const kind_t *kind = t->arg;
 
-    CHECK(setenv("ANGARA_TURN_BYTES", "64K", 1) == 0);
+    CHECK(setenv("ANGARA_TURN_BYTES", kind->has_little ? "8K" : "64K", 1) == 0);
     conf_open(t);
     conf_mem_init(t, &r->far, kind->shared, LONG, ANGARA_ACCESS_ALL);
     conf_mem_init(t, &r->buf, 0, 2 * LONG, ANGARA_ACCESS_LOCAL_WRITE);
@@ -81,13 +83,20 @@ static angara_status_t post(conf_t *t, unsigned rank, regions_t *r, size_t at, s
                                                r->keys[rank], 0, length));
 }
 
-/* One turn: no more than so many bytes. */
+/* No more than so many bytes are moved within a post or a turn. */
+static void check_moved(const conf_t *t, uint64_t before)
+{
+    const kind_t *kind = t->arg;
+
+    CHECK(!is_counted(t) || (moved(t) - before <= (kind->has_little ? LITTLE : TURN)));
+}
+
 static void turn(conf_t *t)
 {
     uint64_t before = moved(t);
 
     angara_pe_progress(t->pe);
-    CHECK(!is_counted(t) || (moved(t) - before <= TURN));
+    check_moved(t, before);
     sched_yield();
 }
 
@@ -475,7 +484,7 @@ static void streams(conf_t *t)
             before = moved(t);
             CHECK_OK(post(t, 1 + i % (t->nranks - 1), &r, i * SHORT_MAX,
                           1 + conf_random(t) % SHORT_MAX));
-            CHECK(!is_counted(t) || (moved(t) - before <= TURN));
+            check_moved(t, before);
         }
         for (i = 0; i < STREAM; ++i) {
             turn(t);
@@ -516,6 +525,22 @@ static void streams(conf_t *t)
         conf_run(_ranks, _name, &kind);                        \
     }
 
+static void test_streams_little_get(void **state)
+{
+    static const kind_t kind = {.is_get = 1, .has_little = 1};
+
+    (void)state;
+    conf_run(4, streams, &kind);
+}
+
+static void test_streams_little_put(void **state)
+{
+    static const kind_t kind = {.has_little = 1};
+
+    (void)state;
+    conf_run(4, streams, &kind);
+}
+
 FOR_KINDS(4, others_pass)
 FOR_KINDS(4, streams)
 FOR_KINDS(2, batches)
@@ -550,6 +575,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         KINDS(others_pass),
         KINDS(streams),
+        cmocka_unit_test(test_streams_little_get),
+        cmocka_unit_test(test_streams_little_put),
         KINDS(batches),
         KINDS(gone_between),
         KINDS(reset_between),

@@ -399,7 +399,7 @@ static void stopped(conf_t *t)
         POST_OK(t, angara_offload_put(t->peer[1], r.buf.mr, r.buf.addr, r.keys[1], 0, 8));
         conf_marker(t, 1);
         conf_stop_process(t->pid[1]);
-        for (size_t length = 4096; length <= 8192; length += 2048) {
+        for (size_t length = 4096; length <= 40960; length += 4096) {
             POST_OK(t, angara_offload_put(t->peer[1], r.buf.mr, r.buf.addr, r.keys[1], 0, length));
             conf_marker(t, 1);
         }

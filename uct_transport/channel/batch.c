@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Batches of zero-copy transfers, see channel/batch.h. */
+/* Batches of transfers, see channel/batch.h. */
 #include "channel/port.h"
 
 ucs_status_t uct_angara_batch_push(uct_angara_port_t *port)

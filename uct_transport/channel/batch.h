@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Zero-copy transfers that wait for a common doorbell: on the soft fabric one system call, on a NIC
- * one write of the doorbell register.
+ * Transfers, of zero copy or from bounce buffers, that wait for a common doorbell: on the soft
+ * fabric one system call, on a NIC one write of the doorbell register.
  *
  * Invariants: all transfers of the batch go to one channel in one direction; each has an op there
  * that waits for a marker not yet posted, and uct_angara_channel_post_marker() posts the batch

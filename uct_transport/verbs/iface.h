@@ -48,7 +48,7 @@ typedef struct uct_angara_iface {
     uct_angara_net_t net;
 
     unsigned armed;       /**< the event descriptor is armed */
-    uint8_t  is_batching; /**< short zero-copy transfers wait for a batch */
+    uint8_t  is_batching; /**< short transfers wait for a batch */
     uint8_t  serves;      /**< peers' requests are looked after, though progress is off */
     unsigned serve_turns; /**< turns of the worker since the descriptor was armed */
 

@@ -129,9 +129,10 @@ static void uct_angara_op_done(uct_angara_port_t *port, uct_angara_op_t *op, ucs
 ssize_t uct_angara_ep_put_bcopy(uct_ep_h tl_ep, uct_pack_callback_t pack_cb, void *arg,
                                 uint64_t remote_addr, uct_rkey_t rkey)
 {
-    uct_angara_peer_t *peer   = uct_angara_ep_peer(tl_ep);
-    uct_angara_port_t *port   = peer->ch.port;
-    int                is_now = 1, may_wait = 1;
+    uct_angara_peer_t *peer     = uct_angara_ep_peer(tl_ep);
+    uct_angara_port_t *port     = peer->ch.port;
+    int                is_now   = 1;
+    int                may_wait = port->is_inline; /* elsewhere it flies meanwhile */
     uct_angara_op_t   *op;
     angara_xfer_t      xfer;
     ucs_status_t       status;
@@ -246,15 +247,19 @@ static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_zcopy_start(
 }
 
 /* One piece between host memory and memory that this process has mapped is copied at once, if it
- * isn't long. @return 0: it is to be posted */
+ * isn't long. @return 0: it is to be posted; what is wrong with it is found out then */
 static UCS_F_ALWAYS_INLINE int uct_angara_zcopy_here(uct_angara_peer_t *peer, angara_batch_op_t dir,
                                                      const uct_iov_t *iov, size_t length,
                                                      uint64_t remote_addr, uct_rkey_t rkey)
 {
-    uint64_t key, offset;
+    const uct_angara_mem_t *mem = iov->memh;
+    uint64_t                key, offset, at;
 
-    if ((length == 0) || (angara_mr_mem_kind(uct_angara_mem_mr(iov->memh)) != ANGARA_MEM_HOST) ||
-        UCT_ANGARA_MUTANT(marker_before_data) || UCT_ANGARA_MUTANT(self_marker_put)) {
+    if ((length == 0) || (angara_mr_mem_kind(uct_angara_mem_mr(mem)) != ANGARA_MEM_HOST)) {
+        return 0;
+    }
+    at = (uintptr_t)iov->buffer - (uintptr_t)mem->address;
+    if ((at > mem->length) || (length > mem->length - at)) {
         return 0;
     }
 

@@ -83,7 +83,7 @@ static const ang_var_t ang_vars[] = {
      "Longer ones go on piece by piece with later turns, and others between the pieces. A NIC "
      "has turns of its own: there it counts for operations on the own PE."},
     {"ANGARA_JOINT_MIN", "256K", ANG_VAR_SIZE, FIELD(joint_min), 4096, 1ull << 40, NULL,
-     "Puts and gets from so many bytes on, above 8 KiB, are copied by both processes, if the "
+     "Puts and gets from so many bytes on, above 40 KiB, are copied by both processes, if the "
      "target polls; 4K to 1T, which is never. On a NIC: nothing, it moves them itself.",
      1},
     {"ANGARA_WINDOW_SIZE", "64M", ANG_VAR_SIZE, FIELD(window_size), 4096, 1ull << 40, NULL,

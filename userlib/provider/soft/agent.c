@@ -299,8 +299,7 @@ int soft_agent_sleeps(const soft_peer_t *peer)
 
 int soft_agent_is_faster(soft_peer_t *peer, uint64_t length)
 {
-    if (length == 0 || length > SOFT_SHORT || peer->remote.same_process ||
-        peer->pair.engine->chaos != NULL) {
+    if (!soft_is_short(length) || peer->remote.same_process || peer->pair.engine->chaos != NULL) {
         return 0;
     }
     if (peer->agent_distrust != 0) {

@@ -86,7 +86,7 @@ angara_status_t soft_agent_copy_in(soft_peer_t *peer, const ang_ref_t *src, cons
                                    uint64_t end, uint64_t *done);
 
 /*
- * A put or get of 1 to SOFT_SHORT bytes of host memory, `near`, or an atomic; what else is queued
+ * A short put or get (soft_is_short()) of host memory, `near`, or an atomic; what else is queued
  * behind goes along. `others`: there is another way, too. ANGARA_INPROGRESS: call again;
  * ANGARA_ERR_UNSUPPORTED: take the other way now. *old: an atomic's result.
  */

@@ -49,8 +49,8 @@ static int make_item(soft_peer_t *peer, const ang_desc_t *desc, const void *data
     uint64_t  length = ang_desc_bytes(desc);
     ang_ref_t near;
 
-    if (ang_desc_check(desc) != ANGARA_OK || ang_op_right(desc->op) == 0 || length == 0 ||
-        length > SOFT_SHORT || !soft_way_near(&peer->pair, desc, data, &near)) {
+    if (ang_desc_check(desc) != ANGARA_OK || ang_op_right(desc->op) == 0 ||
+        !soft_is_short(length) || !soft_way_near(&peer->pair, desc, data, &near)) {
         return 0;
     }
     /* The peer's process checks it, so no hazard is needed to look. */

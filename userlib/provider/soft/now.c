@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Operations of few bytes that are performed within their call, without the engine, where nothing
+ * Operations that aren't long, performed within their call, without the engine, where nothing
  * of the pair is queued before them: on mapped memory by plain loads, stores and CPU atomics; on a
  * peer's private memory by its process, if that answers within a moment.
  */
@@ -11,7 +11,8 @@
 #include "engine/atomic.h"
 #include "src/config.h"
 
-#define MAPPED_MAX 65536 /* bytes */
+#define MAPPED_MAX 65536 /* bytes, and no more than a turn's; */
+#define ASKED_MAX  8192  /* of what is waited for: more takes longer than it is looked for */
 
 /* ---- mapped memory -------------------------------------------------------------------------- */
 
@@ -67,11 +68,11 @@ static inline int is_mapped(const soft_peer_t *peer, uint64_t rkey)
 
 static inline int mapped_may(const soft_peer_t *peer, uint64_t length)
 {
-    return length <= MAPPED_MAX && pair_is_free(peer);
+    return length <= MAPPED_MAX && length <= ang_config.turn_bytes && pair_is_free(peer);
 }
 
 /*
- * Where the far end lies in this process: for one operation of few bytes, by plain loads, stores or
+ * Where the far end lies in this process: for one operation, by plain loads, stores or
  * CPU atomics, with nothing queued before it. NULL: it is to be posted.
  *
  * A region that is mapped needs no hazard. Such memory ends with its region (angara_mem_free()),
@@ -192,7 +193,7 @@ int soft_asked_get(angara_peer_h base, void *dst, uint64_t rkey, uint64_t roffse
     soft_request_t      item  = {
               .op = ANG_OP_GET, .length = (uint32_t)length, .key = rkey, .offset = roffset};
 
-    if (length - 1 >= SOFT_SHORT || !pair_is_free(peer)) {
+    if (length - 1 >= ASKED_MAX || !pair_is_free(peer)) {
         return 0;
     }
     if (!soft_agent_now(peer, &item, dst, NULL)) {
@@ -219,7 +220,7 @@ static int asked_post(angara_peer_h base, const ang_desc_t *desc, const void *da
     soft_request_t item;
     ang_ref_t      local;
 
-    if ((is_put ? desc->length - 1 >= SOFT_SHORT : desc->op != ANG_OP_ATOMIC) ||
+    if ((is_put ? desc->length - 1 >= ASKED_MAX : desc->op != ANG_OP_ATOMIC) ||
         (!fetches && peer->has_begun)) {
         return 0;
     }

@@ -156,11 +156,10 @@ static angara_status_t gpu_copy(ang_pair_t *pair, const ang_ref_t *dst, const an
     return status;
 }
 
-/* A few bytes of host memory; what is one by the answer must have been one by the question. */
+/* A short one of host memory; what is one by the answer must have been one by the question. */
 static int is_short(const ang_pair_t *pair, const ang_ref_t *far, const ang_ref_t *near)
 {
-    return far->length - 1 < SOFT_SHORT && near->kind == ANG_REF_HOST &&
-           pair->engine->chaos == NULL;
+    return soft_is_short(far->length) && near->kind == ANG_REF_HOST && pair->engine->chaos == NULL;
 }
 
 static angara_status_t short_copy(ang_pair_t *pair, ang_op_t op, const ang_ref_t *far,
