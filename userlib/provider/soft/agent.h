@@ -9,6 +9,8 @@
 
 #include "soft.h"
 
+#include "src/config.h"
+
 static inline soft_slot_t *soft_agent_slot(const soft_peer_t *peer)
 {
     soft_service_t *service = (void *)((char *)peer->remote.seg + peer->remote.layout.service);
@@ -84,6 +86,14 @@ angara_status_t soft_agent_copy_out(soft_peer_t *peer, const ang_ref_t *dst, con
                                     uint64_t end, uint64_t *done);
 angara_status_t soft_agent_copy_in(soft_peer_t *peer, const ang_ref_t *src, const ang_ref_t *dst,
                                    uint64_t end, uint64_t *done);
+
+/* Bytes of an operation that a peer's process may do faster than a call. It isn't done in parts:
+ * so it has no more than a turn. */
+#define SOFT_SHORT 40960
+static inline int soft_is_short(uint64_t length)
+{
+    return length - 1 < SOFT_SHORT && length <= ang_config.turn_bytes;
+}
 
 /*
  * A short put or get (soft_is_short()) of host memory, `near`, or an atomic; what else is queued

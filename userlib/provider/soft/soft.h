@@ -17,7 +17,6 @@
 #include "provider/provider.h"
 #include "record_ring.h"
 #include "shared.h"
-#include "src/config.h"
 #include "src/fork.h"
 #include "src/log.h"
 
@@ -598,14 +597,6 @@ static inline void soft_counters_add_done(angara_counters_t               *count
 void soft_peers_unmap(soft_pe_t *pe);
 
 /* agent.c: requests to the peer's process; more in agent.h */
-/* Bytes of an operation that a peer's process may do faster than a call. It isn't done in parts:
- * so it has no more than a turn. */
-#define SOFT_SHORT 40960
-static inline int soft_is_short(uint64_t length)
-{
-    return length - 1 < SOFT_SHORT && length <= ang_config.turn_bytes;
-}
-
 /* May the peer's process be faster than process_vm at so many bytes? Call it once per operation. */
 int soft_agent_is_faster(soft_peer_t *peer, uint64_t length);
 /* The pair's next operation has been asked for: it went along in a batch, or by soft_now(). */
