@@ -248,9 +248,7 @@ static uint32_t item(uint32_t at, soft_request_t r, const void *data)
 
     memcpy(there, &r, SOFT_REQUEST_HEAD);
     if (data != NULL) {
-        memcpy(r.length <= SOFT_SLOT_BYTES ? there + offsetof(soft_request_t, operand) :
-                                             staging(SLOT) + soft_item_bytes(at, r.length),
-               data, r.length);
+        memcpy(soft_item_data((void *)there, at, r.length), data, r.length);
     }
     return soft_item_end(at, &r);
 }

@@ -50,6 +50,17 @@ static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_put_short_done(uct_ep_h tl_ep
     return UCS_OK;
 }
 
+/* Store to mapped memory now. @return 0: it is to be posted */
+static UCS_F_ALWAYS_INLINE int uct_angara_put_here(uct_angara_peer_t *peer, const void *buffer,
+                                                   uint64_t key, uint64_t offset, size_t length)
+{
+    if (!angara_mapped_put(peer->ch.ap, buffer, key, offset, length)) {
+        return 0;
+    }
+    peer->ch.is_unfenced = 1;
+    return 1;
+}
+
 static UCS_F_NOINLINE ucs_status_t uct_angara_put_short_slow(uct_ep_h tl_ep, const void *buffer,
                                                              unsigned length, uint64_t remote_addr,
                                                              uct_rkey_t rkey)
@@ -70,8 +81,7 @@ static UCS_F_NOINLINE ucs_status_t uct_angara_put_short_slow(uct_ep_h tl_ep, con
 
     key    = uct_angara_rma_key(rkey);
     offset = uct_angara_rma_offset(remote_addr, rkey);
-    if (angara_mapped_put(peer->ch.ap, buffer, key, offset, length)) {
-        peer->ch.is_unfenced = 1;
+    if (uct_angara_put_here(peer, buffer, key, offset, length)) {
         return uct_angara_put_short_done(tl_ep, length);
     }
 
@@ -154,9 +164,7 @@ ssize_t uct_angara_ep_put_bcopy(uct_ep_h tl_ep, uct_pack_callback_t pack_cb, voi
     if (ucs_likely(xfer.length > 0)) {
         xfer.rkey    = uct_angara_rma_key(rkey); /* without any bytes there may be none */
         xfer.roffset = uct_angara_rma_offset(remote_addr, rkey);
-        if (angara_mapped_put(peer->ch.ap, xfer.laddr, xfer.rkey, xfer.roffset, xfer.length)) {
-            peer->ch.is_unfenced = 1;
-        } else {
+        if (!uct_angara_put_here(peer, xfer.laddr, xfer.rkey, xfer.roffset, xfer.length)) {
             status = uct_angara_rma_start(peer, ANGARA_BATCH_PUT, &xfer, &may_wait);
             value  = peer->ch.markers.posted + 1; /* that of a batch */
             is_now = (status != UCS_OK) ||
@@ -265,14 +273,9 @@ static UCS_F_ALWAYS_INLINE int uct_angara_zcopy_here(uct_angara_peer_t *peer, an
 
     key    = uct_angara_rma_key(rkey);
     offset = uct_angara_rma_offset(remote_addr, rkey);
-    if (dir == ANGARA_BATCH_GET) {
-        return angara_mapped_get(peer->ch.ap, iov->buffer, key, offset, length);
-    }
-    if (!angara_mapped_put(peer->ch.ap, iov->buffer, key, offset, length)) {
-        return 0;
-    }
-    peer->ch.is_unfenced = 1;
-    return 1;
+    return (dir == ANGARA_BATCH_GET) ?
+               angara_mapped_get(peer->ch.ap, iov->buffer, key, offset, length) :
+               uct_angara_put_here(peer, iov->buffer, key, offset, length);
 }
 
 static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_zcopy(uct_ep_h tl_ep, angara_batch_op_t dir,

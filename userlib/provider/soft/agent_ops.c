@@ -30,15 +30,6 @@ static angara_status_t move(void *dst, const void *src, size_t length, unsigned 
 
 /* ---- short ones ------------------------------------------------------------------------------ */
 
-/* Bytes of a put or get that is in staging memory, there `at`. */
-static void *bytes_of(soft_peer_t *peer, uint32_t at, uint32_t length)
-{
-    char *staging = soft_agent_staging(peer);
-
-    return length <= SOFT_SLOT_BYTES ? soft_request_bytes((void *)(staging + at)) :
-                                       staging + soft_item_bytes(at, length);
-}
-
 /*
  * The queued operation as part of a batch, if it goes this way; *src: bytes of a put. What is wrong
  * with it is told at its turn.
@@ -67,15 +58,16 @@ static int make_item(soft_peer_t *peer, const ang_desc_t *desc, const void *data
 static int batch_add(soft_peer_t *peer, soft_request_t *batch, const soft_request_t *item,
                      const void *src)
 {
-    uint32_t at  = batch->length;
-    uint32_t end = soft_item_end(at, item);
+    uint32_t        at    = batch->length;
+    uint32_t        end   = soft_item_end(at, item);
+    soft_request_t *there = (void *)(soft_agent_staging(peer) + at);
 
     if (end > SOFT_STAGING) {
         return 0;
     }
-    memcpy(soft_agent_staging(peer) + at, item, SOFT_REQUEST_HEAD);
+    memcpy(there, item, SOFT_REQUEST_HEAD);
     if (item->op == ANG_OP_PUT) {
-        memcpy(bytes_of(peer, at, item->length), src, item->length);
+        memcpy(soft_item_data(there, at, item->length), src, item->length);
     }
     batch->length = end;
     peer->agent_batch++;
@@ -178,9 +170,7 @@ static angara_status_t short_take(soft_peer_t *peer, const soft_request_t *item,
     if (item->op == ANG_OP_ATOMIC) {
         *old = there->operand;
     } else if (item->op == ANG_OP_GET) {
-        ang_cpu_copy(
-            dst, peer->agent_in_slot ? soft_request_bytes(there) : bytes_of(peer, at, item->length),
-            item->length);
+        ang_cpu_copy(dst, soft_item_data(there, at, item->length), item->length);
     }
     peer->agent_at = soft_item_end(at, item);
     if (++peer->agent_taken == peer->agent_batch) {

@@ -221,7 +221,6 @@ static angara_status_t serve_batch(soft_pe_t *pe, char *staging, uint32_t length
     angara_status_t status = ANGARA_OK;
     soft_request_t  item; /* what is checked is this copy */
     soft_request_t *there;
-    void           *data;
 
     memset(&item, 0, sizeof(item));
     while (at < length && status == ANGARA_OK) {
@@ -234,9 +233,7 @@ static angara_status_t serve_batch(soft_pe_t *pe, char *staging, uint32_t length
             !request_is_sane(&item, SOFT_STAGING) || soft_item_end(at, &item) > length) {
             return ANGARA_ERR_INVALID;
         }
-        data   = item.length <= SOFT_SLOT_BYTES ? soft_request_bytes(there) :
-                                                  staging + soft_item_bytes(at, item.length);
-        status = serve_data(pe, &item, data, &there->operand);
+        status = serve_data(pe, &item, soft_item_data(there, at, item.length), &there->operand);
         at     = soft_item_end(at, &item);
         *count += status == ANGARA_OK;
     }

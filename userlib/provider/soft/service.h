@@ -184,6 +184,14 @@ static inline uint32_t soft_item_end(uint32_t at, const soft_request_t *item)
     return soft_item_bytes(at, item->length) + (item->length + 7) / 8 * 8;
 }
 
+/* The bytes of the put or get of a batch that is `there`, at that place of staging memory; a single
+ * one that lies in a slot has no more than SOFT_SLOT_BYTES. */
+static inline void *soft_item_data(soft_request_t *there, uint32_t at, uint32_t length)
+{
+    return length <= SOFT_SLOT_BYTES ? soft_request_bytes(there) :
+                                       (char *)there + (soft_item_bytes(at, length) - at);
+}
+
 static inline soft_phase_t soft_state_phase(uint64_t state)
 {
     return (soft_phase_t)(state % SOFT_PHASES);
