@@ -422,18 +422,6 @@ static void unaligned_atomics(ut_t *t)
 
 /* ---- invalidation ---------------------------------------------------------------------------- */
 
-static void at_dereg(ut_t *t, uct_mem_h memh, uct_completion_t *comp)
-{
-    uct_md_mem_dereg_params_t params = {.field_mask = UCT_MD_MEM_DEREG_FIELD_MEMH, .memh = memh};
-
-    if (comp != NULL) {
-        params.field_mask |= UCT_MD_MEM_DEREG_FIELD_FLAGS | UCT_MD_MEM_DEREG_FIELD_COMPLETION;
-        params.flags = UCT_MD_MEM_DEREG_FLAG_INVALIDATE;
-        params.comp  = comp;
-    }
-    CHECK_OK(uct_md_mem_dereg_v2(t->md, &params));
-}
-
 /* A put by the handle's key. */
 static void at_put(ut_t *t, char *buffer, uct_mem_h memh, char byte)
 {
@@ -472,7 +460,7 @@ static void invalidate(ut_t *t)
         for (i = 0; i < HANDLES; ++i) {
             at_put(t, buffer, memh[HANDLES - 1], (char)(round * 8 + i));
             /* the last one in two ways */
-            at_dereg(t, memh[i], ((round < 4) || (i + 1 < HANDLES)) ? &comp[i].super : NULL);
+            ut_mem_dereg(t, memh[i], ((round < 4) || (i + 1 < HANDLES)) ? &comp[i].super : NULL);
             CHECK(comp[i].calls <= 1);
         }
         for (i = 0; i < HANDLES; ++i) {

@@ -166,16 +166,9 @@ static void key_invalidated(uct_completion_t *self)
 
 static void key_invalidate(ut_t *t, uct_mem_h memh, ut_comp_t *comp)
 {
-    uct_md_mem_dereg_params_t params;
-
     ut_comp_init(comp, 1);
-    comp->super.func  = key_invalidated;
-    params.field_mask = UCT_MD_MEM_DEREG_FIELD_MEMH | UCT_MD_MEM_DEREG_FIELD_FLAGS |
-                        UCT_MD_MEM_DEREG_FIELD_COMPLETION;
-    params.memh  = memh;
-    params.flags = UCT_MD_MEM_DEREG_FLAG_INVALIDATE;
-    params.comp  = &comp->super;
-    CHECK_OK(uct_md_mem_dereg_v2(t->md, &params));
+    comp->super.func = key_invalidated;
+    ut_mem_dereg(t, memh, &comp->super);
 }
 
 /* After the invalidation is complete nobody reaches the memory. */

@@ -8,8 +8,6 @@
 
 #include "soft.h"
 
-#include <uct/api/v2/uct_v2.h>
-
 #include <signal.h>
 #include <sys/mman.h>
 
@@ -60,16 +58,9 @@ static void invalidated(uct_completion_t *self)
 
 static void invalidate(ut_t *t, uct_mem_h memh, ut_comp_t *comp)
 {
-    uct_md_mem_dereg_params_t params;
-
     ut_comp_init(comp, 1);
-    comp->super.func  = invalidated;
-    params.field_mask = UCT_MD_MEM_DEREG_FIELD_MEMH | UCT_MD_MEM_DEREG_FIELD_FLAGS |
-                        UCT_MD_MEM_DEREG_FIELD_COMPLETION;
-    params.memh  = memh;
-    params.flags = UCT_MD_MEM_DEREG_FLAG_INVALIDATE;
-    params.comp  = &comp->super;
-    CHECK_OK(uct_md_mem_dereg_v2(t->md, &params));
+    comp->super.func = invalidated;
+    ut_mem_dereg(t, memh, &comp->super);
 }
 
 static void owed(ut_t *t)

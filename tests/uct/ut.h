@@ -185,6 +185,8 @@ void ut_mem_cleanup(ut_t *t, ut_mem_t *mem);
 /* All ranks exchange keys of their memory: remotes[rank]. */
 void ut_mem_exchange(ut_t *t, const ut_mem_t *mem, ut_remote_t *remotes);
 void ut_remotes_release(ut_t *t, ut_remote_t *remotes);
+/* Deregister; with a completion, invalidate. */
+void ut_mem_dereg(ut_t *t, uct_mem_h memh, uct_completion_t *comp);
 
 /* What UCX's log says from now on, at the level of warnings or above: watched, and not printed. */
 void ut_log_watch(void);

@@ -8,6 +8,7 @@
 #include "base/compat.h"
 
 #include <ucs/debug/log_def.h>
+#include <uct/api/v2/uct_v2.h>
 
 #include <dlfcn.h>
 #include <sys/mman.h>
@@ -347,6 +348,18 @@ void ut_remotes_release(ut_t *t, ut_remote_t *remotes)
     for (i = 0; i < t->nranks; ++i) {
         CHECK_OK(uct_rkey_release(t->component, &remotes[i].key));
     }
+}
+
+void ut_mem_dereg(ut_t *t, uct_mem_h memh, uct_completion_t *comp)
+{
+    uct_md_mem_dereg_params_t params = {.field_mask = UCT_MD_MEM_DEREG_FIELD_MEMH, .memh = memh};
+
+    if (comp != NULL) {
+        params.field_mask |= UCT_MD_MEM_DEREG_FIELD_FLAGS | UCT_MD_MEM_DEREG_FIELD_COMPLETION;
+        params.flags = UCT_MD_MEM_DEREG_FLAG_INVALIDATE;
+        params.comp  = comp;
+    }
+    CHECK_OK(uct_md_mem_dereg_v2(t->md, &params));
 }
 
 /* ---- small things -------------------------------------------------------------------------- */

@@ -25,9 +25,10 @@ ucs_config_field_t uct_angara_md_config_table[] = {
 
     UCT_ANGARA_CONFIG_FIELD(
         "REUSE", "y",
-        "Keep the last registrations for rendezvous and use them again for the same buffers, "
-        "where\n"
-        "that needs no cache with memory hooks (the soft fabric).",
+        "Keep the last 256 registrations for put and get and use them again for the same "
+        "buffers,\n"
+        "where that needs no cache with memory hooks (the soft fabric, with ANGARA_MR_MAX of at "
+        "least 1024).",
         uct_angara_md_config_t, reuse, UCS_CONFIG_TYPE_BOOL),
 
     UCT_ANGARA_CONFIG_FIELD(
@@ -308,7 +309,8 @@ static void uct_angara_md_close(uct_md_h tl_md)
         ucs_debug("angara: closing the domain: %s", angara_strerror(status));
     }
     uct_angara_waiters_complete(md->owed_waiters, uct_angara_status(status));
-    pthread_mutex_destroy(&md->reuse_lock);
+    pthread_spin_destroy(&md->reuse_lock);
+    pthread_mutex_destroy(&md->lock);
     ucs_free(md);
 }
 
@@ -362,25 +364,32 @@ static ucs_status_t uct_angara_md_cache(uct_angara_md_t *md, const uct_angara_md
 
 #endif
 
-/* Time to register and deregister a region, measured once: it decides about zero copy. */
+/* What UCP itself does for each registration, s. */
+#define UCT_ANGARA_REG_AROUND 1e-7
+
+/*
+ * Time to register and deregister a region, measured once: it decides about zero copy. The shortest
+ * of some runs: who loses the processor meanwhile must choose as the other ranks do.
+ */
 static double uct_angara_md_measure_reg(uct_angara_md_t *md)
 {
-    const unsigned rounds = 64;
+    const unsigned runs = 8, rounds = 16;
+    ucs_time_t     best = UCS_TIME_INFINITY, start;
     char           buffer[64];
     angara_mr_h    mr;
-    ucs_time_t     start = 0;
-    unsigned       i;
+    unsigned       run, i;
 
-    for (i = 0; i < 2 * rounds; ++i) {
-        if (i == rounds) {
-            start = ucs_get_time(); /* the first half warms up */
+    for (run = 0; run < runs; ++run) {
+        start = ucs_get_time();
+        for (i = 0; i < rounds; ++i) {
+            if (angara_mr_register(md->dom, buffer, sizeof(buffer), 0, &mr) != ANGARA_OK) {
+                return 1e-6;
+            }
+            angara_mr_deregister(mr);
         }
-        if (angara_mr_register(md->dom, buffer, sizeof(buffer), 0, &mr) != ANGARA_OK) {
-            return 1e-6;
-        }
-        angara_mr_deregister(mr);
+        best = ucs_min(best, ucs_get_time() - start);
     }
-    return ucs_time_to_sec(ucs_get_time() - start) / rounds;
+    return ucs_time_to_sec(best) / rounds + UCT_ANGARA_REG_AROUND;
 }
 
 ucs_status_t uct_angara_md_open(uct_component_t *component, const char *md_name,
@@ -398,7 +407,8 @@ ucs_status_t uct_angara_md_open(uct_component_t *component, const char *md_name,
 
     md->super.ops       = &uct_angara_md_ops;
     md->super.component = component;
-    pthread_mutex_init(&md->reuse_lock, NULL);
+    pthread_mutex_init(&md->lock, NULL);
+    pthread_spin_init(&md->reuse_lock, PTHREAD_PROCESS_PRIVATE);
 
     angara_status = angara_open(md_name, &md->dom);
     if (angara_status != ANGARA_OK) {
@@ -414,16 +424,17 @@ ucs_status_t uct_angara_md_open(uct_component_t *component, const char *md_name,
     }
 
     md->gpu_zcopy = config->gpu_zcopy;
-    md->has_reuse = config->reuse && (md->attr.caps & ANGARA_CAP_REG_CHEAP);
-    md->reg_cost  = ucs_linear_func_make(uct_angara_md_measure_reg(md), 0);
-    status        = uct_angara_md_cache(md, config);
+    md->has_reuse = config->reuse && (md->attr.caps & ANGARA_CAP_REG_CHEAP) &&
+                    (md->attr.mr_max >= 4 * UCT_ANGARA_REUSE_SETS * UCT_ANGARA_REUSE_WAYS);
+    md->reg_cost = ucs_linear_func_make(uct_angara_md_measure_reg(md), 0);
+    status       = uct_angara_md_cache(md, config);
     if (status != UCS_OK) {
         goto err_close;
     }
 
     ucs_info("angara: registrations are %s",
              (md->rcache != NULL) ? "cached (UCX_ANGARA_RCACHE)" :
-             md->has_reuse ? "not cached, the last ones of rendezvous kept (UCX_ANGARA_REUSE)" :
+             md->has_reuse ? "not cached, the last ones of put and get kept (UCX_ANGARA_REUSE)" :
                              "not cached");
     *md_p = &md->super;
     return UCS_OK;
@@ -431,6 +442,8 @@ ucs_status_t uct_angara_md_open(uct_component_t *component, const char *md_name,
 err_close:
     angara_close(md->dom);
 err_free:
+    pthread_spin_destroy(&md->reuse_lock);
+    pthread_mutex_destroy(&md->lock);
     ucs_free(md);
     return status;
 }

@@ -22,8 +22,9 @@ typedef struct uct_angara_md_config {
 #endif
 } uct_angara_md_config_t;
 
-/** Slots of the table of reusable registrations. */
-#define UCT_ANGARA_REUSE_SLOTS 64
+/** Sets of the table of reusable registrations, and the ranges that each has room for. */
+#define UCT_ANGARA_REUSE_SETS 64
+#define UCT_ANGARA_REUSE_WAYS 4
 
 /** Somebody who waits for a registration to be taken back. */
 typedef struct uct_angara_waiter {
@@ -47,6 +48,18 @@ typedef struct uct_angara_mem {
     struct uct_angara_mem *older;     /**< only mr counts: went stale, but its key is out */
 } uct_angara_mem_t;
 
+/** A range whose registration is kept; address NULL: none. */
+typedef struct uct_angara_reuse_way {
+    void             *address;
+    size_t            length;
+    uct_angara_mem_t *mem;
+} uct_angara_reuse_way_t;
+
+typedef struct uct_angara_reuse_set {
+    uct_angara_reuse_way_t ways[UCT_ANGARA_REUSE_WAYS];
+    unsigned               next; /**< the way that makes room first */
+} uct_angara_reuse_set_t;
+
 typedef struct uct_angara_md {
     uct_md_t          super;
     angara_domain_h   dom;
@@ -54,13 +67,16 @@ typedef struct uct_angara_md {
     ucs_rcache_t     *rcache;    /**< NULL: registrations are made as they are asked for */
     int               gpu_zcopy; /**< GPU memory may be registered */
     int               has_reuse; /**< or found in this table, see reuse.c */
-    pthread_mutex_t   reuse_lock;
-    uct_angara_mem_t *reuse[UCT_ANGARA_REUSE_SLOTS];
     ucs_linear_func_t reg_cost;
+    pthread_mutex_t   lock; /**< regions are renewed, or collected */
+
+    /* Taken twice for a message and held for some loads: a mutex took 12 % of an 8 KiB get. */
+    pthread_spinlock_t     reuse_lock;
+    uct_angara_reuse_set_t reuse[UCT_ANGARA_REUSE_SETS];
 
     /*
      * Memory that was deregistered while a peer that has been stopped was within an access to it:
-     * the library keeps the regions until that has ended. Under reuse_lock.
+     * the library keeps the regions until that has ended. Under lock.
      */
     int                  has_owed;
     ucs_time_t           next_collect;

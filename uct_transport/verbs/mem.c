@@ -142,7 +142,7 @@ void uct_angara_waiters_tell(uct_angara_md_t *md, uct_angara_waiter_t *waiters)
         return;
     }
 
-    pthread_mutex_lock(&md->reuse_lock);
+    pthread_mutex_lock(&md->lock);
     if (md->has_owed) { /* perhaps other memory, but who waits for all is never told too early */
         for (last = &waiters; *last != NULL; last = &(*last)->next) {
         }
@@ -150,7 +150,7 @@ void uct_angara_waiters_tell(uct_angara_md_t *md, uct_angara_waiter_t *waiters)
         md->owed_waiters = waiters;
         waiters          = NULL;
     }
-    pthread_mutex_unlock(&md->reuse_lock);
+    pthread_mutex_unlock(&md->lock);
     uct_angara_waiters_complete(waiters, UCS_OK);
 }
 
@@ -162,7 +162,7 @@ void uct_angara_md_collect(uct_angara_md_t *md)
     ucs_time_t           now     = ucs_get_time();
     uct_angara_waiter_t *waiters = NULL;
 
-    pthread_mutex_lock(&md->reuse_lock);
+    pthread_mutex_lock(&md->lock);
     if (now >= md->next_collect) {
         md->next_collect = now + ucs_time_from_sec(UCT_ANGARA_COLLECT_INTERVAL);
         __atomic_store_n(&md->has_owed, 0, __ATOMIC_RELAXED); /* or set again from here on */
@@ -173,7 +173,7 @@ void uct_angara_md_collect(uct_angara_md_t *md)
             md->owed_waiters = NULL;
         }
     }
-    pthread_mutex_unlock(&md->reuse_lock);
+    pthread_mutex_unlock(&md->lock);
     uct_angara_waiters_complete(waiters, UCS_OK);
 }
 
@@ -228,12 +228,12 @@ ucs_status_t uct_angara_mem_renew(uct_angara_md_t *md, uct_angara_mem_t *mem, co
 {
     angara_status_t status = ANGARA_OK;
 
-    pthread_mutex_lock(&md->reuse_lock);
+    pthread_mutex_lock(&md->lock);
     /* still: another thread may have been here */
     if (!uct_angara_mem_is_current(mem, address, length, is_written)) {
         status = uct_angara_mem_replace(md, mem, is_written);
     }
-    pthread_mutex_unlock(&md->reuse_lock);
+    pthread_mutex_unlock(&md->lock);
     if (status != ANGARA_OK) {
         ucs_error("angara: %p..%p is not the memory any more that was registered%s, and can't be "
                   "registered again: %s",
