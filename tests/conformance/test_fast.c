@@ -158,6 +158,41 @@ static void check_calls(conf_t *t, angara_peer_h peer, uint64_t key)
              (never_inline(t) ? 0 : 4096) + (may_get(t) ? 1000 : 0));
 }
 
+/* By a pointer into the region, of any length, whose bytes are counted when it ends. */
+static void check_pointers(conf_t *t, angara_peer_h peer, uint64_t key)
+{
+    static const size_t lengths[] = {1, ANGARA_FAST_MAX + 1, 4096, LENGTH};
+    size_t              count = sizeof(lengths) / sizeof(lengths[0]), bytes = 0;
+    angara_counters_t   before, now;
+
+    angara_pe_counters(t->pe, &before);
+    for (size_t i = 0; i < count; ++i) {
+        size_t      length = lengths[i], offset = LENGTH - length;
+        char       *to   = angara_fast_put_begin(peer, key, offset, length);
+        const char *from = angara_fast_get_begin(peer, key, offset, length);
+
+        CHECK_EQ(to != NULL, !never_inline(t));
+        CHECK_EQ(from != NULL, may_get(t));
+        CHECK(angara_fast_put_begin(peer, key, offset + 1, length) == NULL);
+        CHECK(angara_fast_get_begin(peer, key, offset + 1, length) == NULL);
+        CHECK(angara_fast_put_begin(peer, key + 1, offset, length) == NULL);
+        if (to != NULL) {
+            data_fill(to, length, (unsigned)i);
+            angara_fast_put_end(peer, length);
+            bytes += length;
+        }
+        if (from != NULL) {
+            CHECK_DATA(from, length, i);
+            angara_fast_get_end(peer, length);
+            bytes += length;
+        }
+    }
+    angara_pe_counters(t->pe, &now);
+    CHECK_EQ(now.offload_puts - before.offload_puts, never_inline(t) ? 0 : count);
+    CHECK_EQ(now.offload_gets - before.offload_gets, may_get(t) ? count : 0);
+    CHECK_EQ(now.offload_bytes - before.offload_bytes, bytes);
+}
+
 /* Caught: what is out of the region is touched, a length that is cut, one that isn't counted. */
 static void bounds(conf_t *t)
 {
@@ -176,6 +211,7 @@ static void bounds(conf_t *t)
         CHECK_EQ(now.offload_bytes - before.offload_bytes,
                  bytes * (unsigned)(!never_inline(t) + may_get(t)));
         check_calls(t, t->peer[1], r.keys[1]);
+        check_pointers(t, t->peer[1], r.keys[1]);
     }
     conf_barrier(t);
     conf_mem_cleanup(&r.mem);

@@ -203,6 +203,7 @@ static void rma_put_sizes(ut_t *t, rma_kind_t kind)
         for (i = 0; i < count; ++i) {
             rma_put(&rma, kind, sizes[i], 0, 4096);
             rma_put(&rma, kind, sizes[i], ut_random(t) % 4096, 4096 + ut_random(t) % 4096);
+            rma_put(&rma, kind, sizes[i], 0, RMA_MEMORY - RMA_GUARD - sizes[i]); /* at the end */
         }
         if (kind == RMA_ZCOPY) {
             rma_put(&rma, kind, RMA_MEMORY - 3 * 4096, 5, 4099);

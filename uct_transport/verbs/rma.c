@@ -19,6 +19,15 @@ static UCS_F_ALWAYS_INLINE uint64_t uct_angara_rma_key(uct_rkey_t rkey)
     return ((const uct_angara_rkey_t *)rkey)->key;
 }
 
+/* A post copies at most ANGARA_TURN_BYTES: this is the least value of that. */
+#define UCT_ANGARA_HERE 8192
+
+/* Without any bytes there may be none. */
+static UCS_F_ALWAYS_INLINE int uct_angara_rkey_is_given(uct_rkey_t rkey)
+{
+    return (rkey != 0) && (rkey != UCT_INVALID_RKEY);
+}
+
 /* What a posted operation's status means for the caller. */
 static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_rma_posted(uct_angara_peer_t *peer,
                                                               angara_status_t    status,
@@ -136,8 +145,19 @@ static void uct_angara_op_done(uct_angara_port_t *port, uct_angara_op_t *op, ucs
     uct_angara_op_finish(port, op, status);
 }
 
-ssize_t uct_angara_ep_put_bcopy(uct_ep_h tl_ep, uct_pack_callback_t pack_cb, void *arg,
-                                uint64_t remote_addr, uct_rkey_t rkey)
+static UCS_F_ALWAYS_INLINE ssize_t uct_angara_put_bcopy_done(uct_ep_h tl_ep, size_t length)
+{
+    uct_angara_peer_t *peer = uct_angara_ep_peer(tl_ep);
+
+    ++peer->ch.stats.put_bcopy;
+    peer->ch.stats.put_bytes += length;
+    UCT_TL_EP_STAT_OP(&ucs_derived_of(tl_ep, uct_angara_ep_t)->super, PUT, BCOPY, length);
+    return length;
+}
+
+/** Pack into a bounce buffer, and put it. */
+static ssize_t uct_angara_put_bounced(uct_ep_h tl_ep, uct_pack_callback_t pack_cb, void *arg,
+                                      uint64_t remote_addr, uct_rkey_t rkey)
 {
     uct_angara_peer_t *peer     = uct_angara_ep_peer(tl_ep);
     uct_angara_port_t *port     = peer->ch.port;
@@ -147,11 +167,6 @@ ssize_t uct_angara_ep_put_bcopy(uct_ep_h tl_ep, uct_pack_callback_t pack_cb, voi
     angara_xfer_t      xfer;
     ucs_status_t       status;
     uint64_t           value = 0;
-
-    status = uct_angara_peer_check_rma(peer);
-    if (ucs_unlikely(status != UCS_OK)) {
-        return status;
-    }
 
     status = uct_angara_bounce_op_get(peer, uct_angara_op_done, NULL, &op);
     if (ucs_unlikely(status != UCS_OK)) {
@@ -178,14 +193,41 @@ ssize_t uct_angara_ep_put_bcopy(uct_ep_h tl_ep, uct_pack_callback_t pack_cb, voi
     } else {
         uct_angara_channel_enqueue(&peer->ch, op, value); /* the buffer is in use until then */
     }
+    return ucs_likely(status == UCS_OK) ? uct_angara_put_bcopy_done(tl_ep, xfer.length) : status;
+}
+
+/*
+ * The length is known only when all is packed: into mapped memory, if the longest one has room
+ * there, as it hasn't at the end of a region.
+ */
+ssize_t uct_angara_ep_put_bcopy(uct_ep_h tl_ep, uct_pack_callback_t pack_cb, void *arg,
+                                uint64_t remote_addr, uct_rkey_t rkey)
+{
+    uct_angara_peer_t *peer = uct_angara_ep_peer(tl_ep);
+    ucs_status_t       status;
+    size_t             length;
+    char              *there;
+
+    status = uct_angara_peer_check_rma(peer);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
 
-    ++peer->ch.stats.put_bcopy;
-    peer->ch.stats.put_bytes += xfer.length;
-    UCT_TL_EP_STAT_OP(&ucs_derived_of(tl_ep, uct_angara_ep_t)->super, PUT, BCOPY, xfer.length);
-    return xfer.length;
+    there = uct_angara_rkey_is_given(rkey) && (peer->ch.port->bounce.size <= UCT_ANGARA_HERE) ?
+                angara_fast_put_begin(peer->ch.ap, uct_angara_rma_key(rkey),
+                                      uct_angara_rma_offset(remote_addr, rkey),
+                                      peer->ch.port->bounce.size) :
+                NULL;
+    if (there == NULL) {
+        return uct_angara_put_bounced(tl_ep, pack_cb, arg, remote_addr, rkey);
+    }
+
+    length = pack_cb(there, arg);
+    if (ucs_likely(length > 0)) {
+        angara_fast_put_end(peer->ch.ap, length);
+        peer->ch.is_unfenced = 1;
+    }
+    return uct_angara_put_bcopy_done(tl_ep, length);
 }
 
 /* ---- zero copy ----------------------------------------------------------------------------- */
@@ -440,17 +482,18 @@ static UCS_F_ALWAYS_INLINE void uct_angara_get_bcopy_count(uct_ep_h tl_ep, size_
     UCT_TL_EP_STAT_OP(&ucs_derived_of(tl_ep, uct_angara_ep_t)->super, GET, BCOPY, length);
 }
 
-/** Get it through a bounce buffer. */
+/** Get it through a bounce buffer. @param may_wait  it may join the batch. */
 static ucs_status_t uct_angara_get_bounced(uct_ep_h tl_ep, uct_unpack_callback_t unpack_cb,
                                            void *arg, size_t length, uint64_t remote_addr,
-                                           uct_rkey_t rkey, uct_completion_t *comp)
+                                           uct_rkey_t rkey, uct_completion_t *comp, int may_wait)
 {
-    uct_angara_peer_t *peer = uct_angara_ep_peer(tl_ep);
-    uct_angara_port_t *port = peer->ch.port;
-    angara_status_t    angara_status;
+    uct_angara_peer_t *peer  = uct_angara_ep_peer(tl_ep);
+    uct_angara_port_t *port  = peer->ch.port;
+    uint64_t           value = 0;
+    angara_xfer_t      xfer;
     uct_angara_op_t   *op;
     ucs_status_t       status;
-    uint64_t           value;
+    int                is_now;
 
     status = uct_angara_bounce_op_get(peer, uct_angara_get_bcopy_done, comp, &op);
     if (ucs_unlikely(status != UCS_OK)) {
@@ -460,18 +503,25 @@ static ucs_status_t uct_angara_get_bounced(uct_ep_h tl_ep, uct_unpack_callback_t
     op->unpack.cb     = unpack_cb;
     op->unpack.arg    = arg;
     op->unpack.length = length;
-    angara_status     = angara_offload_get(peer->ch.ap, port->bounce.mr, op->bounce,
-                                           uct_angara_rma_key(rkey),
-                                           uct_angara_rma_offset(remote_addr, rkey), length);
-    status            = uct_angara_rma_posted(peer, angara_status, "get");
-    if (ucs_unlikely(status != UCS_OK)) {
-        op->comp = NULL;
-        uct_angara_op_finish(port, op, UCS_OK);
-        return status;
+    xfer              = (angara_xfer_t){.lmr     = port->bounce.mr,
+                                        .laddr   = op->bounce,
+                                        .rkey    = uct_angara_rma_key(rkey),
+                                        .roffset = uct_angara_rma_offset(remote_addr, rkey),
+                                        .length  = length};
+    is_now            = angara_mapped_get(peer->ch.ap, op->bounce, xfer.rkey, xfer.roffset, length);
+    if (!is_now) {
+        status = uct_angara_rma_start(peer, ANGARA_BATCH_GET, &xfer, &may_wait);
+        if (ucs_unlikely(status != UCS_OK)) {
+            op->comp = NULL;
+            uct_angara_op_finish(port, op, UCS_OK);
+            return status;
+        }
+        value  = peer->ch.markers.posted + 1; /* that of a batch */
+        is_now = !may_wait && (uct_angara_channel_try_complete(&peer->ch, &value) == UCS_OK);
     }
 
     uct_angara_get_bcopy_count(tl_ep, length);
-    if (ucs_likely(uct_angara_channel_try_complete(&peer->ch, &value) == UCS_OK)) {
+    if (ucs_likely(is_now)) {
         unpack_cb(arg, op->bounce, length);
         op->comp = NULL; /* told by the return value */
         uct_angara_op_finish(port, op, UCS_OK);
@@ -491,6 +541,7 @@ static UCS_F_NOINLINE ucs_status_t uct_angara_get_bcopy_slow(uct_ep_h           
     uct_angara_peer_t *peer = uct_angara_ep_peer(tl_ep);
     uct_angara_port_t *port = peer->ch.port;
     ucs_status_t       status;
+    const char        *there;
     char               data[UCT_ANGARA_GET_HERE];
 
     UCT_CHECK_LENGTH(length, 0, port->bounce.size, "get_bcopy");
@@ -504,13 +555,25 @@ static UCS_F_NOINLINE ucs_status_t uct_angara_get_bcopy_slow(uct_ep_h           
         return status;
     }
 
+    there = (length <= UCT_ANGARA_HERE) ?
+                angara_fast_get_begin(peer->ch.ap, uct_angara_rma_key(rkey),
+                                      uct_angara_rma_offset(remote_addr, rkey), length) :
+                NULL;
+    if (there != NULL) {
+        unpack_cb(arg, there, length);
+        angara_fast_get_end(peer->ch.ap, length);
+        uct_angara_get_bcopy_count(tl_ep, length);
+        return UCS_OK;
+    }
+
     if ((length <= sizeof(data)) && uct_angara_get_here(peer, data, length, remote_addr, rkey)) {
         unpack_cb(arg, data, length);
         uct_angara_get_bcopy_count(tl_ep, length);
         return UCS_OK;
     }
 
-    return uct_angara_get_bounced(tl_ep, unpack_cb, arg, length, remote_addr, rkey, comp);
+    return uct_angara_get_bounced(tl_ep, unpack_cb, arg, length, remote_addr, rkey, comp,
+                                  port->is_inline && (length > sizeof(data)));
 }
 
 ucs_status_t uct_angara_ep_get_bcopy(uct_ep_h tl_ep, uct_unpack_callback_t unpack_cb, void *arg,
@@ -601,7 +664,7 @@ ucs_status_t uct_angara_ep_get_short(uct_ep_h tl_ep, void *buffer, unsigned leng
     }
 
     status = uct_angara_get_bounced(tl_ep, uct_angara_get_short_unpack, &wait, length, remote_addr,
-                                    rkey, &wait.comp);
+                                    rkey, &wait.comp, 0);
     if (status == UCS_INPROGRESS) {
         do {
             uct_angara_port_push(peer->ch.port);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Inline fast paths of libangara: window puts, and short puts, gets and atomics of mapped regions,
- * without a call, bound to the provider when the peer is connected or the region was used first.
+ * Inline fast paths of libangara: window puts, short puts, gets and atomics of mapped regions, and
+ * where longer ones are to be written or read, without a call, bound to the provider when the peer
+ * is connected or the region was used first.
  *
  * A window put is written in place:
  *
@@ -261,20 +262,60 @@ static inline int angara_fast_is_turn(uint64_t done)
     return (done + 1) % ANGARA_FAST_TURN == 0;
 }
 
+/**
+ * Where a put of at most @a room bytes may be written now, by plain stores, for who knows only
+ * afterwards how many they are. angara_fast_put_end() ends it, before any other call for a peer of
+ * this PE. What comes behind it needs a full fence, as behind angara_mapped_put().
+ * @return NULL: post it, or try angara_mapped_put(); always if @a room is 0.
+ */
+static inline char *angara_fast_put_begin(angara_peer_h peer, uint64_t rkey, uint64_t roffset,
+                                          uint64_t room)
+{
+    char *there = angara_fast_mapped(peer, rkey, roffset, room, ANGARA_ACCESS_REMOTE_WRITE);
+
+    return ANGARA_UNLIKELY(angara_fast_is_turn(angara_fast_done(peer)->puts)) ? NULL : there;
+}
+
+static inline void angara_fast_put_end(angara_peer_h peer, uint64_t length)
+{
+    struct angara_fast_counts *done = angara_fast_done(peer);
+
+    ++done->puts;
+    done->bytes += length;
+}
+
+/**
+ * Where a get of @a length bytes may be read now, by plain loads, until angara_fast_get_end().
+ * @return NULL: post it, or try angara_mapped_get(); always if @a length is 0.
+ */
+static inline const char *angara_fast_get_begin(angara_peer_h peer, uint64_t rkey, uint64_t roffset,
+                                                uint64_t length)
+{
+    const char *there = angara_fast_mapped(peer, rkey, roffset, length, ANGARA_ACCESS_REMOTE_READ);
+
+    return ANGARA_UNLIKELY(angara_fast_is_turn(angara_fast_done(peer)->gets)) ? NULL : there;
+}
+
+static inline void angara_fast_get_end(angara_peer_h peer, uint64_t length)
+{
+    struct angara_fast_counts *done = angara_fast_done(peer);
+
+    __atomic_thread_fence(__ATOMIC_ACQUIRE); /* what follows reads later */
+    ++done->gets;
+    done->bytes += length;
+}
+
 /** As angara_mapped_put(), of at most ANGARA_FAST_MAX bytes; 0: try that. */
 static inline int angara_fast_put(angara_peer_h peer, const void *src, uint64_t rkey,
                                   uint64_t roffset, size_t length)
 {
-    struct angara_fast_counts *done = angara_fast_done(peer);
-    char *there = angara_fast_mapped(peer, rkey, roffset, length, ANGARA_ACCESS_REMOTE_WRITE);
+    char *there = angara_fast_put_begin(peer, rkey, roffset, length);
 
-    if (ANGARA_UNLIKELY(there == NULL || length > ANGARA_FAST_MAX ||
-                        angara_fast_is_turn(done->puts))) {
+    if (ANGARA_UNLIKELY(there == NULL || length > ANGARA_FAST_MAX)) {
         return 0;
     }
     angara_fast_copy(there, src, length);
-    ++done->puts;
-    done->bytes += length;
+    angara_fast_put_end(peer, length);
     return 1;
 }
 
@@ -282,17 +323,13 @@ static inline int angara_fast_put(angara_peer_h peer, const void *src, uint64_t 
 static inline int angara_fast_get(angara_peer_h peer, void *dst, uint64_t rkey, uint64_t roffset,
                                   size_t length)
 {
-    struct angara_fast_counts *done = angara_fast_done(peer);
-    const char *there = angara_fast_mapped(peer, rkey, roffset, length, ANGARA_ACCESS_REMOTE_READ);
+    const char *there = angara_fast_get_begin(peer, rkey, roffset, length);
 
-    if (ANGARA_UNLIKELY(there == NULL || length > ANGARA_FAST_MAX ||
-                        angara_fast_is_turn(done->gets))) {
+    if (ANGARA_UNLIKELY(there == NULL || length > ANGARA_FAST_MAX)) {
         return 0;
     }
     angara_fast_copy(dst, there, length);
-    __atomic_thread_fence(__ATOMIC_ACQUIRE); /* what follows reads later */
-    ++done->gets;
-    done->bytes += length;
+    angara_fast_get_end(peer, length);
     return 1;
 }
 
