@@ -18,7 +18,9 @@ shmem=$(realpath -- "$B/tests/mpi/shmem_basic")
 readonly probe shmem
 
 openmpi=$(mpirun --version 2>/dev/null | sed -nE 's/.*Open MPI\) ([0-9]+)\..*/\1/p')
-readonly openmpi
+dynamic=rdma # what takes dynamic windows
+((openmpi < 5)) || dynamic=ucx
+readonly openmpi dynamic
 
 shown=("$work/out" "$work/err")
 
@@ -54,6 +56,11 @@ is_right()
     ((rc == 0)) && grep -qx 'data right' "$work/out"
 }
 
+is_right_and() # COMMAND...
+{
+    is_right && "$@"
+}
+
 env_is_clean()
 {
     ! grep -qE '^(child-)?env ' "$work/out"
@@ -61,7 +68,7 @@ env_is_clean()
 
 is_angara()
 {
-    is_right && uses pml ucx && uses osc ucx && uses osc-allocated sm && env_is_clean &&
+    is_right && uses pml ucx && uses osc ucx && uses osc-allocated sm && uses osc-dynamic "$dynamic" && env_is_clean &&
         (($(stats_sum eager_tx) > 0)) &&
         (($(stats_sum put_short) + $(stats_sum put_bcopy) + $(stats_sum put_zcopy) > 0))
 }
@@ -163,7 +170,7 @@ test_asked()
     ok "the log says at level debug how connections begin and end" \
         has_lines_of 4 'DEBUG.*angara: pid [0-9]+ .*: (GRANT; ring to it open|flushed; ring to it closing)'
     ok "and at level info what was decided about registrations" \
-        has_lines_of 2 'INFO +angara: registrations are not cached, the last ones of rendezvous kept'
+        has_lines_of 2 'INFO +angara: registrations are not cached, the last ones of put and get kept'
     launch "$asked" -- "$probe"
     ok "UCX_TLS in the environment" is_angara
     launch 'UCX_TLS=self,\angara' -- "$probe"
@@ -197,7 +204,12 @@ test_user_wins()
     ok "--mca osc ^ucx wins" is_angara_without_osc
     launch "$asked" -- --mca osc ucx "$probe"
     ok "--mca osc ucx: for allocated windows, too" uses osc-allocated ucx
+    ok "--mca osc ucx: for dynamic windows, too" uses osc-dynamic ucx
     ok "whose memory peers map, large or small" uses large-window mapped
+    launch "$asked" -- --mca osc_ucx_priority 60 "$probe"
+    ok "--mca osc_ucx_priority: for dynamic windows, too" uses osc-dynamic ucx
+    run "$asked" mpirun --oversubscribe --bind-to none -np 1 "$probe" : -np 1 -x OMPI_MCA_osc_ucx_priority=60 "$probe"
+    ok "in one rank alone: all ranks take the same" is_right_and uses osc-dynamic ucx
     launch "$asked" UCX_ALLOC_PRIO=mmap -- --mca osc ucx "$probe"
     ok "unless the user wants other memory" uses large-window private
 

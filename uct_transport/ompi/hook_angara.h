@@ -108,8 +108,25 @@ hook_angara_ucx_t hook_angara_vars_set(bool is_openshmem, bool has_gpu);
  */
 void hook_angara_vars_withdraw_osc(void);
 
+/** Was osc/ucx let in by hook_angara_vars_set()? */
+bool hook_angara_vars_has_let_osc_in(void);
+
 /** Take back what hook_angara_vars_set() put into the environment. May be called repeatedly. */
 void hook_angara_vars_restore(void);
+
+/* hook_angara_osc.c */
+
+/**
+ * From here on osc/ucx of Open MPI 4.1 has a dynamic window within a node only if no other
+ * component takes it, and all processes of the window think so. For a job over pml/ucx, when
+ * MPI_Init is through.
+ *
+ * @param may_yield  nobody has chosen osc/ucx. A priority that the user has given it is a choice.
+ */
+void hook_angara_osc_start(bool may_yield);
+
+/** No longer. Before osc/ucx is closed; may be called if it never did. */
+void hook_angara_osc_stop(void);
 
 /* hook_angara_am_files.c */
 

@@ -52,7 +52,9 @@ ompi_hook_base_component_1_0_0_t mca_hook_angara_component = {
     .hookm_data = {.param_field = MCA_BASE_METADATA_PARAM_CHECKPOINT},
 
     .hookm_mpi_init_bottom = hook_angara_init_bottom,
-    .hookm_mpi_init_error  = hook_angara_init_error};
+    .hookm_mpi_init_error  = hook_angara_init_error,
+
+    .hookm_mpi_finalize_top = hook_angara_osc_stop};
 
 int hook_angara_verbosity;
 
@@ -300,6 +302,8 @@ static void hook_angara_init_bottom(int argc, char **argv, int requested, int *p
     snprintf(way, sizeof(way), "pml/%s", pml);
     if (!is_ucx) {
         hook_angara_vars_withdraw_osc();
+    } else {
+        hook_angara_osc_start(hook_angara_vars_has_let_osc_in());
     }
     hook_angara_vars_restore();
     if (!is_ucx && hook_angara_ucx_allowed && (requested == MPI_THREAD_MULTIPLE) &&

@@ -340,6 +340,11 @@ out:
     return result;
 }
 
+bool hook_angara_vars_has_let_osc_in(void)
+{
+    return osc_was_set;
+}
+
 void hook_angara_vars_withdraw_osc(void)
 {
     int       index    = mca_base_var_find("ompi", "osc", "ucx", "priority");
