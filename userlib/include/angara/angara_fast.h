@@ -276,6 +276,7 @@ static inline char *angara_fast_put_begin(angara_peer_h peer, uint64_t rkey, uin
     return ANGARA_UNLIKELY(angara_fast_is_turn(angara_fast_done(peer)->puts)) ? NULL : there;
 }
 
+/** End of a put that angara_fast_put_begin() has begun: at least 1 byte was written. */
 static inline void angara_fast_put_end(angara_peer_h peer, uint64_t length)
 {
     struct angara_fast_counts *done = angara_fast_done(peer);
@@ -296,6 +297,7 @@ static inline const char *angara_fast_get_begin(angara_peer_h peer, uint64_t rke
     return ANGARA_UNLIKELY(angara_fast_is_turn(angara_fast_done(peer)->gets)) ? NULL : there;
 }
 
+/** End of a get that angara_fast_get_begin() has begun: its bytes have been read. */
 static inline void angara_fast_get_end(angara_peer_h peer, uint64_t length)
 {
     struct angara_fast_counts *done = angara_fast_done(peer);
