@@ -482,7 +482,10 @@ static UCS_F_ALWAYS_INLINE void uct_angara_get_bcopy_count(uct_ep_h tl_ep, size_
     UCT_TL_EP_STAT_OP(&ucs_derived_of(tl_ep, uct_angara_ep_t)->super, GET, BCOPY, length);
 }
 
-/** Get it through a bounce buffer. @param may_wait  it may join the batch. */
+/**
+ * Get it through a bounce buffer; what is mapped and longer than uct_angara_get_here() is for, now.
+ * @param may_wait  it may join the batch.
+ */
 static ucs_status_t uct_angara_get_bounced(uct_ep_h tl_ep, uct_unpack_callback_t unpack_cb,
                                            void *arg, size_t length, uint64_t remote_addr,
                                            uct_rkey_t rkey, uct_completion_t *comp, int may_wait)
@@ -508,7 +511,8 @@ static ucs_status_t uct_angara_get_bounced(uct_ep_h tl_ep, uct_unpack_callback_t
                                         .rkey    = uct_angara_rma_key(rkey),
                                         .roffset = uct_angara_rma_offset(remote_addr, rkey),
                                         .length  = length};
-    is_now            = angara_mapped_get(peer->ch.ap, op->bounce, xfer.rkey, xfer.roffset, length);
+    is_now            = (length > UCT_ANGARA_GET_HERE) &&
+             angara_mapped_get(peer->ch.ap, op->bounce, xfer.rkey, xfer.roffset, length);
     if (!is_now) {
         status = uct_angara_rma_start(peer, ANGARA_BATCH_GET, &xfer, &may_wait);
         if (ucs_unlikely(status != UCS_OK)) {
@@ -555,7 +559,7 @@ static UCS_F_NOINLINE ucs_status_t uct_angara_get_bcopy_slow(uct_ep_h           
         return status;
     }
 
-    there = (length <= UCT_ANGARA_HERE) ?
+    there = ((length > ANGARA_FAST_MAX) && (length <= UCT_ANGARA_HERE)) ? /* shorter: was tried */
                 angara_fast_get_begin(peer->ch.ap, uct_angara_rma_key(rkey),
                                       uct_angara_rma_offset(remote_addr, rkey), length) :
                 NULL;
