@@ -211,6 +211,50 @@ static void run_direct_several(conf_t *t)
     conf_close(t);
 }
 
+/*
+ * Rank 0 gets pageable memory of rank 1's, whose GPU takes its time: of what it is asked for
+ * together one copy begins before the other one has ended.
+ */
+static void run_direct_together(conf_t *t)
+{
+    const uint64_t part = 4 * MB, length = 8 * part;
+    region_t       region;
+    uint64_t       keys[2], stop = 1;
+    unsigned       most = 0, now;
+
+    volatile uint64_t *stopped;
+
+    if (t->rank == 1) {
+        setenv("STANDIN_DELAY_US", "20000", 1);
+    }
+    gpu_start();
+    if (!is_standin || getenv("ANGARA_CHAOS") != NULL) {
+        rank_skip("copies don't take their time");
+    }
+    conf_open(t);
+    stopped = (volatile uint64_t *)(void *)t->window;
+    CHECK(region_open(t, &region, t->rank == 0 ? DEVICE_PLAIN : PLACE_HEAP, 0, length,
+                      ANGARA_ACCESS_ALL));
+    region_fill(&region, 0, length, 1 + t->rank);
+    conf_exchange(t, &region.key, keys, sizeof(region.key));
+    if (t->rank == 0) {
+        for (uint64_t at = 0; at < length; at += part) {
+            put_get_post(t, 1, 0, &region, at, keys[1], at, part);
+        }
+        CHECK_OK(end_of(t, 1));
+        region_check(&region, 0, length, 2);
+        POST_OK(t, angara_put(t->peer[1], 0, &stop, sizeof(stop)));
+    }
+    while (t->rank == 1 && *stopped == 0) { /* the helper serves */
+        now  = standin.pending();
+        most = now > most ? now : most;
+    }
+    CHECK(t->rank == 0 || most >= 2);
+    conf_barrier(t);
+    region_close(&region);
+    conf_close(t);
+}
+
 #define GUARD_INSTALL 102 /* madvise(), since Linux 6.13 */
 
 typedef enum { REPLACED, READ_ONLY, GUARDED, TRUNCATED } change_t;
@@ -515,6 +559,12 @@ static void test_direct_several(void **state)
     }
 }
 
+static void test_direct_together(void **state)
+{
+    (void)state;
+    conf_run(2, run_direct_together, NULL);
+}
+
 static void test_direct_changed(void **state)
 {
     static const changed_t cases[] = {
@@ -550,8 +600,9 @@ static void test_busy_forks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_direct),       TEST(test_direct_changed), TEST(test_direct_held),
-        TEST(test_direct_known), TEST(test_busy_forks),     TEST(test_direct_several),
+        TEST(test_direct),          TEST(test_direct_changed), TEST(test_direct_held),
+        TEST(test_direct_known),    TEST(test_busy_forks),     TEST(test_direct_several),
+        TEST(test_direct_together),
     };
     int result = regions_begin();
 

@@ -194,6 +194,7 @@ typedef struct op {
     const char *src;     /* NULL: fill with the last byte of `value`; 8 bytes: write `value` */
     memory_t   *dst_mem; /* reference taken; NULL: pageable host memory */
     memory_t   *src_mem;
+    void       *staged; /* where `src` is, if the call has read it; freed with the work */
     uint64_t    value;
     int         is_write; /* a single word, not a copy */
     int         is_kernel;

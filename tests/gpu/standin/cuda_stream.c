@@ -266,6 +266,13 @@ static CUresult find_ends(int gpu, CUdeviceptr dst, CUdeviceptr src, size_t n, o
     return result;
 }
 
+/* Pageable bytes on their way to a GPU the driver reads within the call, which may return then. */
+static void stage(op_t *op)
+{
+    op->staged = memcpy(allocate(op->length), op->src, op->length);
+    op->src    = op->staged;
+}
+
 /* Waits for the copy if it must, or if `wait`. */
 static CUresult copy(CUdeviceptr dst, CUdeviceptr src, size_t n, CUstream stream, int wait)
 {
@@ -285,8 +292,13 @@ static CUresult copy(CUdeviceptr dst, CUdeviceptr src, size_t n, CUstream stream
         if (is_strange(context, op.dst_mem) || is_strange(context, op.src_mem)) {
             core_count("detour");
         }
-        result  = submit(stream, &op, wait || op.dst_mem == NULL || op.src_mem == NULL);
-        op.fail = 0;
+        if (!wait && op.src_mem == NULL && op.dst_mem != NULL) {
+            stage(&op);
+        }
+        result    = submit(stream, &op,
+                           wait || op.dst_mem == NULL || (op.src_mem == NULL && op.staged == NULL));
+        op.staged = NULL;
+        op.fail   = 0;
     }
     return result;
 }

@@ -222,6 +222,7 @@ static void run_head(queue_t *queue)
     if (queue->head == NULL) {
         queue->tail = &queue->head;
     }
+    free(op->staged);
     free(op);
     core_changed();
 }

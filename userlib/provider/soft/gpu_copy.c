@@ -3,8 +3,6 @@
  * operation, since the program may have freed its memory, and allocated other there. */
 #include "gpu_mem.h"
 
-#include "src/config.h"
-
 angara_status_t soft_gpu_check(const soft_mr_entry_t *entry, ang_gpu_mem_t *mem)
 {
     /* Where it begins: its end may be another allocation. */
@@ -26,8 +24,8 @@ static const ang_gpu_mem_t *end_of(const soft_gpu_end_t *end, ang_gpu_mem_t *mem
 }
 
 angara_status_t soft_gpu_start(const soft_gpu_end_t *dst, const soft_gpu_end_t *src,
-                               uint64_t length, const ang_gpu_copy_t *after, int may_gather,
-                               ang_gpu_copy_t *copy)
+                               uint64_t length, uint64_t call_max, const ang_gpu_copy_t *after,
+                               int may_gather, ang_gpu_copy_t *copy)
 {
     ang_gpu_mem_t        mems[2];
     const ang_gpu_mem_t *dst_mem = end_of(dst, &mems[0]);
@@ -37,7 +35,7 @@ angara_status_t soft_gpu_start(const soft_gpu_end_t *dst, const soft_gpu_end_t *
     if (!ang_gpu_is_device(dst_mem) && !ang_gpu_is_device(src_mem)) {
         return ANGARA_ERR_BOUNDS; /* it was freed since its region was looked at */
     }
-    if (length > ang_config.turn_bytes &&
+    if (length > call_max &&
         !ang_gpu_copy_is_async((const void *)(uintptr_t)dst->addr, dst_mem,
                                (const void *)(uintptr_t)src->addr, src_mem, length)) {
         return ANGARA_ERR_UNSUPPORTED; /* in pieces, which is soft_gpu_copy()'s */

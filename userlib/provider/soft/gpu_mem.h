@@ -138,10 +138,12 @@ typedef struct {
 /*
  * Start to copy, later than `after` (or NULL) ends: as ang_gpu_copy_start_after(), or if
  * `may_gather` as ang_gpu_copy_gather(). ANGARA_INPROGRESS also if it is done already.
+ * ANGARA_ERR_UNSUPPORTED also if the call itself would copy more than `call_max` bytes, as it may
+ * of host memory that isn't pinned.
  */
 angara_status_t soft_gpu_start(const soft_gpu_end_t *dst, const soft_gpu_end_t *src,
-                               uint64_t length, const ang_gpu_copy_t *after, int may_gather,
-                               ang_gpu_copy_t *copy);
+                               uint64_t length, uint64_t call_max, const ang_gpu_copy_t *after,
+                               int may_gather, ang_gpu_copy_t *copy);
 /* Copy and wait. An end is GPU memory, own or mapped, the other may be host memory. */
 angara_status_t soft_gpu_copy(uint64_t dst, uint64_t src, uint64_t length);
 

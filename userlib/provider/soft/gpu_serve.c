@@ -65,13 +65,13 @@ static angara_status_t own_check(const soft_direct_t *op, int is_put)
 }
 
 /* Start a copy to the requester's GPU memory: as soft_gpu_start(). */
-static angara_status_t start(const soft_direct_t *op, uint64_t near, const ang_gpu_copy_t *after,
-                             serving_t *serving)
+static angara_status_t start(const soft_direct_t *op, uint64_t near, uint64_t call_max,
+                             const ang_gpu_copy_t *after, serving_t *serving)
 {
     const soft_gpu_end_t here  = {op->addr, NULL};
     const soft_gpu_end_t there = {near, soft_import_mem(serving->import)};
 
-    return soft_gpu_start(&there, &here, op->length, after, 0, &serving->copy);
+    return soft_gpu_start(&there, &here, op->length, call_max, after, 0, &serving->copy);
 }
 
 typedef struct {
@@ -101,6 +101,7 @@ static int run_add(run_t *run, soft_remote_domain_t *domain, const soft_direct_t
                    int is_alone)
 {
     serving_t      *serving = &run->servings[run->started];
+    uint64_t        left    = run->bytes < SOFT_GPU_PIECE ? SOFT_GPU_PIECE - run->bytes : 0;
     angara_status_t status  = ANGARA_ERR_UNSUPPORTED;
     uint64_t        near;
 
@@ -109,10 +110,9 @@ static int run_add(run_t *run, soft_remote_domain_t *domain, const soft_direct_t
         return 0;
     }
     if (!is_alone && !is_put) {
-        status = start(op, near, run->started > 0 ? &serving[-1].copy : NULL, serving);
+        status = start(op, near, left, run->started > 0 ? &serving[-1].copy : NULL, serving);
     }
-    if (status != ANGARA_INPROGRESS && run->started > 0 &&
-        run->bytes + op->length > SOFT_GPU_PIECE) {
+    if (status != ANGARA_INPROGRESS && run->started > 0 && op->length > left) {
         serving_end(serving); /* others wait meanwhile */
         return 0;
     }

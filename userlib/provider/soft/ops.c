@@ -276,7 +276,7 @@ static angara_status_t backend_launch(ang_pair_t *pair, unsigned op, const ang_r
         there.mem = soft_import_mem(far->hold);
     }
     status = soft_gpu_start(op == ANG_OP_PUT ? &there : &here, op == ANG_OP_PUT ? &here : &there,
-                            length, before != NULL ? &before->copy : NULL,
+                            length, ang_config.turn_bytes, before != NULL ? &before->copy : NULL,
                             before != NULL && soft_pair_pe(pair)->is_relaxed, &flight->copy);
     if (status != ANGARA_INPROGRESS) {
         __atomic_store_n(&flight->hazard->key, 0, __ATOMIC_RELEASE);
