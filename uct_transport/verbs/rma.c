@@ -304,6 +304,7 @@ static UCS_F_ALWAYS_INLINE int uct_angara_zcopy_here(uct_angara_peer_t *peer, an
 {
     const uct_angara_mem_t *mem = iov->memh;
     uint64_t                key, offset, at;
+    const char             *there;
 
     if ((length == 0) || (angara_mr_mem_kind(uct_angara_mem_mr(mem)) != ANGARA_MEM_HOST)) {
         return 0;
@@ -315,9 +316,17 @@ static UCS_F_ALWAYS_INLINE int uct_angara_zcopy_here(uct_angara_peer_t *peer, an
 
     key    = uct_angara_rma_key(rkey);
     offset = uct_angara_rma_offset(remote_addr, rkey);
-    return (dir == ANGARA_BATCH_GET) ?
-               angara_mapped_get(peer->ch.ap, iov->buffer, key, offset, length) :
-               uct_angara_put_here(peer, iov->buffer, key, offset, length);
+    if (dir == ANGARA_BATCH_PUT) {
+        return uct_angara_put_here(peer, iov->buffer, key, offset, length);
+    }
+    there = (length <= UCT_ANGARA_HERE) ? angara_fast_get_begin(peer->ch.ap, key, offset, length) :
+                                          NULL;
+    if (there == NULL) {
+        return angara_mapped_get(peer->ch.ap, iov->buffer, key, offset, length);
+    }
+    angara_fast_copy(iov->buffer, there, length);
+    angara_fast_get_end(peer->ch.ap, length);
+    return 1;
 }
 
 static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_zcopy(uct_ep_h tl_ep, angara_batch_op_t dir,
