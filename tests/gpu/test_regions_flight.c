@@ -81,7 +81,7 @@ static void run_mapping(conf_t *t)
 
     begin(t);
     if (gpu != &device_rocm) {
-        rank_skip("the stand-in for CUDA copies host memory within the call");
+        rank_skip("the stand-in for CUDA copies to host memory within the call");
     }
     if (t->rank == 1) {
         CHECK(region_open(t, &target, PLACE_SHARED, 0, SIZE, ANGARA_ACCESS_ALL));

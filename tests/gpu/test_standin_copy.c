@@ -93,6 +93,24 @@ static void run_bounds(void)
     CHECK_IS(cuda.memcpy_async(ptr, host, 10, NULL), CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
 }
 
+/* Pageable bytes for a GPU are read within the call, though the copy comes later. */
+static void run_staged(void)
+{
+    static char own[SIZE];
+    CUdeviceptr ptr;
+
+    start();
+    ptr = alloc(SIZE);
+    memset(own, 1, SIZE);
+    standin.hold(1);
+    OK(cuda.memcpy_async(ptr, (CUdeviceptr)own, SIZE, make_stream()));
+    CHECK_IS(standin.pending(), 1);
+    memset(own, 2, SIZE);
+    standin.hold(0);
+    OK(cuda.ctx_synchronize());
+    CHECK(holds(ptr, 1, SIZE));
+}
+
 static void run_batch(void)
 {
     static char        bytes[2 * 8] = {1, 1, 1, 1, 1, 1, 1, 1, 2};
@@ -126,6 +144,7 @@ static void test_copies(void **state)
     RUNS(run_mix);
     RUNS(run_mix_jitter);
     RUNS(run_bounds);
+    RUNS(run_staged);
     RUNS(run_batch);
 }
 

@@ -436,7 +436,7 @@ static void copier_reach(ut_t *t)
 }
 
 /* Copies that don't end: nobody waits for them, nor sleeps, and a flush doesn't end before them.
- * (Those from pageable memory CUDA itself waits for: puts are of GPU memory.) */
+ * (Those to pageable memory CUDA itself waits for.) */
 static void copier_held(ut_t *t)
 {
     enum { NUM = 8 };

@@ -273,8 +273,9 @@ static void stage(op_t *op)
     op->src    = op->staged;
 }
 
-/* Waits for the copy if it must, or if `wait`. */
-static CUresult copy(CUdeviceptr dst, CUdeviceptr src, size_t n, CUstream stream, int wait)
+/* Waits for the copy if it must, or if `wait`. May it read pageable bytes before its turn? */
+static CUresult copy(CUdeviceptr dst, CUdeviceptr src, size_t n, CUstream stream, int wait,
+                     int may_stage)
 {
     op_t       op = {.fail = core_count("copy")};
     context_t *context;
@@ -292,12 +293,12 @@ static CUresult copy(CUdeviceptr dst, CUdeviceptr src, size_t n, CUstream stream
         if (is_strange(context, op.dst_mem) || is_strange(context, op.src_mem)) {
             core_count("detour");
         }
-        if (!wait && op.src_mem == NULL && op.dst_mem != NULL) {
+        if (may_stage && op.src_mem == NULL && op.dst_mem != NULL) {
             stage(&op);
         }
         result    = submit(stream, &op,
                            wait || op.dst_mem == NULL || (op.src_mem == NULL && op.staged == NULL));
-        op.staged = NULL;
+        op.staged = NULL; /* the work's */
         op.fail   = 0;
     }
     return result;
@@ -308,14 +309,14 @@ static CUresult copy_async(const char *call, CUdeviceptr dst, CUdeviceptr src, s
 {
     CUresult result = cuda_enter(call, NEEDS_CONTEXT);
 
-    return cuda_leave(result == CUDA_SUCCESS ? copy(dst, src, n, stream, 0) : result);
+    return cuda_leave(result == CUDA_SUCCESS ? copy(dst, src, n, stream, 0, 1) : result);
 }
 
 static CUresult copy_sync(const char *call, CUdeviceptr dst, CUdeviceptr src, size_t n)
 {
     CUresult result = cuda_enter(call, NEEDS_CONTEXT | NOT_IN_CAPTURES);
 
-    return cuda_leave(result == CUDA_SUCCESS ? copy(dst, src, n, NULL, 1) : result);
+    return cuda_leave(result == CUDA_SUCCESS ? copy(dst, src, n, NULL, 1, 0) : result);
 }
 
 CUresult cuMemcpyAsync(CUdeviceptr dst, CUdeviceptr src, size_t n, CUstream stream)
@@ -338,7 +339,7 @@ CUresult cuMemcpyBatchAsync(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *length
     }
     while (result == CUDA_SUCCESS && count-- > 0) {
         *failed = count;
-        result  = copy(dsts[count], srcs[count], lengths[count], stream, 0);
+        result  = copy(dsts[count], srcs[count], lengths[count], stream, 0, 0);
     }
     return cuda_leave(result);
 }
