@@ -35,6 +35,28 @@ static void key_roundtrip(ut_t *t)
     ut_md_close(t);
 }
 
+/* Fails unless `op`, which was begun with `status`, is refused. */
+static void key_wait_refused(ut_t *t, ut_iface_t *iface, const ut_comp_t *comp, ssize_t status,
+                             unsigned op, uint64_t addr)
+{
+    const double end = now_seconds() + 10;
+
+    CHECK(status <= UCS_INPROGRESS);
+    while ((status >= 0) && (iface->errors == 0) && (comp->status >= 0)) {
+        uct_iface_flush(iface->iface, 0, NULL);
+        ut_progress(t);
+        if (now_seconds() > end) {
+            rank_fail(
+                __FILE__, __LINE__,
+                "operation %u with a wrong key was not refused (address %#llx, status %s, %s)", op,
+                (unsigned long long)addr, ucs_status_string((ucs_status_t)status),
+                (comp->calls > 0) ? "completed" : "no completion");
+        }
+    }
+    ut_progress(t);
+    CHECK((comp->calls == 0) || (comp->status != UCS_OK));
+}
+
 /*
  * Use a key on an interface of its own, as any of the operations, and expect an error by one of the
  * ways in which there can be one: returned, in the completion, or to the error handler.
@@ -49,7 +71,6 @@ static void key_must_fail(ut_t *t, unsigned op, const uint8_t *packed, uint64_t 
     ssize_t           status = UCS_OK;
     uct_mem_h         memh;
     uct_ep_h          ep;
-    double            end;
 
     if (uct_rkey_unpack(t->component, packed, &key) != UCS_OK) {
         return; /* seen at once */
@@ -76,20 +97,7 @@ static void key_must_fail(ut_t *t, unsigned op, const uint8_t *packed, uint64_t 
         status = UT_POST(
             t, uct_ep_atomic64_fetch(ep, UCT_ATOMIC_OP_SWAP, 1, word, addr, key.rkey, &comp.super));
     }
-    CHECK(status <= UCS_INPROGRESS);
-    for (end = now_seconds() + 10; (status >= 0) && (iface.errors == 0) && (comp.status >= 0);) {
-        uct_iface_flush(iface.iface, 0, NULL);
-        ut_progress(t);
-        if (now_seconds() > end) {
-            rank_fail(
-                __FILE__, __LINE__,
-                "operation %u with a wrong key was not refused (address %#llx, status %s, %s)",
-                op % 5, (unsigned long long)addr, ucs_status_string((ucs_status_t)status),
-                (comp.calls > 0) ? "completed" : "no completion");
-        }
-    }
-    ut_progress(t);
-    CHECK((comp.calls == 0) || (comp.status != UCS_OK));
+    key_wait_refused(t, &iface, &comp, status, op % 5, addr);
     uct_ep_destroy(ep);
     ut_iface_close(&iface);
     CHECK_OK(uct_rkey_release(t->component, &key));
@@ -152,6 +160,74 @@ static void key_hostile(ut_t *t)
     }
     ut_barrier(t);
     ut_mem_cleanup(t, &mem);
+    ut_close(t);
+}
+
+/* A get by zero copy, of memory that a good one has mapped before, is refused like others.
+ * `gone`: rank 1 frees the memory between the two. */
+static void mapped_must_fail(ut_t *t, const ut_mem_t *mine, const ut_remote_t *from, uint64_t addr,
+                             size_t length, int gone)
+{
+    uct_iov_t  iov   = {.buffer = mine->addr, .length = length, .memh = mine->memh, .count = 1};
+    ut_iface_t iface = {0};
+    ut_comp_t  comp;
+    ssize_t    status;
+    uct_ep_h   ep;
+    size_t     i;
+
+    ut_iface_open(t, &iface);
+    ep = ut_ep_create(&iface, &t->addr[1]);
+    for (i = 0; i < 3; ++i) {
+        memset(mine->addr, 0, mine->length);
+        ut_comp_init(&comp, 1);
+        status = UT_POST(t, uct_ep_get_zcopy(ep, &iov, 1, from->addr, from->key.rkey, &comp.super));
+        CHECK_OK(ut_comp_wait(t, (ucs_status_t)status, &comp));
+    }
+    for (i = 0; i < mine->length; ++i) {
+        CHECK_EQ(mine->addr[i], (i < length) ? 2 : 0);
+    }
+    if (gone) {
+        ut_send_word(t, 1, 0);
+        ut_recv_word(t, 1);
+    }
+    ut_comp_init(&comp, 1);
+    status = UT_POST(t, uct_ep_get_zcopy(ep, &iov, 1, addr, from->key.rkey, &comp.super));
+    key_wait_refused(t, &iface, &comp, status, 2, addr);
+    uct_ep_destroy(ep);
+    ut_iface_close(&iface);
+}
+
+static void mapped(ut_t *t)
+{
+    static const size_t lengths[] = {8, 4096, 8192, 8193}; /* inline up to 8192 */
+    ut_remote_t         remotes[RANK_MAX];
+    ut_mem_t            mem, mine;
+    uint64_t            addr;
+    size_t              i, n;
+
+    ut_open(t);
+    ut_mem_init(t, &mine, UT_MEM_PRIVATE, KEY_PAGES);
+    for (i = 0; i < sizeof(lengths) / sizeof(lengths[0]); ++i) {
+        n = lengths[i];
+        ut_mem_init(t, &mem, UT_MEM_ALLOC, KEY_PAGES);
+        memset(mem.addr, 1 + t->rank, KEY_PAGES);
+        ut_mem_exchange(t, &mem, remotes);
+        if (t->rank == 0) {
+            addr = remotes[1].addr;
+            mapped_must_fail(t, &mine, &remotes[1], addr - 1, n, 0);
+            mapped_must_fail(t, &mine, &remotes[1], addr + KEY_PAGES - n + 1, n, 0);
+            mapped_must_fail(t, &mine, &remotes[1], UINT64_MAX - n + 2, n, 0);
+            mapped_must_fail(t, &mine, &remotes[1], addr, n, 1);
+            ut_mem_cleanup(t, &mem);
+        } else {
+            ut_recv_word(t, 0);
+            ut_mem_cleanup(t, &mem);
+            ut_send_word(t, 0, 0);
+        }
+        ut_barrier(t);
+        ut_remotes_release(t, remotes);
+    }
+    ut_mem_cleanup(t, &mine);
     ut_close(t);
 }
 
@@ -397,6 +473,7 @@ static void compare(ut_t *t)
 KEY_TEST(test_key_roundtrip, 1, key_roundtrip)
 KEY_TEST(test_key_hostile, 2, key_hostile)
 KEY_TEST(test_invalidate, 2, invalidate)
+KEY_TEST(test_mapped, 2, mapped)
 KEY_TEST(test_twice, 2, twice)
 KEY_TEST(test_cache, 2, cache)
 KEY_TEST(test_compare, 1, compare)
@@ -405,8 +482,9 @@ int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_key_roundtrip), cmocka_unit_test(test_key_hostile),
-        cmocka_unit_test(test_invalidate),    cmocka_unit_test(test_twice),
-        cmocka_unit_test(test_cache),         cmocka_unit_test(test_compare),
+        cmocka_unit_test(test_mapped),        cmocka_unit_test(test_invalidate),
+        cmocka_unit_test(test_twice),         cmocka_unit_test(test_cache),
+        cmocka_unit_test(test_compare),
     };
 
     return ut_main(argc, argv, "key", tests, sizeof(tests) / sizeof(tests[0]));
