@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Put windows: plain and flagged puts, bounds, commit, same-word order. */
+/* Put windows: plain and flagged puts, bounds, commit, faults, same-word order. */
+#define _GNU_SOURCE
 #include "conf.h"
 
 #include <cmocka.h>
+#include <sys/resource.h>
 
 #define SLOTS     8u
 #define SLOT_SIZE (64u << 10)
@@ -286,6 +288,59 @@ static void commit(conf_t *t)
     conf_close(t);
 }
 
+static long faults(void)
+{
+    struct rusage usage;
+
+    CHECK(getrusage(RUSAGE_THREAD, &usage) == 0);
+    return usage.ru_minflt;
+}
+
+/* Where puts are plain stores, neither the owner of what is committed, nor a peer that has told of
+ * it, takes a fault for each page. */
+static void prefault(conf_t *t)
+{
+    enum { PAGE = 4096, PAGES = 256 };
+    angara_pe_params_t params = {.size = sizeof(params), .window_size = 16u << 20};
+    const uint64_t     at     = 8u << 20;
+    uint64_t           value;
+    long               before;
+    int                is_stores;
+
+    conf_open_params(t, &params);
+    is_stores = angara_peer_fast(t->peer[1 - t->rank])->window != NULL;
+    if (t->rank == 1) {
+        CHECK_OK(angara_pe_window_commit(t->pe, at + 8, PAGES * PAGE));
+        before = faults();
+        for (uint64_t i = 0; i < PAGES; ++i) {
+            *(uint64_t *)(void *)(t->window + at + 8 + i * PAGE) = i;
+        }
+        CHECK(!is_stores || faults() - before < PAGES / 4);
+    }
+    conf_barrier(t);
+    if (t->rank == 0) {
+        angara_peer_window_prefault(NULL, at, 8);
+        angara_peer_window_prefault(t->peer[1], at, 0);
+        angara_peer_window_prefault(t->peer[1], (16u << 20) - 8, 16);
+        angara_peer_window_prefault(t->peer[1], UINT64_MAX, 8);
+        angara_peer_window_prefault(t->peer[1], 8, SIZE_MAX);
+        angara_peer_window_prefault(t->peer[1], at + 8, PAGES * PAGE);
+        before = faults();
+        for (uint64_t i = 0; i < PAGES; ++i) {
+            value = 3 * i;
+            POST_OK(t, angara_put(t->peer[1], at + 16 + i * PAGE, &value, sizeof(value)));
+        }
+        CHECK(!is_stores || faults() - before < PAGES / 4);
+        conf_marker(t, 1);
+    }
+    conf_barrier(t);
+    for (uint64_t i = 0; t->rank == 1 && i < PAGES; ++i) {
+        CHECK_EQ(*(uint64_t *)(void *)(t->window + at + 8 + i * PAGE), i);
+        CHECK_EQ(*(uint64_t *)(void *)(t->window + at + 16 + i * PAGE), 3 * i);
+    }
+    conf_close(t);
+}
+
 /* Three writers, one target, neighbouring words: nobody's write is lost. */
 static void writers(conf_t *t)
 {
@@ -355,6 +410,12 @@ static void test_commit(void **state)
     conf_run(2, commit, NULL);
 }
 
+static void test_prefault(void **state)
+{
+    (void)state;
+    conf_run(2, prefault, NULL);
+}
+
 static void test_writers(void **state)
 {
     (void)state;
@@ -367,7 +428,8 @@ int main(void)
         cmocka_unit_test(test_flagged),   cmocka_unit_test(test_flagged_in_place),
         cmocka_unit_test(test_same_word), cmocka_unit_test(test_narrow_words),
         cmocka_unit_test(test_plain),     cmocka_unit_test(test_bounds),
-        cmocka_unit_test(test_commit),    cmocka_unit_test(test_writers),
+        cmocka_unit_test(test_commit),    cmocka_unit_test(test_prefault),
+        cmocka_unit_test(test_writers),
     };
 
     return cmocka_run_group_tests_name("window", tests, NULL, NULL);

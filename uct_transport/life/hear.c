@@ -109,6 +109,7 @@ static const char *uct_angara_hear_check_grant(uct_angara_peer_t        *peer,
         if (uct_angara_tx_open(&peer->ch.tx, grant->ring_off, grant->ready_off) != UCS_OK) {
             return "a ring, but there is no memory to use it";
         }
+        angara_peer_window_prefault(peer->ch.ap, grant->ring_off, bytes);
     }
     return NULL;
 }

@@ -8,6 +8,7 @@
 #include "check.h"
 #include "config.h"
 #include "log.h"
+#include "prefault.h"
 #include "watch.h"
 
 #include <pthread.h>
@@ -530,6 +531,14 @@ int angara_peer_hurry(angara_peer_h peer)
 {
     return check_peer(peer) == ANGARA_OK && peer->ops->peer_hurry != NULL &&
            peer->ops->peer_hurry(peer);
+}
+
+void angara_peer_window_prefault(angara_peer_h peer, uint64_t offset, size_t length)
+{
+    if (check_peer(peer) == ANGARA_OK && peer->fast.window != NULL &&
+        ang_in_bounds(offset, length, peer->fast.window_size)) {
+        ang_prefault(peer->fast.window + offset, length);
+    }
 }
 
 angara_status_t angara_peer_reset(angara_peer_h peer)
