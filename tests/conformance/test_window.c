@@ -4,7 +4,9 @@
 #include "conf.h"
 
 #include <cmocka.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #define SLOTS     8u
 #define SLOT_SIZE (64u << 10)
@@ -296,47 +298,60 @@ static long faults(void)
     return usage.ru_minflt;
 }
 
-/* Where puts are plain stores, neither the owner of what is committed, nor a peer that has told of
- * it, takes a fault for each page. */
+/* Can this kernel do it (Linux 5.14)? */
+static int can_prefault(size_t page)
+{
+    void *memory = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    int   can;
+
+    CHECK(memory != MAP_FAILED);
+    can = madvise(memory, page, MADV_POPULATE_WRITE) == 0;
+    munmap(memory, page);
+    return can;
+}
+
+/* Neither the owner of what is committed, nor a peer that has told of it, takes a fault for each
+ * page. A quarter of them leaves room for those of sanitizers. */
 static void prefault(conf_t *t)
 {
-    enum { PAGE = 4096, PAGES = 256 };
-    angara_pe_params_t params = {.size = sizeof(params), .window_size = 16u << 20};
+    enum { PAGES = 128 };
+    angara_pe_params_t params = {.size = sizeof(params), .window_size = 32u << 20};
     const uint64_t     at     = 8u << 20;
+    const size_t       page   = (size_t)sysconf(_SC_PAGESIZE);
     uint64_t           value;
     long               before;
-    int                is_stores;
+    int                looks;
 
     conf_open_params(t, &params);
-    is_stores = angara_peer_fast(t->peer[1 - t->rank])->window != NULL;
+    looks = angara_peer_fast(t->peer[1 - t->rank])->window != NULL && can_prefault(page);
     if (t->rank == 1) {
-        CHECK_OK(angara_pe_window_commit(t->pe, at + 8, PAGES * PAGE));
+        CHECK_OK(angara_pe_window_commit(t->pe, at + 8, PAGES * page));
         before = faults();
         for (uint64_t i = 0; i < PAGES; ++i) {
-            *(uint64_t *)(void *)(t->window + at + 8 + i * PAGE) = i;
+            *(uint64_t *)(void *)(t->window + at + 8 + i * page) = i;
         }
-        CHECK(!is_stores || faults() - before < PAGES / 4);
+        CHECK(!looks || faults() - before < PAGES / 4);
     }
     conf_barrier(t);
-    if (t->rank == 0) {
+    if (t->rank == 0) { /* what it can't map is left out */
         angara_peer_window_prefault(NULL, at, 8);
-        angara_peer_window_prefault(t->peer[1], at, 0);
-        angara_peer_window_prefault(t->peer[1], (16u << 20) - 8, 16);
+        angara_peer_window_prefault(t->peer[1], at + 8, 0);
+        angara_peer_window_prefault(t->peer[1], params.window_size - 8, 16);
         angara_peer_window_prefault(t->peer[1], UINT64_MAX, 8);
         angara_peer_window_prefault(t->peer[1], 8, SIZE_MAX);
-        angara_peer_window_prefault(t->peer[1], at + 8, PAGES * PAGE);
+        angara_peer_window_prefault(t->peer[1], at + 8, PAGES * page);
         before = faults();
         for (uint64_t i = 0; i < PAGES; ++i) {
             value = 3 * i;
-            POST_OK(t, angara_put(t->peer[1], at + 16 + i * PAGE, &value, sizeof(value)));
+            POST_OK(t, angara_put(t->peer[1], at + 16 + i * page, &value, sizeof(value)));
         }
-        CHECK(!is_stores || faults() - before < PAGES / 4);
+        CHECK(!looks || faults() - before < PAGES / 4);
         conf_marker(t, 1);
     }
     conf_barrier(t);
     for (uint64_t i = 0; t->rank == 1 && i < PAGES; ++i) {
-        CHECK_EQ(*(uint64_t *)(void *)(t->window + at + 8 + i * PAGE), i);
-        CHECK_EQ(*(uint64_t *)(void *)(t->window + at + 16 + i * PAGE), 3 * i);
+        CHECK_EQ(*(uint64_t *)(void *)(t->window + at + 8 + i * page), i);
+        CHECK_EQ(*(uint64_t *)(void *)(t->window + at + 16 + i * page), 3 * i);
     }
     conf_close(t);
 }

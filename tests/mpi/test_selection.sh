@@ -208,7 +208,7 @@ test_user_wins()
     ok "whose memory peers map, large or small" uses large-window mapped
     launch "$asked" -- --mca osc_ucx_priority 60 "$probe"
     ok "--mca osc_ucx_priority: for dynamic windows, too" uses osc-dynamic ucx
-    if ((openmpi < 5)); then
+    if ((openmpi < 5)); then # mpirun of 5.0.7 crashes where there are two contexts
         run "$asked" mpirun --oversubscribe --bind-to none -np 1 "$probe" : \
             -np 1 -x OMPI_MCA_osc_ucx_priority=60 "$probe"
         ok "in one rank alone: all ranks take the same" is_right_and uses osc-dynamic ucx

@@ -190,9 +190,13 @@ static void mapped_must_fail(ut_t *t, const ut_mem_t *mine, const ut_remote_t *f
         ut_send_word(t, 1, 0);
         ut_recv_word(t, 1);
     }
+    memset(mine->addr, 0, mine->length);
     ut_comp_init(&comp, 1);
     status = UT_POST(t, uct_ep_get_zcopy(ep, &iov, 1, addr, from->key.rkey, &comp.super));
     key_wait_refused(t, &iface, &comp, status, 2, addr);
+    for (i = 0; i < mine->length; ++i) {
+        CHECK_EQ(mine->addr[i], 0);
+    }
     uct_ep_destroy(ep);
     ut_iface_close(&iface);
 }

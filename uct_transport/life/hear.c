@@ -109,7 +109,9 @@ static const char *uct_angara_hear_check_grant(uct_angara_peer_t        *peer,
         if (uct_angara_tx_open(&peer->ch.tx, grant->ring_off, grant->ready_off) != UCS_OK) {
             return "a ring, but there is no memory to use it";
         }
-        angara_peer_window_prefault(peer->ch.ap, grant->ring_off, bytes);
+        /* more than our own rings have isn't allocated just because a peer says so */
+        angara_peer_window_prefault(peer->ch.ap, grant->ring_off,
+                                    ucs_min(bytes, uct_angara_ring_stride(UCT_ANGARA_BIG_RING)));
     }
     return NULL;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Map memory before it is used. Touches only the page tables of this process. */
+/* Map memory before it is used. */
 #ifndef ANG_PREFAULT_H
 #define ANG_PREFAULT_H
 
@@ -14,9 +14,9 @@
 #endif
 
 /*
- * Map the pages of [at, at + length) for writing, by one call: a fault for each takes ten times as
- * long, in a virtual machine thirty times. A hint: before Linux 5.14 nothing happens, and where
- * something can't be mapped, its first access tells. Keeps errno.
+ * Map the pages of [at, at + length) for writing, by one call instead of a fault for each. A hint:
+ * before Linux 5.14 nothing happens, and where something can't be mapped, its first access tells.
+ * What isn't allocated yet is, at this process's cost. Keeps errno.
  */
 static inline void ang_prefault(void *at, size_t length)
 {
@@ -24,6 +24,9 @@ static inline void ang_prefault(void *at, size_t length)
     uintptr_t begin = (uintptr_t)at / page * page;
     int       error = errno;
 
+    if (length == 0) {
+        return;
+    }
     madvise((void *)begin, (uintptr_t)at + length - begin, MADV_POPULATE_WRITE);
     errno = error;
 }

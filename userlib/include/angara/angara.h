@@ -401,16 +401,14 @@ ANGARA_API void angara_pe_destroy(angara_pe_h pe);
 /** Address to hand to others. */
 ANGARA_API void angara_pe_address(angara_pe_h pe, angara_address_t *address);
 
-/** The PE's own put window as this process sees it, and its size (@a size_p may be NULL). NULL in a
- * forked child. */
+/** The PE's own put window, and its size (@a size_p may be NULL). NULL in a forked child. */
 ANGARA_API void *angara_pe_window(angara_pe_h pe, size_t *size_p);
 
 /**
  * Give [offset, offset + length) of the window memory (zeroed when new), so that peers may write
  * there. May overlap what was given before, which stays as it is. Window puts to bytes never
  * committed are an error of the initiator's.
- * @return ANGARA_OK; ANGARA_ERR_BOUNDS outside of the window; ANGARA_ERR_INVALID for no bytes;
- *         ANGARA_ERR_NO_MEMORY, ANGARA_ERR_LIMIT.
+ * @return ANGARA_OK; ANGARA_ERR_BOUNDS outside of it; _INVALID for no bytes; _NO_MEMORY, _LIMIT.
  */
 ANGARA_API angara_status_t angara_pe_window_commit(angara_pe_h pe, size_t offset, size_t length);
 
@@ -494,18 +492,23 @@ ANGARA_API angara_status_t angara_peer_status(angara_peer_h peer);
 /**
  * Has everything that was posted to this peer been performed? @return 1: a marker would have
  * arrived by now, and this call stands for one: it is a full fence, and what comes behind it is
- * performed behind all before. 0: only a marker can tell. Costs no system call and posts nothing; 1
- * is only said where ANGARA_CAP_INLINE_OPS is.
+ * performed behind all before. 0: only a marker can tell, as always without ANGARA_CAP_INLINE_OPS.
+ * Costs no system call and posts nothing.
  */
 ANGARA_API int angara_peer_settled(angara_peer_h peer);
 
 /**
  * Wait for what was posted to this peer, for a microsecond or two at most, where its progress has
- * been asked for it and is expected to answer by then: for a caller that would do nothing else. May
- * make progress of the PE.
- * @return as angara_peer_settled().
+ * been asked and is expected to answer by then: for a caller that would do nothing else. May make
+ * progress of the PE. @return as angara_peer_settled().
  */
 ANGARA_API int angara_peer_hurry(angara_peer_h peer);
+
+/**
+ * Map a committed part of the peer's window at once, where puts are plain stores, not page by page
+ * with the first put to each. A hint, which can't fail. What isn't committed is allocated by it.
+ */
+ANGARA_API void angara_peer_window_prefault(angara_peer_h peer, uint64_t offset, size_t length);
 
 /**
  * Clear the error of a pair after a fault. Everything queued to it is dropped: on success nothing

@@ -135,14 +135,6 @@ static inline int angara_pe_is_asked(angara_pe_h pe)
 }
 
 /**
- * Tell that [offset, offset + length) of the peer's window will be written to, which it has
- * committed: where puts are plain stores, this maps it into the process at once, instead of page by
- * page with the first put to each. A hint, which can't fail, and without which everything works. A
- * call, unlike the others here.
- */
-ANGARA_API void angara_peer_window_prefault(angara_peer_h peer, uint64_t offset, size_t length);
-
-/**
  * Start a flagged put of at most @a length bytes at @a offset. The caller has checked that the
  * range is within what the peer granted.
  */

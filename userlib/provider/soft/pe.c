@@ -6,6 +6,7 @@
 #include "src/clock.h"
 #include "src/config.h"
 #include "src/log.h"
+#include "src/prefault.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -262,9 +263,13 @@ void soft_pe_destroy(angara_pe_h base)
 
 static angara_status_t soft_pe_window_commit(angara_pe_h base, size_t offset, size_t length)
 {
-    soft_pe_t *pe = soft_pe(base);
+    soft_pe_t      *pe     = soft_pe(base);
+    angara_status_t status = soft_segment_commit(&pe->segment, pe->layout.window + offset, length);
 
-    return soft_segment_commit(&pe->segment, pe->layout.window + offset, length);
+    if (status == ANGARA_OK) {
+        ang_prefault(base->window + offset, length);
+    }
+    return status;
 }
 
 static void soft_pe_counters(angara_pe_h base, angara_counters_t *counters)

@@ -8,7 +8,6 @@
 
 #include "src/limits.h"
 #include "src/log.h"
-#include "src/prefault.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -122,11 +121,7 @@ angara_status_t soft_segment_commit(soft_segment_t *seg, size_t offset, size_t l
         ret = fallocate(seg->fd, FALLOC_FL_KEEP_SIZE, (off_t)start,
                         (off_t)(offset - start + length));
     } while (ret != 0 && errno == EINTR);
-    if (ret != 0) {
-        return from_errno("allocation", "shared memory", length);
-    }
-    ang_prefault((char *)seg->base + offset, length);
-    return ANGARA_OK;
+    return ret == 0 ? ANGARA_OK : from_errno("allocation", "shared memory", length);
 }
 
 static int sealed(int fd)
