@@ -9,10 +9,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23
-#endif
-
 /*
  * Map the pages of [at, at + length) for writing, by one call instead of a fault for each. A hint:
  * before Linux 5.14 nothing happens, and where something can't be mapped, its first access tells.
