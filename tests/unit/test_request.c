@@ -550,17 +550,18 @@ static void test_armed(void **state)
     assert_int_equal(*its, 0); /* and it is woken itself */
     wait_for_answer();
 
-    /* One that looks, and isn't trusted to, is woken if it has no helper. */
-    for (unsigned has_helper = 0; has_helper < 2; ++has_helper) {
-        service()->asleep                 = has_helper;
-        soft_peer(f.peer)->agent_distrust = 1;
-        *its                              = SOFT_ARMED_LOOKS;
-        post();
-        assert_int_equal(service()->work, SOFT_WORK_CALLED);
-        assert_int_equal(*its, has_helper ? SOFT_ARMED_LOOKS : 0);
-        wait_for_answer();
+    /* It isn't if its helper comes. */
+    for (uint32_t helper = SOFT_HELPER_AWAKE; helper <= SOFT_HELPER_NONE; ++helper) {
+        for (unsigned looks = 0; looks < 2; ++looks) {
+            service()->helper                 = helper;
+            soft_peer(f.peer)->agent_distrust = 1;
+            *its                              = looks ? SOFT_ARMED_LOOKS : SOFT_ARMED;
+            post();
+            assert_int_equal(service()->work, SOFT_WORK_CALLED);
+            assert_int_equal(*its == 0, helper == SOFT_HELPER_NONE);
+            wait_for_answer();
+        }
     }
-    service()->asleep = 0;
 
     /* One that isn't in time twice counts as asleep. */
     *its = SOFT_ARMED_LOOKS;

@@ -384,21 +384,26 @@ int soft_agent_sleep(soft_peer_t *peer)
     return 0;
 }
 
+/*
+ * The owner isn't woken where its helper comes. If it polls, it may be there first in any case; and
+ * waking it would have it arm again, which keeps it from polling for longer than a request takes.
+ */
 void soft_agent_wake(soft_peer_t *peer)
 {
     soft_service_t *service = service_of(peer);
-    int             looks   = 0;
+    uint32_t        helper;
+    int             comes = 1;
 
     __atomic_store_n(&service->work, SOFT_WORK_CALLED, __ATOMIC_SEQ_CST);
     __atomic_thread_fence(__ATOMIC_SEQ_CST); /* the request, then the look at the sleepers */
-    if (__atomic_load_n(&service->asleep, __ATOMIC_RELAXED)) {
-        soft_remote_poke(&peer->remote, peer->remote.seg->helper_fd,
-                         peer->remote.seg->helper_inode);
-        /* Waking the owner as well costs it more than the request: it arms again. */
-        looks = __atomic_load_n(&peer->remote.seg->armed, __ATOMIC_RELAXED) == SOFT_ARMED_LOOKS;
+    helper = __atomic_load_n(&service->helper, __ATOMIC_RELAXED);
+    if (helper != SOFT_HELPER_AWAKE) {
+        comes = soft_remote_poke(&peer->remote, peer->remote.seg->helper_fd,
+                                 peer->remote.seg->helper_inode) &&
+                helper == SOFT_HELPER_SLEEPS;
     }
-    if (!looks) {
-        soft_wake(&peer->base); /* the owner may be there before the thread is up */
+    if (!comes) {
+        soft_wake(&peer->base);
     }
 }
 

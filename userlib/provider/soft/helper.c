@@ -188,10 +188,15 @@ static int open_pipe(void)
 
 /* ---- the thread ------------------------------------------------------------------------------ */
 
-static void set_asleep(uint32_t asleep)
+static void tell(soft_pe_t *pe, uint32_t state)
+{
+    __atomic_store_n(&pe->service->helper, state, __ATOMIC_SEQ_CST);
+}
+
+static void tell_all(uint32_t state)
 {
     for (soft_pe_t *pe = helper.pes; pe != NULL; pe = pe->next) {
-        __atomic_store_n(&pe->service->asleep, asleep, __ATOMIC_SEQ_CST);
+        tell(pe, state);
     }
 }
 
@@ -300,7 +305,7 @@ static void *helper_thread(void *arg)
             helper_enter_last();
             continue;
         }
-        set_asleep(1);
+        tell_all(SOFT_HELPER_SLEEPS);
         __atomic_thread_fence(__ATOMIC_SEQ_CST);
         if (serve_all() == 0) { /* nothing came between the look and the flag */
             helper_leave();
@@ -308,9 +313,9 @@ static void *helper_thread(void *arg)
             look_in_time(&next_look_ns);
             helper_enter_last();
         }
-        set_asleep(0);
+        tell_all(SOFT_HELPER_AWAKE);
     }
-    set_asleep(1);
+    tell_all(SOFT_HELPER_NONE);
     helper_leave();
     return NULL;
 }
@@ -465,6 +470,7 @@ void soft_helper_add_pe(soft_pe_t *pe)
     helper_enter();
     pe->next   = helper.pes;
     helper.pes = pe;
+    tell(pe, soft_helper_runs() ? SOFT_HELPER_SLEEPS : SOFT_HELPER_NONE);
     helper_leave();
     if (helper.wanted) {
         soft_helper_start();

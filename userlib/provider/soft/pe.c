@@ -126,7 +126,7 @@ static void fill_segment(soft_pe_t *pe, size_t window_size)
     seg->helper_fd      = soft_helper_wake_fd();
     seg->helper_inode   = soft_helper_wake_inode();
     seg->probe          = (uintptr_t)&soft_probe_word;
-    pe->service->asleep = 1;
+    pe->service->helper = SOFT_HELPER_NONE;
     strncpy(seg->version, angara_version(), sizeof(seg->version) - 1);
     __atomic_store_n(&seg->magic, SOFT_MAGIC_PE, __ATOMIC_RELEASE);
 }
@@ -244,7 +244,7 @@ void soft_pe_destroy(angara_pe_h base)
     /* From here on peers do; then nothing of ours may go on. */
     __atomic_store_n(&pe->seg->generation, 0, __ATOMIC_SEQ_CST);
     __atomic_store_n(&pe->seg->armed, 0, __ATOMIC_SEQ_CST);
-    __atomic_store_n(&pe->service->asleep, 0, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&pe->service->helper, SOFT_HELPER_AWAKE, __ATOMIC_SEQ_CST);
     while (base->peers != NULL) {
         soft_peer_destroy(soft_peer(base->peers));
     }

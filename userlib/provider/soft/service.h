@@ -136,9 +136,16 @@ enum {
     SOFT_WORK_CALLED  /* somebody wants a helper, and may have posted */
 };
 
+/* The helper thread, as requesters see it. */
+enum {
+    SOFT_HELPER_AWAKE, /* it looks before it sleeps */
+    SOFT_HELPER_SLEEPS,
+    SOFT_HELPER_NONE /* the owner's progress starts one */
+};
+
 typedef struct {
     uint32_t    work;   /* SOFT_WORK_... */
-    uint32_t    asleep; /* the helper thread sleeps, or there is none */
+    uint32_t    helper; /* SOFT_HELPER_... */
     uint64_t    posted[SOFT_SERVICE_SLOTS / 64];
     uint64_t    pad[5];
     soft_slot_t slots[SOFT_SERVICE_SLOTS];
