@@ -67,6 +67,21 @@ burst()
 burst get_zcopy UCX_RNDV_SCHEME=get_zcopy
 burst put_zcopy UCX_RNDV_SCHEME=put_zcopy
 
+# got COUNTER SIZE: gets of that size from an allocated window are counted there.
+got()
+{
+    OMPI_MCA_osc=ucx job "$B/bench/osu_get_latency" -w allocate -i 100 -x 0 -m "$2:$2"
+    ok "gets of $2 bytes go by $1" test "$rc" -eq 0 -a "$(stats_sum "$1")" -ge 100
+}
+
+# Later ones don't ask what a registration costs.
+if [[ $(ucx_info -v) =~ [Vv]ersion\ 1\.1[345]\. ]]; then
+    got get_bcopy 4096
+else
+    skip 'gets of 4096 bytes go by get_bcopy' 'this UCX chooses otherwise'
+fi
+got get_zcopy 65536
+
 # Reads tables of UCX_PROTO_INFO, and prints what isn't sensible in those of messages from host memory over the
 # transport: short ones begin, rendezvous ends and begins between a run and 256 KiB, and all is eager between.
 ranges_judge()

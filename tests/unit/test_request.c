@@ -550,7 +550,7 @@ static void test_armed(void **state)
     assert_int_equal(*its, 0); /* and it is woken itself */
     wait_for_answer();
 
-    /* It isn't if its helper comes. */
+    /* It isn't if its helper comes, or it looks. */
     for (uint32_t helper = SOFT_HELPER_AWAKE; helper <= SOFT_HELPER_NONE; ++helper) {
         for (unsigned looks = 0; looks < 2; ++looks) {
             service()->helper                 = helper;
@@ -558,7 +558,7 @@ static void test_armed(void **state)
             *its                              = looks ? SOFT_ARMED_LOOKS : SOFT_ARMED;
             post();
             assert_int_equal(service()->work, SOFT_WORK_CALLED);
-            assert_int_equal(*its == 0, helper == SOFT_HELPER_NONE);
+            assert_int_equal(*its == 0, helper == SOFT_HELPER_NONE && !looks);
             wait_for_answer();
         }
     }
@@ -569,6 +569,34 @@ static void test_armed(void **state)
     assert_int_equal(*its, SOFT_ARMED_LOOKS);
     soft_agent_doubt(soft_peer(f.peer));
     assert_int_equal(*its, SOFT_ARMED);
+}
+
+/* The owner is woken after all, if its helper can't be called, or doesn't come. */
+static void test_helper_gone(void **state)
+{
+    soft_pe_seg_t *seg   = soft_peer(f.peer)->remote.seg;
+    uint64_t       inode = seg->helper_inode;
+
+    (void)state;
+    trust();
+    service()->helper = SOFT_HELPER_SLEEPS;
+    seg->helper_inode = inode + 1;
+    seg->armed        = SOFT_ARMED;
+    post();
+    assert_int_equal(seg->armed, 0);
+    wait_for_answer();
+
+    seg->helper_inode = inode;
+    seg->armed        = SOFT_ARMED;
+    post();
+    assert_int_equal(seg->armed, SOFT_ARMED);
+    for (unsigned i = 0; (seg->armed != 0) && (i < LONG_MS); ++i) {
+        angara_pe_progress(f.pe);
+        assert_int_equal(angara_peer_status(f.peer), ANGARA_OK);
+        sleep_ms(1);
+    }
+    assert_int_equal(seg->armed, 0);
+    wait_for_answer();
 }
 
 #define TEST(_name) cmocka_unit_test_setup_teardown(_name, setup, teardown)
@@ -591,6 +619,7 @@ int main(void)
         TEST(test_kept),
         TEST(test_kept_few),
         TEST(test_armed),
+        TEST(test_helper_gone),
     };
 
     return cmocka_run_group_tests_name("request", tests, NULL, NULL);

@@ -177,13 +177,50 @@ static void test_destroy(void **state)
     f.pe = NULL;
 }
 
+static const soft_service_t *service_of(const server_t *server, unsigned i)
+{
+    const soft_remote_t *remote = &soft_peer(server->peer[i])->remote;
+
+    return (const soft_service_t *)(void *)((char *)remote->seg + remote->layout.service);
+}
+
+static void wait_for_sleep(const soft_service_t *service)
+{
+    double limit = deadline_in(50);
+
+    while (__atomic_load_n(&service->helper, __ATOMIC_SEQ_CST) != SOFT_HELPER_SLEEPS) {
+        assert_true(now_seconds() < limit);
+        sleep_ms(1);
+    }
+}
+
+/* Whether there is a helper, and whether it sleeps, is said by each PE of the process. */
+static void test_helper_told(void **state)
+{
+    const soft_service_t *own = soft_pe(f.pe)->service;
+    angara_pe_h           other;
+
+    (void)state;
+    assert_add_done(&f.alive, 0); /* by its helper */
+    for (unsigned i = 0; i < PES; ++i) {
+        wait_for_sleep(service_of(&f.alive, i));
+    }
+    assert_int_equal(own->helper == SOFT_HELPER_NONE, !soft_helper_runs());
+    soft_helper_start();
+    wait_for_sleep(own);
+    assert_int_equal(angara_pe_create(f.dom, NULL, &other), ANGARA_OK);
+    assert_int_not_equal(soft_pe(other)->service->helper, SOFT_HELPER_NONE);
+    wait_for_sleep(soft_pe(other)->service);
+    angara_pe_destroy(other);
+}
+
 #define TEST(_name) cmocka_unit_test_setup_teardown(_name, setup, teardown)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(test_others_go_on), TEST(test_reset_not_begun), TEST(test_reset_busy),
-        TEST(test_disconnect),   TEST(test_destroy),
+        TEST(test_disconnect),   TEST(test_destroy),         TEST(test_helper_told),
     };
 
     setenv("ANGARA_PEER_WAIT", "600", 1);

@@ -15,7 +15,7 @@
  *   - A request that was taken back was never begun, and never will be.
  *   - Nobody waits for ever: what isn't answered, or finds no slot, while the peer isn't stopped,
  *     ends with ANGARA_ERR_UNREACHABLE after ANGARA_SOFT_ANSWER. Meanwhile the peer is looked at,
- *     and woken again, every LOOK_NS.
+ *     and its helper and its owner are woken, every LOOK_NS.
  *   - Withdrawing doesn't wait: while the peer's process is at the request, the pair keeps its
  * slot.
  */
@@ -387,6 +387,7 @@ int soft_agent_sleep(soft_peer_t *peer)
 /*
  * The owner isn't woken where its helper comes. If it polls, it may be there first in any case; and
  * waking it would have it arm again, which keeps it from polling for longer than a request takes.
+ * The same holds for one that looks though it is armed. If nobody comes, agent_wait() wakes it.
  */
 void soft_agent_wake(soft_peer_t *peer)
 {
@@ -402,7 +403,7 @@ void soft_agent_wake(soft_peer_t *peer)
                                  peer->remote.seg->helper_inode) &&
                 helper == SOFT_HELPER_SLEEPS;
     }
-    if (!comes) {
+    if (!comes && __atomic_load_n(&peer->remote.seg->armed, __ATOMIC_RELAXED) != SOFT_ARMED_LOOKS) {
         soft_wake(&peer->base);
     }
 }
@@ -441,6 +442,7 @@ static angara_status_t agent_wait(soft_peer_t *peer)
     }
     if (peer->agent >= 0 && !peer->agent_has_other) {
         call_helper(peer);
+        soft_wake(&peer->base); /* something keeps its helper from coming, perhaps */
     }
     if (soft_process_stopped(peer->remote.process->pid)) {
         return ANGARA_INPROGRESS;

@@ -244,7 +244,7 @@ void soft_pe_destroy(angara_pe_h base)
     /* From here on peers do; then nothing of ours may go on. */
     __atomic_store_n(&pe->seg->generation, 0, __ATOMIC_SEQ_CST);
     __atomic_store_n(&pe->seg->armed, 0, __ATOMIC_SEQ_CST);
-    __atomic_store_n(&pe->service->helper, SOFT_HELPER_AWAKE, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&pe->service->helper, SOFT_HELPER_AWAKE, __ATOMIC_SEQ_CST); /* call nobody */
     while (base->peers != NULL) {
         soft_peer_destroy(soft_peer(base->peers));
     }

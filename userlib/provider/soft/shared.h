@@ -131,8 +131,8 @@ typedef struct {
  * first.
  */
 #define SOFT_ARMED 1u /* the owner may sleep on the descriptor */
-/* It has called angara_pe_progress() since: requests wake nobody, until two in a row aren't
- * answered in time. */
+/* It has called angara_pe_progress() since: requests wake nobody until one isn't answered in time,
+ * then a helper. Two in a row make it SOFT_ARMED. */
 #define SOFT_ARMED_LOOKS 2u
 
 #define SOFT_PE_NEEDS_FENCE \
