@@ -297,7 +297,36 @@ int soft_agent_sleeps(const soft_peer_t *peer)
     return __atomic_load_n(&peer->remote.seg->armed, __ATOMIC_RELAXED) == SOFT_ARMED;
 }
 
-int soft_agent_is_faster(soft_peer_t *peer, uint64_t length)
+/* Up to SOFT_PACED bytes the peer's process is faster anyway. */
+static int pace_asks(soft_peer_t *peer, unsigned access, uint64_t length)
+{
+    soft_paces_t *paces = &peer->paces;
+    soft_pace_t  *pace =
+        &paces->pace[access == ANGARA_ACCESS_REMOTE_READ][(length - 1) / SOFT_PACED - 1];
+    int is_timed;
+    int way = soft_pace_next(pace, &is_timed);
+
+    paces->timed = NULL;
+    if (is_timed) {
+        paces->timed    = pace;
+        paces->way      = way;
+        paces->length   = length;
+        paces->begun_ns = ang_clock_ns(CLOCK_MONOTONIC);
+    }
+    return way == SOFT_PACE_ASKED;
+}
+
+void soft_agent_paced(soft_peer_t *peer, uint64_t length)
+{
+    soft_paces_t *paces = &peer->paces;
+
+    if (paces->timed != NULL && paces->length == length) {
+        soft_pace_tell(paces->timed, paces->way, ang_clock_ns(CLOCK_MONOTONIC) - paces->begun_ns);
+        paces->timed = NULL;
+    }
+}
+
+int soft_agent_is_faster(soft_peer_t *peer, unsigned access, uint64_t length)
 {
     if (!soft_is_short(length) || peer->remote.same_process || peer->pair.engine->chaos != NULL) {
         return 0;
@@ -306,7 +335,7 @@ int soft_agent_is_faster(soft_peer_t *peer, uint64_t length)
         peer->agent_distrust--;
         return 0;
     }
-    return !soft_agent_sleeps(peer);
+    return !soft_agent_sleeps(peer) && (length <= SOFT_PACED || pace_asks(peer, access, length));
 }
 
 int soft_agent_is_late(soft_peer_t *peer)

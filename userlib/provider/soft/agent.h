@@ -90,6 +90,7 @@ angara_status_t soft_agent_copy_in(soft_peer_t *peer, const ang_ref_t *src, cons
 /* Bytes of an operation that a peer's process may do faster than a call. It isn't done in parts:
  * so it has no more than a turn. */
 #define SOFT_SHORT 40960
+_Static_assert(SOFT_SHORT == SOFT_PACED * (SOFT_PACES + 1), "each has a place in a peer's paces");
 static inline int soft_is_short(uint64_t length)
 {
     return length - 1 < SOFT_SHORT && length <= ang_config.turn_bytes;

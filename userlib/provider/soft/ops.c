@@ -177,15 +177,21 @@ static angara_status_t short_copy(ang_pair_t *pair, ang_op_t op, const ang_ref_t
     }
     status = soft_agent_short(soft_pair_peer(pair), &item, (void *)(uintptr_t)near->addr,
                               far->kind == SOFT_REF_POLLED, NULL);
-    *done  = status == ANGARA_OK ? far->length : *done;
+    if (status == ANGARA_OK) {
+        *done = far->length;
+        if (soft_pair_peer(pair)->agent_batch <= 1) {
+            soft_agent_paced(soft_pair_peer(pair), far->length);
+        }
+    }
     return status;
 }
 
 static angara_status_t backend_copy(ang_pair_t *pair, const ang_ref_t *dst, const ang_ref_t *src,
                                     uint64_t end, uint64_t *done)
 {
-    soft_peer_t *peer   = soft_pair_peer(pair);
-    int          is_gpu = dst->kind == SOFT_REF_GPU || src->kind == SOFT_REF_GPU;
+    soft_peer_t    *peer   = soft_pair_peer(pair);
+    int             is_gpu = dst->kind == SOFT_REF_GPU || src->kind == SOFT_REF_GPU;
+    angara_status_t status;
 
     if (dst->kind == ANG_REF_HOST && src->kind == ANG_REF_HOST) {
         ang_cpu_copy((void *)(uintptr_t)(dst->addr + *done),
@@ -215,8 +221,13 @@ static angara_status_t backend_copy(ang_pair_t *pair, const ang_ref_t *dst, cons
         if (is_gpu) {
             return soft_gpu_copy_far(peer, dst, src, end, done);
         }
-        return dst->kind == SOFT_REF_CMA ? soft_cma_copy(peer, dst->addr, src->addr, end, 0, done) :
-                                           soft_cma_copy(peer, src->addr, dst->addr, end, 1, done);
+        status = dst->kind == SOFT_REF_CMA ?
+                     soft_cma_copy(peer, dst->addr, src->addr, end, 0, done) :
+                     soft_cma_copy(peer, src->addr, dst->addr, end, 1, done);
+        if (status == ANGARA_OK && *done == dst->length) {
+            soft_agent_paced(peer, dst->length);
+        }
+        return status;
     }
     return gpu_copy(pair, dst, src, end, done);
 }

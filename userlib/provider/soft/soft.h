@@ -14,6 +14,7 @@
 #include "engine/engine.h"
 #include "gpu/gpu.h"
 #include "gpu_pin.h"
+#include "pace.h"
 #include "provider/provider.h"
 #include "record_ring.h"
 #include "shared.h"
@@ -467,6 +468,7 @@ struct soft_peer {
     angara_status_t agent_status;    /*   and why no more */
     unsigned        agent_taken;     /* results taken; from the first on it is answered */
     uint32_t        agent_at;        /* of the next one, in staging memory */
+    soft_paces_t    paces;           /* of longer ones among the short */
     soft_joint_t    joint;
     uint64_t        direct_posted_ns; /* see gpu_far.c: when the request was posted; */
     uint64_t        direct_retry_ns;  /* no more of them before that time; */
@@ -598,7 +600,9 @@ void soft_peers_unmap(soft_pe_t *pe);
 
 /* agent.c: requests to the peer's process; more in agent.h */
 /* May the peer's process be faster than process_vm at so many bytes? Call it once per operation. */
-int soft_agent_is_faster(soft_peer_t *peer, uint64_t length);
+int soft_agent_is_faster(soft_peer_t *peer, unsigned access, uint64_t length);
+/* An operation of that length was performed, alone. */
+void soft_agent_paced(soft_peer_t *peer, uint64_t length);
 /* The pair's next operation has been asked for: it went along in a batch, or by soft_now(). */
 static inline int soft_agent_owes(const soft_peer_t *peer)
 {

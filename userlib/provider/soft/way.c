@@ -126,7 +126,7 @@ angara_status_t soft_way_remote(ang_pair_t *pair, uint64_t key, uint64_t offset,
         goto err;
     } else {
         ref->kind = soft_needs_agent(peer, access) ? SOFT_REF_AGENT :
-                    near->kind == ANG_REF_HOST && soft_agent_is_faster(peer, length) ?
+                    near->kind == ANG_REF_HOST && soft_agent_is_faster(peer, access, length) ?
                                                      SOFT_REF_POLLED :
                                                      SOFT_REF_CMA;
     }

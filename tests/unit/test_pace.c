@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Which way operations go by the time that they take (pace.h). Here the test is the clock: both
+ * ways take what it says.
+ */
+#include "pace.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#define ROUNDS 10u
+
+typedef uint64_t (*cost_t)(int way, unsigned n);
+
+/* So many operations. @return how many of them were called. */
+static unsigned perform(soft_pace_t *pace, unsigned count, cost_t cost)
+{
+    unsigned called = 0;
+    int      is_timed;
+
+    for (unsigned n = 0; n < count; ++n) {
+        int way = soft_pace_next(pace, &is_timed);
+
+        called += way == SOFT_PACE_CALLED;
+        if (is_timed) {
+            soft_pace_tell(pace, way, cost(way, n));
+        }
+    }
+    return called;
+}
+
+static uint64_t asked_is_faster(int way, unsigned n)
+{
+    (void)n;
+    return way == SOFT_PACE_ASKED ? 2200 : 4800;
+}
+
+static uint64_t called_is_faster(int way, unsigned n)
+{
+    (void)n;
+    return way == SOFT_PACE_ASKED ? 9300 : 6200;
+}
+
+/* The faster one loses its processor at each third that is timed. */
+static uint64_t is_disturbed(int way, unsigned n)
+{
+    return way == SOFT_PACE_CALLED ? 4000 : n / SOFT_PACE_TIMED % 3 == 2 ? 4000000 : 2000;
+}
+
+/* Each of these takes no time that the clock could tell, or one that no word could hold. */
+static uint64_t is_extreme(int way, unsigned n)
+{
+    (void)n;
+    return way == SOFT_PACE_ASKED ? UINT64_MAX : 0;
+}
+
+/* The first ones are asked for; the other way is tried once in a round. */
+static void test_asked(void **state)
+{
+    soft_pace_t pace = {0};
+
+    (void)state;
+    assert_int_equal(perform(&pace, 2 * SOFT_PACE_TIMED, asked_is_faster), 0);
+    assert_int_equal(perform(&pace, ROUNDS * SOFT_PACE_OTHER, asked_is_faster), ROUNDS);
+}
+
+static void test_called(void **state)
+{
+    soft_pace_t pace = {0};
+
+    (void)state;
+    perform(&pace, SOFT_PACE_OTHER, called_is_faster);
+    assert_int_equal(perform(&pace, ROUNDS * SOFT_PACE_OTHER, called_is_faster),
+                     ROUNDS * (SOFT_PACE_OTHER - 1));
+}
+
+/* What has become slower is left soon. */
+static void test_change(void **state)
+{
+    soft_pace_t pace = {0};
+
+    (void)state;
+    for (unsigned i = 0; i < 3; ++i) {
+        perform(&pace, 4 * SOFT_PACE_OTHER, asked_is_faster);
+        assert_int_equal(perform(&pace, SOFT_PACE_OTHER, asked_is_faster), 1);
+        perform(&pace, 4 * SOFT_PACE_OTHER, called_is_faster);
+        assert_int_equal(perform(&pace, SOFT_PACE_OTHER, called_is_faster), SOFT_PACE_OTHER - 1);
+    }
+}
+
+static void test_disturbed(void **state)
+{
+    soft_pace_t pace = {0};
+
+    (void)state;
+    assert_in_range(perform(&pace, ROUNDS * SOFT_PACE_OTHER, is_disturbed), ROUNDS,
+                    ROUNDS * SOFT_PACE_OTHER / 4);
+}
+
+static void test_extreme(void **state)
+{
+    soft_pace_t pace = {0};
+
+    (void)state;
+    perform(&pace, ROUNDS * SOFT_PACE_OTHER, is_extreme);
+    assert_int_not_equal(pace.ns[SOFT_PACE_CALLED], 0); /* which means unknown */
+    assert_int_equal(perform(&pace, SOFT_PACE_OTHER, is_extreme), SOFT_PACE_OTHER - 1);
+    perform(&pace, 100 * SOFT_PACE_OTHER, asked_is_faster); /* and it is forgotten */
+    assert_int_equal(perform(&pace, SOFT_PACE_OTHER, asked_is_faster), 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_asked),   cmocka_unit_test(test_called),
+        cmocka_unit_test(test_change),  cmocka_unit_test(test_disturbed),
+        cmocka_unit_test(test_extreme),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
