@@ -308,6 +308,9 @@ static int pace_asks(soft_peer_t *peer, unsigned access, uint64_t length)
 
     paces->timed = NULL;
     if (is_timed) {
+        if (way == SOFT_PACE_CALLED) { /* the look at the peer, now and then, isn't the copy's */
+            soft_remote_reach(&peer->remote);
+        }
         paces->timed    = pace;
         paces->way      = way;
         paces->length   = length;
@@ -316,13 +319,16 @@ static int pace_asks(soft_peer_t *peer, unsigned access, uint64_t length)
     return way == SOFT_PACE_ASKED;
 }
 
+/* One that was asked for in vain, and then called, counts as asked for. */
 void soft_agent_paced(soft_peer_t *peer, uint64_t length)
 {
     soft_paces_t *paces = &peer->paces;
+    soft_pace_t  *timed = paces->timed;
 
-    if (paces->timed != NULL && paces->length == length) {
-        soft_pace_tell(paces->timed, paces->way, ang_clock_ns(CLOCK_MONOTONIC) - paces->begun_ns);
-        paces->timed = NULL;
+    paces->timed = NULL;
+    if (timed != NULL && paces->length == length &&
+        (paces->way == SOFT_PACE_CALLED || peer->agent_batch <= 1)) {
+        soft_pace_tell(timed, paces->way, ang_clock_ns(CLOCK_MONOTONIC) - paces->begun_ns);
     }
 }
 

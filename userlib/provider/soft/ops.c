@@ -179,9 +179,7 @@ static angara_status_t short_copy(ang_pair_t *pair, ang_op_t op, const ang_ref_t
                               far->kind == SOFT_REF_POLLED, NULL);
     if (status == ANGARA_OK) {
         *done = far->length;
-        if (soft_pair_peer(pair)->agent_batch <= 1) {
-            soft_agent_paced(soft_pair_peer(pair), far->length);
-        }
+        soft_agent_paced(soft_pair_peer(pair), far->length);
     }
     return status;
 }

@@ -52,7 +52,7 @@ static inline int soft_pace_next(soft_pace_t *pace, int *is_timed)
 /**
  * One took so long that way. A step up or down, an eighth at most, so that it is about the median
  * that counts: what makes some longer (a process that loses its processor) says nothing about the
- * way. Nothing makes them half as long.
+ * way. Less than half as long is taken for true: few things but another length make that.
  */
 static inline void soft_pace_tell(soft_pace_t *pace, int way, uint64_t ns)
 {

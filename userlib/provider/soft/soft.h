@@ -601,7 +601,7 @@ void soft_peers_unmap(soft_pe_t *pe);
 /* agent.c: requests to the peer's process; more in agent.h */
 /* May the peer's process be faster than process_vm at so many bytes? Call it once per operation. */
 int soft_agent_is_faster(soft_peer_t *peer, unsigned access, uint64_t length);
-/* An operation of that length was performed, alone. */
+/* An operation of that length was performed. */
 void soft_agent_paced(soft_peer_t *peer, uint64_t length);
 /* The pair's next operation has been asked for: it went along in a batch, or by soft_now(). */
 static inline int soft_agent_owes(const soft_peer_t *peer)
