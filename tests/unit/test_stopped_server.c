@@ -79,13 +79,17 @@ static void assert_add_done(const server_t *server, unsigned i)
     assert_true(*f.slot == value);
 }
 
-/* The slot of the request that is under way to that one. */
-static soft_slot_t *slot_of(const server_t *server, unsigned i)
+static soft_service_t *service_of(const server_t *server, unsigned i)
 {
     soft_remote_t *remote = &soft_peer(server->peer[i])->remote;
 
-    return &((soft_service_t *)(void *)((char *)remote->seg + remote->layout.service))
-                ->slots[soft_peer(server->peer[i])->agent];
+    return (soft_service_t *)(void *)((char *)remote->seg + remote->layout.service);
+}
+
+/* The slot of the request that is under way to that one. */
+static soft_slot_t *slot_of(const server_t *server, unsigned i)
+{
+    return &service_of(server, i)->slots[soft_peer(server->peer[i])->agent];
 }
 
 /* As if the process had been stopped while it was at the request, or had ended it. */
@@ -175,13 +179,6 @@ static void test_destroy(void **state)
     }
     angara_pe_destroy(f.pe);
     f.pe = NULL;
-}
-
-static const soft_service_t *service_of(const server_t *server, unsigned i)
-{
-    const soft_remote_t *remote = &soft_peer(server->peer[i])->remote;
-
-    return (const soft_service_t *)(void *)((char *)remote->seg + remote->layout.service);
 }
 
 static void wait_for_sleep(const soft_service_t *service)
