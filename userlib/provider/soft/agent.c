@@ -306,7 +306,6 @@ static int pace_asks(soft_peer_t *peer, unsigned access, uint64_t length)
     int is_timed;
     int way = soft_pace_next(pace, &is_timed);
 
-    paces->timed = NULL;
     if (is_timed) {
         if (way == SOFT_PACE_CALLED) { /* the look at the peer, now and then, isn't the copy's */
             soft_remote_reach(&peer->remote);
@@ -334,6 +333,7 @@ void soft_agent_paced(soft_peer_t *peer, uint64_t length)
 
 int soft_agent_is_faster(soft_peer_t *peer, unsigned access, uint64_t length)
 {
+    peer->paces.timed = NULL; /* of one that has failed */
     if (!soft_is_short(length) || peer->remote.same_process || peer->pair.engine->chaos != NULL) {
         return 0;
     }
