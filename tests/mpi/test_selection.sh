@@ -133,6 +133,11 @@ warned_once() # TEXT: with time, host, process and rank before it
     (($(grep -c "$1" "$work/err") == 1)) && grep -qE "$head (warning|error): .*$1" "$work/err"
 }
 
+has_own_lines() # COUNT: said by the component, the transport or the library
+{
+    (($(grep -cE "$head (warning|error)" "$work/err") == $1))
+}
+
 has_lines() # COUNT PATTERN
 {
     (($(grep -cE "$2" "$work/out") == $1))
@@ -290,6 +295,9 @@ test_fallback()
     launch "$asked" ANGARA_TEST_UCX_VERSION=1.14.0 -- "$probe"
     ok "another UCX version: Open MPI's default is used" is_ob1
     ok "another UCX version: one message names it" warned_once 'UCX 1\.14\.0 runs here: it stays off'
+    ok "another UCX version: another one says what is used instead" \
+        warned_once "UCX of this process: see above): the job runs over"
+    ok "another UCX version: nothing else is said" has_own_lines 2
     ok "another UCX version: the environment is clean" env_is_clean
 
     launch "$asked" ANGARA_UCT_PLUGIN=/nonexistent/libuct_angara.so -- "$probe"
@@ -300,13 +308,16 @@ test_fallback()
     launch "$asked" -- --mca hook_angara_plugin "$work/broken.so" "$probe"
     ok "a broken transport library: Open MPI's default is used" is_ob1
 
-    # As one for an Open MPI of another major version, whose library has another number: it can't be loaded.
-    mkdir "$work/other"
-    sed 's/libopen-pal\.so\../libopen-pal.so.9/' "$B/lib/openmpi/mca_hook_angara.so" >"$work/other/mca_hook_angara.so"
-    launch "$asked" OMPI_MCA_opal_mca_base_component_path="$work/other:SYS_DEFAULT:USER_DEFAULT" -- "$probe"
-    ok "a component for another Open MPI: Open MPI's default is used" is_ob1
-    ok "a component for another Open MPI: Open MPI names it" \
-        grep -q 'mca_hook_angara: libopen-pal\.so\.9.: cannot open' "$work/err"
+    launch "$asked" ANGARA_TEST_OMPI_VERSION=4.1.99 -- "$probe"
+    ok "another Open MPI: its default is used" is_ob1
+    ok "another Open MPI: one message names both" \
+        warned_once 'built for Open MPI v[0-9.]*, but Open MPI v4\.1\.99 runs here'
+    ok "another Open MPI: nothing else is said" has_own_lines 1
+    launch "$asked" ANGARA_TEST_OMPI_VERSION=4.1.99 ANGARA_STRICT=1 -- "$probe"
+    ok "another Open MPI: the job ends with ANGARA_STRICT" has_failed
+    ok "another Open MPI: one message says that it ends" warned_once 'ends because of ANGARA_STRICT'
+    launch ANGARA_TEST_OMPI_VERSION=4.1.99 -- "$probe"
+    ok "another Open MPI, and nobody asks: nothing is said" has_own_lines 0
 
     if ((openmpi >= 5)); then
         skip "only one rank has the transport" "mpirun of Open MPI 5 crashes when that job fails"

@@ -21,10 +21,13 @@ $(OMPI_HOOK_OBJ): CFLAGS_EXTRA += -Iuct_transport -Iuserlib $(OMPI_CFLAGS)
 # Of the transport's and the library's, which know neither UCX nor Open MPI.
 OMPI_HOOK_OBJ += $(B)/obj/uct_transport/base/entry.o $(B)/obj/userlib/src/line.o
 
+# libopen-pal comes with libmpi (so its symbols are undefined here). By itself it has another name in
+# each major version, so that the
+# component could not be loaded there, and could not say why it stays off.
 $(OMPI_HOOK): $(OMPI_HOOK_OBJ)
 	$(SAY) LD $@
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS_COMMON) $(LDFLAGS_COMMON) $(CFLAGS) $(LDFLAGS) -shared \
-		-Wl,-soname,$(@F) -o $@ $^ $(addprefix -L,$(OMPI_LIBDIRS)) -lmpi -lopen-pal -ldl
+		-Wl,-soname,$(@F) -o $@ $^ $(addprefix -L,$(OMPI_LIBDIRS)) -Wl,-z,undefs -lmpi -ldl
 
 ALL_TARGETS += $(OMPI_HOOK)

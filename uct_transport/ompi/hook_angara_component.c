@@ -139,6 +139,96 @@ static bool is_openshmem(void)
     return dlsym(RTLD_DEFAULT, "oshmem_shmem_init") != NULL;
 }
 
+/* A guard that is misspelled isn't off: all but the words for no are a yes. */
+static bool is_strict(void)
+{
+    static const char *const no[]  = {"", "n", "no", "0", "off", "false"};
+    const char              *value = getenv("ANGARA_STRICT");
+    size_t                   i;
+
+    for (i = 0; (value != NULL) && (i < sizeof(no) / sizeof(no[0])); ++i) {
+        if (strcasecmp(value, no[i]) == 0) {
+            return false;
+        }
+    }
+    return value != NULL;
+}
+
+/* Whoever names GPUs has buffers in their memory, which crash other ways than GPU-aware ones. */
+static bool is_gpu_named(void)
+{
+    const char *value = getenv("ANGARA_GPU");
+
+    return (value != NULL) && (strcasecmp(value, "none") != 0) && (strcasecmp(value, "auto") != 0);
+}
+
+/* Must the job end rather than run over another way? */
+static bool is_needed(hook_angara_request_t request)
+{
+    return (is_strict() || (is_gpu_named() && (request != HOOK_ANGARA_REQUEST_NAMED))) &&
+           (request != HOOK_ANGARA_REQUEST_NIC);
+}
+
+/* The one that speaks, if it fails too, ends the job meanwhile: with many ranks mpirun takes
+ * seconds for that. */
+static void let_speak(void)
+{
+    if (!hook_angara_is_speaker()) {
+        sleep(10);
+    }
+}
+
+#define ENDS_BECAUSE \
+    (is_strict() ? "ANGARA_STRICT" : "ANGARA_GPU: buffers in a GPU's memory might crash it")
+
+/*
+ * Open MPI's private structures differ from release to release, and a component of any is loaded
+ * by all that look into its folder. ANGARA_TEST_OMPI_VERSION can refuse, but not allow.
+ *
+ * @return whether Open MPI is the one that this was built for; if not, what it is in version[].
+ */
+static bool is_built_for_this(char version[MPI_MAX_LIBRARY_VERSION_STRING])
+{
+    const char *pretended = getenv("ANGARA_TEST_OMPI_VERSION");
+    unsigned    major = 0, minor = 0, release = 0;
+    bool        is_same;
+    int         length;
+
+    MPI_Get_library_version(version, &length); /* "Open MPI v4.1.4, package: ..." */
+    version[strcspn(version, ",")] = '\0';
+    is_same = (sscanf(version, "Open MPI v%u.%u.%u", &major, &minor, &release) == 3) &&
+              (major == OMPI_MAJOR_VERSION) && (minor == OMPI_MINOR_VERSION) &&
+              (release == OMPI_RELEASE_VERSION);
+    if (is_same && (pretended != NULL)) {
+        snprintf(version, MPI_MAX_LIBRARY_VERSION_STRING, "Open MPI v%s", pretended);
+        return false;
+    }
+    return is_same;
+}
+
+/* Open MPI isn't what this was built for: nothing that is private to it is touched. */
+static int stay_off(const char *found, bool shmem)
+{
+    hook_angara_request_t request = hook_angara_request_get(hook_angara_param_enable, NULL, shmem);
+    char                  text[ANG_LINE_SIZE];
+
+    snprintf(text, sizeof(text),
+             "Open MPI's component hook/angara was built for Open MPI v%s, but %s runs here: the "
+             "transport isn't used",
+             VERSION_STR(OMPI_MAJOR_VERSION, OMPI_MINOR_VERSION, OMPI_RELEASE_VERSION), found);
+    if ((request != HOOK_ANGARA_REQUEST_NONE) && (request != HOOK_ANGARA_REQUEST_DENIED)) {
+        if (is_needed(request)) {
+            let_speak();
+            hook_angara_print("error", "%s, and the job ends because of %s.", text, ENDS_BECAUSE);
+            exit(1);
+        }
+        hook_angara_warn("%s. Build it for that one: make setup && make install, in its source "
+                         "tree.",
+                         text);
+    }
+    return OPAL_ERR_NOT_AVAILABLE;
+}
+
 static int hook_angara_open(void)
 {
     bool                  shmem = is_openshmem();
@@ -146,7 +236,12 @@ static int hook_angara_open(void)
     hook_angara_request_t request;
     bool                  has_gpu;
     char                 *tls, word[64];
+    char                  version[MPI_MAX_LIBRARY_VERSION_STRING];
     const char           *list;
+
+    if (!is_built_for_this(version)) {
+        return stay_off(version, shmem);
+    }
 
     tls     = hook_angara_vars_ucx_tls();
     request = hook_angara_request_get(hook_angara_param_enable, tls, shmem);
@@ -188,29 +283,6 @@ static int hook_angara_close(void)
     return OPAL_SUCCESS;
 }
 
-/* A guard that is misspelled isn't off: all but the words for no are a yes. */
-static bool is_strict(void)
-{
-    static const char *const no[]  = {"", "n", "no", "0", "off", "false"};
-    const char              *value = getenv("ANGARA_STRICT");
-    size_t                   i;
-
-    for (i = 0; (value != NULL) && (i < sizeof(no) / sizeof(no[0])); ++i) {
-        if (strcasecmp(value, no[i]) == 0) {
-            return false;
-        }
-    }
-    return value != NULL;
-}
-
-/* Whoever names GPUs has buffers in their memory, which crash other ways than GPU-aware ones. */
-static bool is_gpu_named(void)
-{
-    const char *value = getenv("ANGARA_GPU");
-
-    return (value != NULL) && (strcasecmp(value, "none") != 0) && (strcasecmp(value, "auto") != 0);
-}
-
 #define NO_DEVICE "UCX finds no device of it: see above, or angara_info"
 
 /*
@@ -230,15 +302,10 @@ static void report_other_way(const char *way)
 
     snprintf(text, sizeof(text), "the transport isn't used (%s; %s)",
              hook_angara_request_str(hook_angara_asked), why);
-    if ((is_strict() || (is_gpu_named() && (hook_angara_asked != HOOK_ANGARA_REQUEST_NAMED))) &&
-        is_asked && !is_chosen) {
-        if (!hook_angara_is_speaker()) {
-            sleep(10); /* the one that speaks, if it fails too, ends the job meanwhile: with
-                          many ranks mpirun takes seconds for that */
-        }
-        hook_angara_print(
-            "error", "%s: the job would run over %s, and ends because of %s.", text, way,
-            is_strict() ? "ANGARA_STRICT" : "ANGARA_GPU: buffers in a GPU's memory might crash it");
+    if (is_needed(hook_angara_asked) && !is_chosen) {
+        let_speak();
+        hook_angara_print("error", "%s: the job would run over %s, and ends because of %s.", text,
+                          way, ENDS_BECAUSE);
         ompi_mpi_abort(&ompi_mpi_comm_world.comm, 1);
     } else if (is_missing || (is_asked && (is_strict() || !is_chosen))) {
         hook_angara_warn("%s: the job runs over %s.%s", text, way,

@@ -175,7 +175,8 @@ bool hook_angara_plugin_load(const char *path, bool *has_gpu_p, char *reason, si
     }
     *has_gpu_p = false;
     if (!plugin_is_registered(handle, has_gpu_p)) {
-        snprintf(reason, reason_size, "%s did not register with the UCX of this process", path);
+        snprintf(reason, reason_size, "%s did not register with the UCX of this process: see above",
+                 path);
         dlclose(handle);
         return false;
     }
