@@ -224,6 +224,18 @@ man_has_options() {
     return "$missing"
 }
 
+man_has_exports() {
+    local name missing=0
+
+    while read -r name; do
+        if ! grep -qx "\.B $name" userlib/man/angara_env.1; then
+            echo "userlib/man/angara_env.1 lacks $name"
+            missing=1
+        fi
+    done < <(grep -oE 'export [A-Za-z_]+=' scripts/angara_env | sed 's/^export //; s/=$//' | sort -u)
+    return "$missing"
+}
+
 man_has_tests() {
     local name missing=0
 
@@ -565,7 +577,7 @@ if [[ -e /dev/angara_jobkey ]]; then
 else
     check 'angara_jobkey without the module' exits 1 'load the module angara_nic' "$jobkey" list
 fi
-for tool in "$bin/angara_info" "$bin/angara_perf" "$bin/angara_top" "$jobkey"; do
+for tool in "$bin/angara_info" "$bin/angara_perf" "$bin/angara_top" "$jobkey" scripts/angara_env; do
     page=$(compgen -G "userlib/man/${tool##*/}.[18]")
     check "$page has all options" man_has_options "$tool" "$page"
     if command -v groff >/dev/null; then
@@ -575,6 +587,7 @@ for tool in "$bin/angara_info" "$bin/angara_perf" "$bin/angara_top" "$jobkey"; d
     fi
 done
 check 'the man page of angara_perf has all tests' man_has_tests
+check 'the man page of angara_env has all variables' man_has_exports
 check 'angara(7) names all public headers' overview_has_headers
 for tool in angara_info angara_perf; do
     check "the examples of $tool's man page run" man_examples_run "userlib/man/$tool.1"
