@@ -19,6 +19,8 @@ $(B)/lib/libuct_angara.so: $(UCT_ANGARA_OBJS) $(B)/lib/libangara.so
 		-Wl,-rpath,'$$ORIGIN' -o $@ $(UCT_ANGARA_OBJS) -L$(B)/lib -langara \
 		$(UCT_ANGARA_LIBS) -ldl -lpthread $(LDFLAGS)
 # UCX from 1.22 on loads what has the suffix of its own libraries, from the folders in UCX_PLUGIN_PATH.
+# The tree may have been built for such a one before: angara_env takes the name for a sign of it.
+	$(Q)rm -f $@.0
 	$(Q)! printf '1.22\n%s\n' "$$(cat build/ucx/VERSION)" | sort -VC || ln -sf $(@F) $@.0
 
 .PHONY: transport-objects

@@ -152,6 +152,20 @@ ok 'make demo: runs' all_of "rc_is"$'\t'0 asked_nothing \
 # Two installations of UCX: one has the version $version, the other $other.
 version=$(<build/ucx/VERSION)
 other=${version%.*}.$((${version##*.} + 1))
+# The tree as it is with another UCX than before: 1.22 finds the transport by a name of its own, older ones don't.
+loader_name=$tree/build/lib/libuct_angara.so.0
+# link_for VERSION: links the transport as for that UCX.
+link_for()
+{
+    echo "$1" >"$tree/build/ucx/VERSION"
+    rm "$tree/build/lib/libuct_angara.so"
+    as_user 60 make build/lib/libuct_angara.so
+}
+link_for 1.22.0
+ok 'built for UCX 1.22: the transport has the name for its loader' test -e "$loader_name"
+link_for 1.21.0
+ok 'then for an older one: it has that name no more' all_of "rc_is"$'\t'0 "test"$'\t'!$'\t'-L$'\t'"$loader_name"
+echo "$version" >"$tree/build/ucx/VERSION"
 mkdir "$place/mixed"
 fake mixed/ucx_info <<END
 /usr/bin/ucx_info "\$@" | sed 's/${version//./\\.}/$other/'
