@@ -199,7 +199,9 @@ check-debian13: ## run demo and check on Debian 13, in a root of its own below b
 check-deb: deb ## try Debian packages in a root of its own below build/: install, use, upgrade, purge (root, mmdebstrap)
 	@scripts/check_deb
 
-check-in-tree: all ## build the transport inside a UCX tree (UCX_SOURCE=unpacked source); slow
+# Not `all` as a prerequisite: that takes UCX_SOURCE for a tree of the installed UCX, which this one needn't be.
+check-in-tree: ## build the transport inside a UCX tree (UCX_SOURCE=unpacked source of any version); slow
+	+@$(MAKE) UCX_SOURCE= all
 	@scripts/check_in_tree '$(UCX_SOURCE)'
 
 demo: ## set up, build, run the validated demo; tables, CSV and plots go to build/demo

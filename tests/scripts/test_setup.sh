@@ -188,6 +188,20 @@ headers_folder()
 source_tree same
 source_tree next "$other"
 
+# in_tree_refuses NAME UCX_SOURCE LINE: with that, make check-in-tree gets past the build, and says LINE.
+in_tree_refuses()
+{
+    as_user 120 make check-in-tree UCX_SOURCE="$2"
+    ok "check-in-tree, UCX_SOURCE is $1: the reason is told" all_of "rc_not"$'\t'0 "has_line"$'\t'stderr$'\t'"$3" \
+        "line_count"$'\t'stderr$'\t'"^setup: error"$'\t'0
+}
+in_tree_refuses 'nothing' '' '^check_in_tree: no tree is named'
+in_tree_refuses 'no folder' /no/such/folder '^check_in_tree: found:  nothing at /no/such/folder$'
+in_tree_refuses 'a file' README.md '^check_in_tree: found:  README.md, which is no folder$'
+in_tree_refuses 'another folder' docs '^check_in_tree: found:  docs, which lacks configure.ac .*src/uct/configure.m4$'
+in_tree_refuses 'a part of a tree of another version' "$place/next" \
+    "^check_in_tree: found:  $place/next, which lacks src/uct/configure.m4$"
+
 # Condition: headers $2 and $3 in the folder $1 are refused for the program $4 of version $5.
 mixture_named()
 {
