@@ -60,6 +60,10 @@ ifeq ($(LDFLAGS_COMMON),)
 LDFLAGS_COMMON := -Wl,-z,defs
 endif
 UCX_CFLAGS    := -Ibuild/ucx/include -DHAVE_CONFIG_H
+# For what has no need of its internal headers: the same ones, whichever others the compiler would find.
+UCX_INCLUDE   := -isystem build/ucx/include
+# Where its libraries are, unless the linker looks there anyway; behind our own folder, as it may have an older libangara.
+UCX_LDFLAGS   := $(shell $(PKG_CONFIG) --libs-only-L ucx 2>/dev/null)
 
 ifeq ($(V),1)
 Q    :=
@@ -107,7 +111,7 @@ build/ucx/VERSION: $(if $(UCX_SOURCE),FORCE)
 
 # Changes when the compiler, the flags, UCX's headers or Open MPI do, so that no object of others is kept: lists of
 # what an object was made of leave system headers out.
-FLAGS_NOW := $(CC) $(CFLAGS_COMMON) $(UCX_CFLAGS) $(CPPFLAGS) $(CFLAGS) $(OMPI_VERSION) $(OMPI_INCDIRS)
+FLAGS_NOW := $(CC) $(CFLAGS_COMMON) $(UCX_CFLAGS) $(UCX_LDFLAGS) $(CPPFLAGS) $(CFLAGS) $(OMPI_VERSION) $(OMPI_INCDIRS)
 $(B)/.flags: FORCE | build/ucx/VERSION
 	@mkdir -p $(@D); now=$$(printf '%s\n' '$(subst ','\'',$(FLAGS_NOW))'; cat build/ucx/KEY 2>/dev/null); \
 		[ "$$now" = "$$(cat $@ 2>/dev/null)" ] || printf '%s\n' "$$now" >$@

@@ -17,7 +17,7 @@ $(B)/lib/libuct_angara.so: $(UCT_ANGARA_OBJS) $(B)/lib/libangara.so
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS_COMMON) $(LDFLAGS_COMMON) $(CFLAGS) -shared -Wl,-soname,libuct_angara.so -Wl,-z,nodelete \
 		-Wl,-rpath,'$$ORIGIN' -o $@ $(UCT_ANGARA_OBJS) -L$(B)/lib -langara \
-		$(UCT_ANGARA_LIBS) -ldl -lpthread $(LDFLAGS)
+		$(UCX_LDFLAGS) $(UCT_ANGARA_LIBS) -ldl -lpthread $(LDFLAGS)
 # UCX from 1.22 on loads what has the suffix of its own libraries, from the folders in UCX_PLUGIN_PATH.
 # The tree may have been built for such a one before: angara_env takes the name for a sign of it.
 	$(Q)rm -f $@.0

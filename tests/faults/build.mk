@@ -21,7 +21,8 @@ $(FAULTS_BIN)/%: $(FAULTS_OBJ)/%.o $(FAULTS_OBJ)/fault_common.o $(B)/lib/libanga
 		$(LDFLAGS)
 
 $(FAULTS_LIB_PROGRAMS): FAULTS_LIBS := -L$(B)/lib -langara
-$(FAULTS_BIN)/fault_ucp: FAULTS_LIBS := -lucp -lucs
+$(FAULTS_BIN)/fault_ucp: FAULTS_LIBS := $(UCX_LDFLAGS) -lucp -lucs
+$(FAULTS_OBJ)/fault_ucp.o: CFLAGS_EXTRA += $(UCX_INCLUDE)
 
 $(FAULTS_LIB_PROGRAMS) $(FAULTS_BIN)/fault_ucp: $(FAULTS_OBJ)/fault_link.o
 $(FAULTS_BIN)/fault_pair: $(FAULTS_OBJ)/pair_traffic.o

@@ -102,10 +102,14 @@ $(GPU_MPI): $(B)/tests/gpu/%: $(B)/obj/tests/gpu/%.o $(B)/obj/tests/gpu/mpi_buff
 	@mkdir -p $(@D)
 	$(Q)$(MPI_TEST_MPICC) $(CFLAGS_COMMON) $(CFLAGS) -o $@ $^ $(LDFLAGS_COMMON) $(LDFLAGS) -lpthread -ldl
 
+$(B)/obj/tests/gpu/mpi_gpu.o: MPI_TEST_MPICC += $(UCX_INCLUDE)
+$(B)/obj/tests/gpu/test_ucp.o: CFLAGS_EXTRA += $(UCX_INCLUDE)
+
 $(GPU_UCP): $(B)/obj/tests/gpu/test_ucp.o $(GPU_DEVICE)
 	$(SAY) LD $@
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS_COMMON) $(LDFLAGS_COMMON) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lucp -luct -lucs -lucm -lpthread -ldl
+	$(Q)$(CC) $(CFLAGS_COMMON) $(LDFLAGS_COMMON) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(UCX_LDFLAGS) -lucp -luct -lucs -lucm \
+		-lpthread -ldl
 
 # It is a component of UCX's, by UCX's internal headers.
 $(B)/obj/tests/gpu/test_aside.o: CFLAGS_EXTRA += $(subst -I,-isystem ,$(UCX_CFLAGS))
@@ -114,7 +118,7 @@ $(B)/obj/tests/gpu/test_aside.o: | build/ucx/VERSION
 $(GPU_ASIDE): $(B)/obj/tests/gpu/test_aside.o $(GPU_DEVICE)
 	$(SAY) LD $@
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS_COMMON) $(LDFLAGS_COMMON) $(CFLAGS) $(LDFLAGS) -o $@ $^ -luct -lucs -lcmocka -ldl
+	$(Q)$(CC) $(CFLAGS_COMMON) $(LDFLAGS_COMMON) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(UCX_LDFLAGS) -luct -lucs -lcmocka -ldl
 
 # With the harness of the UCT tests.
 GPU_UCT_OBJS := $(GPU_UCT:$(B)/%=$(B)/obj/%.o) $(B)/obj/tests/gpu/uct_buffer.o
@@ -126,5 +130,5 @@ $(GPU_UCT): $(B)/tests/gpu/%: $(B)/obj/tests/gpu/%.o $(B)/obj/tests/gpu/uct_buff
 		$(B)/lib/libuct_angara.so
 	$(SAY) LD $@
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS_COMMON) $(LDFLAGS_COMMON) $(CFLAGS) $(LDFLAGS) -o $@ $^ -luct -lucs -lcmocka -lpthread \
-		-ldl -Wl,-rpath,'$$ORIGIN/../../lib'
+	$(Q)$(CC) $(CFLAGS_COMMON) $(LDFLAGS_COMMON) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(UCX_LDFLAGS) -luct -lucs -lcmocka \
+		-lpthread -ldl -Wl,-rpath,'$$ORIGIN/../../lib'

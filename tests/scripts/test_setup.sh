@@ -202,6 +202,20 @@ in_tree_refuses 'another folder' docs '^check_in_tree: found:  docs, which lacks
 in_tree_refuses 'a part of a tree of another version' "$place/next" \
     "^check_in_tree: found:  $place/next, which lacks src/uct/configure.m4$"
 
+# A UCX of the same version in a folder of its own: what is built takes no library, and no header, of another folder's.
+mkdir "$place/elsewhere"
+printf '%s\n' 'Name: ucx' 'Description: UCX' 'Version: 1' "Cflags: -I$place/elsewhere/include" \
+    "Libs: -L$place/elsewhere/lib -lucp -luct -lucs -lucm" >"$place/elsewhere/ucx.pc"
+as_user 100 PKG_CONFIG_PATH="$place/elsewhere" make -nB V=1 tests
+grep -E ' -luc[pt]' "$out/stdout" >"$out/links"
+ok 'UCX is in a folder of its own: what is linked with UCX looks there' all_of "has_line"$'\t'links$'\t'-lucp \
+    "line_count"$'\t'links$'\t'"-L$place/elsewhere/lib (.* )?-luc"$'\t'"$(wc -l <"$out/links")"
+grep -rlE '#include (<uc[pstm]/|".*ucp_wait.h")' uct_transport tests --include='*.c' |
+    sed 's,\.c$,.o,; s,^,-o build/obj/,' >"$out/objects"
+grep -F -f "$out/objects" "$out/stdout" | grep -e ' -c ' >"$out/compiled"
+ok 'and what is compiled with its headers takes those of build/ucx' all_of "has_line"$'\t'compiled$'\t'hook_angara \
+    "line_count"$'\t'compiled$'\t'' (-I|-isystem )build/ucx/include '$'\t'"$(wc -l <"$out/objects")"
+
 # Condition: headers $2 and $3 in the folder $1 are refused for the program $4 of version $5.
 mixture_named()
 {

@@ -20,7 +20,7 @@ $(B)/tests/uct/%: $(B)/obj/tests/uct/%.o $(UCT_TEST_HARNESS:%=$(B)/obj/tests/uct
 	$(SAY) LD $@
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS_COMMON) $(LDFLAGS_COMMON) $(LDFLAGS) -o $@ $(filter %.o,$^) -L$(B)/lib \
-		-langara $(UCT_TEST_LIBS) -luct -lucs -lcmocka -ldl -Wl,-rpath,'$$ORIGIN/../../lib'
+		-langara $(UCX_LDFLAGS) $(UCT_TEST_LIBS) -luct -lucs -lcmocka -ldl -Wl,-rpath,'$$ORIGIN/../../lib'
 
 $(B)/tests/uct/test_ucp: UCT_TEST_LIBS := -lucp
 $(B)/tests/uct/test_flush: $(B)/obj/tests/common/gate.o

@@ -85,7 +85,7 @@ $(UNIT_CHANNEL_TESTS:%=$(B)/tests/unit/%): \
 	$(patsubst %.c,$(B)/obj/%.o,$(wildcard uct_transport/channel/*.c)) \
 	$(B)/obj/uct_transport/base/alike.o $(B)/obj/uct_transport/base/compat.o $(B)/obj/uct_transport/base/stats.o \
 	$(B)/obj/uct_transport/base/status.o
-$(UNIT_CHANNEL_TESTS:%=$(B)/tests/unit/%): UNIT_LIBS := -luct -lucs
+$(UNIT_CHANNEL_TESTS:%=$(B)/tests/unit/%): UNIT_LIBS := $(UCX_LDFLAGS) -luct -lucs
 
 # Of the kernel modules, what needs so little of a kernel that it can be tested without one.
 $(B)/obj/tests/unit/test_pagelist.o $(B)/obj/kmod/nic/emu/pagelist.o \

@@ -33,10 +33,11 @@ $(B)/tests/vm/nic_pair: $(B)/obj/tests/vm/guest/nic_pair.o $(CONF_HARNESS) \
 	$(Q)$(CC) $(CFLAGS_COMMON) $(LDFLAGS_COMMON) $(CFLAGS) $(LDFLAGS) -o $@ \
 		$(filter %.o,$^) -L$(B)/lib -langara -lcmocka $(CONF_LDFLAGS)
 
+$(B)/obj/tests/vm/guest/ucp_gone.o: CFLAGS_EXTRA += $(UCX_INCLUDE)
 $(B)/tests/vm/ucp_gone: $(B)/obj/tests/vm/guest/ucp_gone.o
 	$(SAY) LD $@
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS_COMMON) $(LDFLAGS_COMMON) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lucp -lucs
+	$(Q)$(CC) $(CFLAGS_COMMON) $(LDFLAGS_COMMON) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(UCX_LDFLAGS) -lucp -lucs
 
 # A 32-bit caller, without a C library: a 64-bit compiler is enough.
 ifeq ($(shell uname -m),x86_64)

@@ -15,7 +15,7 @@ OMPI_VERSION := $(shell $(MPICC) --showme:version 2>/dev/null)
 OMPI_INCDIRS += $(patsubst -I%,%,$(shell pkg-config --cflags-only-I pmix 2>/dev/null))
 
 # Its headers are not ours to make warning-free.
-OMPI_CFLAGS := $(addprefix -isystem ,$(OMPI_INCDIRS)) -idirafter uct_transport/ompi/include
+OMPI_CFLAGS := $(UCX_INCLUDE) $(addprefix -isystem ,$(OMPI_INCDIRS)) -idirafter uct_transport/ompi/include
 $(OMPI_HOOK_OBJ): CFLAGS_EXTRA += -Iuct_transport -Iuserlib $(OMPI_CFLAGS)
 
 # Of the transport's and the library's, which know neither UCX nor Open MPI.
