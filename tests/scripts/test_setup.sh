@@ -222,7 +222,8 @@ mixture_named()
     all_of "rc_is"$'\t'1 "has_line"$'\t'stderr$'\t'"^setup: error: UCX at run time is $5, but the installed headers" \
         "has_line"$'\t'stderr$'\t'"^setup: +$5: $4$" "has_line"$'\t'stderr$'\t'"^setup: +$2: $1/uct/api/version.h$" \
         "has_line"$'\t'stderr$'\t'"^setup: +$3: $1/ucp/api/ucp_version.h$" \
-        "has_line"$'\t'stderr$'\t'"^setup: +apt-get install --reinstall libucx-dev ucx-utils$"
+        "has_line"$'\t'stderr$'\t'"^setup: +apt-get install --reinstall libucx-dev ucx-utils$" \
+        "has_line"$'\t'stderr$'\t'"^setup: +export LD_LIBRARY_PATH=PREFIX/lib$"
 }
 if [[ -f /usr/include/uct/api/version.h ]]; then
     path=$place/mixed:$with
