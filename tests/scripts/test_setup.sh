@@ -142,6 +142,20 @@ END
 as_user 60 PKG_CONFIG_LIBDIR=/nonexistent scripts/setup
 ok 'one without its headers is missing' \
     has_line stderr "^setup: error: not found: mpicc ucx_info jansson\\.h$"
+ln -s /usr/bin/ucx_info "$place/rpm/"
+fake rpm/mpicc <<<"echo /no/such $place/openmpi"
+for part in ompi_config.h ompi/mca/hook/hook.h; do
+    as_user 60 scripts/setup
+    ok "Open MPI without $part: what was looked for, where, and what helps" all_of "rc_is"$'\t'1 \
+        "has_line"$'\t'stderr$'\t'"^setup: error: this Open MPI has no private headers" \
+        "has_line"$'\t'stderr$'\t'"^setup: +not found: (.* )?$part" \
+        "has_line"$'\t'stderr$'\t'"^setup: +in: +/no/such $place/openmpi$" \
+        "has_line"$'\t'stderr$'\t'"--with-devel-headers"
+    mkdir -p "$(dirname -- "$place/openmpi/$part")"
+    touch "$place/openmpi/$part"
+done
+as_user 60 scripts/setup
+ok 'with them: it is taken' all_of "rc_is"$'\t'0 "line_count"$'\t'stderr$'\t'.$'\t'0
 
 path=$with
 as_user 400 make demo
