@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=bash
 #
-# Archives of the source, the same byte for byte whoever makes them and in whichever clone, for scripts/dist and
-# scripts/deb.
+# The files of the source, and archives of them, the same byte for byte whoever makes them and in whichever clone.
 
 # git, also in a tree of another user, as under sudo: nothing is asked of it but names and a date.
 archive_git()

@@ -34,6 +34,11 @@ last_is() { [[ $(tail -n 1 "$out/stdout") == "$1" ]]; }
 
 check "$tree/scripts/check_debian13" unit
 ok 'a layer passes' all_of "rc_is"$'\t'0 "last_is"$'\t'"7 passed, 0 failed, 1 skipped"
+copied() { diff -r "$tree/scripts" "$tree/build/debian13/root/angara/scripts"; }
+ok 'the root has the tree, without git too' copied
+rm "$tree/scripts/plot"
+check "$tree/scripts/check_debian13" unit
+ok 'and, later, the tree as it is then' copied
 check "$tree/scripts/check_debian13" unit uct mpi
 ok 'what has passed is not run again' has_line stdout '^unit: has passed before: 7 passed'
 ok 'what ends without a count is a failure' all_of "rc_is"$'\t'1 "last_is"$'\t'"12 passed, 3 failed, 1 skipped"
