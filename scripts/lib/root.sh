@@ -4,9 +4,10 @@
 # Roots of Debian releases below build/, for scripts/check_debian13 and scripts/check_deb, which have a
 # function skip() for what this machine lacks.
 
-# The archive: this machine's, if none is named.
-# shellcheck disable=SC2016 # apt's own variable
-root_mirror=${DEBIAN_MIRROR:-$(apt-get indextargets --format '$(SITE)' 2>/dev/null | sed '/security/d' | sed -n 1p)}
+# The archive: this machine's, if none is named. apt has a third party's too, and may have updates elsewhere.
+# shellcheck disable=SC2016 # apt's own variables
+root_mirror=${DEBIAN_MIRROR:-$(apt-get indextargets --format '$(RELEASE) $(SITE)' 'Origin: Debian' 'Label: Debian' \
+    2>/dev/null | sed -n 's/^[^- ]* //p' | sed -n 1p || true)}
 readonly root_mirror
 
 root_possible()
@@ -15,24 +16,34 @@ root_possible()
     unshare --mount true 2>/dev/null || skip "this machine gives no mount namespaces"
 }
 
+# The settings of this machine's apt that a root needs to reach the archive as well.
+root_proxies()
+{
+    apt-config dump 2>/dev/null | grep -E '^Acquire::https?::Proxy(::[^ ]*)? ' || true
+}
+
 # Makes the root $1 of the release $2 with the packages $3 (with commas), unless it is there.
 root_make()
 {
     [[ ! -e $1/.made ]] || return 0
-    [[ -n $root_mirror ]] || skip "no archive is known: set DEBIAN_MIRROR"
+    [[ -n $root_mirror ]] ||
+        skip "no archive is known, apt has no list of Debian's: run apt-get update, or set DEBIAN_MIRROR"
     command -v mmdebstrap >/dev/null || skip "mmdebstrap isn't installed: apt-get install mmdebstrap"
     [[ -r /usr/share/keyrings/debian-archive-keyring.gpg ]] ||
         skip "Debian's keys are not here: apt-get install debian-archive-keyring"
     mkdir -p "$(dirname -- "$1")"
     rm -rf -- "$1"
     echo "${0##*/}: making $2 in $1"
-    mmdebstrap --quiet --variant=minbase --include="$3" "$2" "$1" "$root_mirror" >"$1.log" 2>&1 ||
+    local proxies
+    proxies=$(root_proxies)
+    mmdebstrap --quiet --variant=minbase --include="$3" ${proxies:+--aptopt="$proxies"} \
+        "$2" "$1" "$root_mirror" >"$1.log" 2>&1 ||
         skip "mmdebstrap failed, see $1.log: is $root_mirror to be reached?"
     touch "$1/.made"
 }
 
 # root_inside ROOT COMMAND [FOLDER INSIDE]: runs a command there, with /dev, /dev/shm, /tmp and /proc of its own,
-# and processes that end with it; FOLDER is INSIDE there, read-only.
+# and processes that end with it; FOLDER is INSIDE there, read-only. Of the environment it gets proxies.
 root_inside()
 {
     # It is the inner shell that expands.
@@ -60,6 +71,8 @@ root_inside()
             done
             [[ -z $folder ]] || mount --bind -o ro "$folder" "$root/$4"
             exec env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root \
-                LANG=C.UTF-8 TERM=dumb chroot "$root" bash -c "$2"' \
+                LANG=C.UTF-8 TERM=dumb ${http_proxy:+"http_proxy=$http_proxy"} \
+                ${https_proxy:+"https_proxy=$https_proxy"} ${no_proxy:+"no_proxy=$no_proxy"} \
+                chroot "$root" bash -c "$2"' \
         bash "$1" "$2" "${3:-}" "${4:-}"
 }
