@@ -22,10 +22,13 @@ root_proxies()
     apt-config dump 2>/dev/null | grep -E '^Acquire::https?::Proxy(::[^ ]*)? ' || true
 }
 
-# Makes the root $1 of the release $2 with the packages $3 (with commas), unless it is there.
+# Makes the root $1 of the release $2 with the packages $3 (with commas), unless it is there, made of just these.
 root_make()
 {
-    [[ ! -e $1/.made ]] || return 0
+    local proxies made
+    proxies=$(root_proxies)
+    made="$2 $3 $root_mirror $proxies"
+    [[ ! -e $1/.made || $(<"$1/.made") != "$made" ]] || return 0
     [[ -n $root_mirror ]] ||
         skip "no archive is known, apt has no list of Debian's: run apt-get update, or set DEBIAN_MIRROR"
     command -v mmdebstrap >/dev/null || skip "mmdebstrap isn't installed: apt-get install mmdebstrap"
@@ -34,12 +37,10 @@ root_make()
     mkdir -p "$(dirname -- "$1")"
     rm -rf -- "$1"
     echo "${0##*/}: making $2 in $1"
-    local proxies
-    proxies=$(root_proxies)
     mmdebstrap --quiet --variant=minbase --include="$3" ${proxies:+--aptopt="$proxies"} \
         "$2" "$1" "$root_mirror" >"$1.log" 2>&1 ||
         skip "mmdebstrap failed, see $1.log: is $root_mirror to be reached?"
-    touch "$1/.made"
+    echo "$made" >"$1/.made"
 }
 
 # root_inside ROOT COMMAND [FOLDER INSIDE]: runs a command there, with /dev, /dev/shm, /tmp and /proc of its own,

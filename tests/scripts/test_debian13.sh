@@ -44,8 +44,19 @@ ok 'what has passed is not run again' has_line stdout '^unit: has passed before:
 ok 'what ends without a count is a failure' all_of "rc_is"$'\t'1 "last_is"$'\t'"12 passed, 3 failed, 1 skipped"
 check "$tree/scripts/check_debian13" gpu
 ok 'so is what fails with a count of none' all_of "rc_is"$'\t'1 "last_is"$'\t'"3 passed, 1 failed, 0 skipped"
-rm "$tree/build/debian13/results/build.key"
+ucx=$out/ucx
+mkdir -p "$ucx"/src/{ucs,ucm,uct/{api,base},ucp/api}
+touch "$ucx"/{configure.ac,LICENSE} "$ucx"/src/{uct/base/uct_iface.h,uct/api/version.h.in,ucp/api/ucp_version.h.in}
+check UCX_SOURCE="$ucx" "$tree/scripts/check_debian13" unit
+ok 'with a tree of UCX all is run again' has_line stdout '^build: running$'
+check UCX_SOURCE="$ucx" "$tree/scripts/check_debian13" unit
+ok 'once' has_line stdout '^build: has passed before: '
+echo '/* changed */' >"$ucx/src/uct/base/uct_iface.h"
+check UCX_SOURCE="$ucx" "$tree/scripts/check_debian13" unit
+ok 'and with a changed one' has_line stdout '^build: running$'
+rm -r "$tree/build/debian13/root"
 check BUILD=1 "$tree/scripts/check_debian13" unit
-ok 'so is a build that fails, and what was before does not count' all_of "rc_is"$'\t'1 \
+ok 'in another root all is run again' has_line stdout '^demo: running$'
+ok 'a build that fails is a failure, and what was before does not count' all_of "rc_is"$'\t'1 \
     "last_is"$'\t'"0 passed, 1 failed, 0 skipped"
 finish

@@ -72,6 +72,19 @@ ok "with apt's proxies" all_of \
     "has_line"$'\t'stdout$'\t''^--aptopt=Acquire::http::Proxy "http://proxy.invalid:3128";$' \
     "has_line"$'\t'stdout$'\t''^Acquire::http::Proxy::near.invalid "DIRECT";$' \
     "line_count"$'\t'stdout$'\t'Detect$'\t'0
+touch "$root/kept"
+with_roots "$make" SITES="$sites"
+ok 'it is made once' test -e "$root/kept"
+# made_anew WHAT COMMAND [NAME=VALUE...]
+made_anew()
+{
+    touch "$root/kept"
+    with_roots "$2" SITES="$sites" "${@:3}"
+    ok "for $1 it is made anew" test ! -e "$root/kept"
+}
+made_anew 'another release' "${make/suite/other}"
+made_anew 'other packages' "${make/suite/other},three"
+made_anew 'another archive' "${make/suite/other},three" DEBIAN_MIRROR=http://named.invalid/debian
 if [[ $(id -u) == 0 ]] && unshare --mount true 2>/dev/null; then
     namespace=(unshare --mount)
     mkdir "$out/host"
