@@ -10,14 +10,14 @@ archive_git()
 }
 
 # The files of this folder, each ended by a NUL: those that git tracks or doesn't ignore; without git, all but what
-# was built. Those that are tracked but deleted are left out.
+# was built. Those that are tracked but deleted are left out, and folders: git names other repositories so.
 archive_files()
 {
     local file
     { archive_git ls-files -z --cached --others --exclude-standard ||
         find . \( -path ./build -o -path ./.git \) -prune -o ! -type d -printf '%P\0'; } |
         LC_ALL=C sort -zu | while IFS= read -r -d '' file; do
-        [[ ! -e $file && ! -L $file ]] || printf '%s\0' "$file"
+        [[ ! -L $file && (! -e $file || -d $file) ]] || printf '%s\0' "$file"
     done
 }
 
