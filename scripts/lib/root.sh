@@ -19,28 +19,31 @@ root_possible()
 # The settings of this machine's apt that a root needs to reach the archive as well.
 root_proxies()
 {
-    apt-config dump 2>/dev/null | grep -E '^Acquire::https?::Proxy(::[^ ]*)? ' || true
+    apt-config dump 2>/dev/null | grep -iE '^Acquire::https?::Proxy(::[^ ]*)? ' || true
 }
 
-# Makes the root $1 of the release $2 with the packages $3 (with commas), unless it is there, made of just these.
+# Makes the root $1 of the release $2 with the packages $3 (with commas), unless it is there, made of just these. An
+# old one goes when the new one is there.
 root_make()
 {
     local proxies made
-    proxies=$(root_proxies)
-    made="$2 $3 $root_mirror $proxies"
+    made="$2 $3"
     [[ ! -e $1/.made || $(<"$1/.made") != "$made" ]] || return 0
     [[ -n $root_mirror ]] ||
         skip "no archive is known, apt has no list of Debian's: run apt-get update, or set DEBIAN_MIRROR"
     command -v mmdebstrap >/dev/null || skip "mmdebstrap isn't installed: apt-get install mmdebstrap"
     [[ -r /usr/share/keyrings/debian-archive-keyring.gpg ]] ||
         skip "Debian's keys are not here: apt-get install debian-archive-keyring"
+    proxies=$(root_proxies)
     mkdir -p "$(dirname -- "$1")"
-    rm -rf -- "$1"
+    rm -rf -- "$1.new"
     echo "${0##*/}: making $2 in $1"
     mmdebstrap --quiet --variant=minbase --include="$3" ${proxies:+--aptopt="$proxies"} \
-        "$2" "$1" "$root_mirror" >"$1.log" 2>&1 ||
+        "$2" "$1.new" "$root_mirror" >"$1.log" 2>&1 ||
         skip "mmdebstrap failed, see $1.log: is $root_mirror to be reached?"
-    echo "$made" >"$1/.made"
+    echo "$made" >"$1.new/.made"
+    rm -rf -- "$1"
+    mv -- "$1.new" "$1"
 }
 
 # root_inside ROOT COMMAND [FOLDER INSIDE]: runs a command there, with /dev, /dev/shm, /tmp and /proc of its own,

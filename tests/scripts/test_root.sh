@@ -38,6 +38,7 @@ fake mmdebstrap <<'END'
 #!/bin/bash
 printf '%s\n' "$@"
 mkdir "${@: -2:1}"
+[[ -z ${FAILS-} ]]
 END
 
 namespace=()
@@ -84,7 +85,12 @@ made_anew()
 }
 made_anew 'another release' "${make/suite/other}"
 made_anew 'other packages' "${make/suite/other},three"
-made_anew 'another archive' "${make/suite/other},three" DEBIAN_MIRROR=http://named.invalid/debian
+touch "$root/kept"
+with_roots "${make/suite/other},three" DEBIAN_MIRROR=http://named.invalid/debian
+ok 'for another archive it is not' test -e "$root/kept"
+with_roots "$make" SITES="$sites" FAILS=1
+ok 'the old one stays where there is no new one' all_of "has_line"$'\t'stdout$'\t''^skipped: mmdebstrap failed' \
+    "test"$'\t'-e$'\t'"$root/kept"
 if [[ $(id -u) == 0 ]] && unshare --mount true 2>/dev/null; then
     namespace=(unshare --mount)
     mkdir "$out/host"
