@@ -194,7 +194,7 @@ static bool is_built_for_this(char version[MPI_MAX_LIBRARY_VERSION_STRING])
     bool        is_same;
     int         length;
 
-    MPI_Get_library_version(version, &length); /* "Open MPI v4.1.4, package: ..." */
+    PMPI_Get_library_version(version, &length); /* "Open MPI v4.1.4, package: ..." */
     version[strcspn(version, ",")] = '\0';
     is_same = (sscanf(version, "Open MPI v%u.%u.%u", &major, &minor, &release) == 3) &&
               (major == OMPI_MAJOR_VERSION) && (minor == OMPI_MINOR_VERSION) &&
