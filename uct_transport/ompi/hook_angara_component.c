@@ -162,6 +162,11 @@ static bool is_gpu_named(void)
     return (value != NULL) && (strcasecmp(value, "none") != 0) && (strcasecmp(value, "auto") != 0);
 }
 
+static bool is_request(hook_angara_request_t request)
+{
+    return (request != HOOK_ANGARA_REQUEST_NONE) && (request != HOOK_ANGARA_REQUEST_DENIED);
+}
+
 /* Must the job end rather than run over another way? */
 static bool is_needed(hook_angara_request_t request)
 {
@@ -212,20 +217,20 @@ static int stay_off(const char *found, bool shmem)
     hook_angara_request_t request = hook_angara_request_get(hook_angara_param_enable, NULL, shmem);
     char                  text[ANG_LINE_SIZE];
 
+    if (!is_request(request)) {
+        return OPAL_ERR_NOT_AVAILABLE;
+    }
     snprintf(text, sizeof(text),
              "Open MPI's component hook/angara was built for Open MPI v%s, but %s runs here: the "
              "transport isn't used",
              VERSION_STR(OMPI_MAJOR_VERSION, OMPI_MINOR_VERSION, OMPI_RELEASE_VERSION), found);
-    if ((request != HOOK_ANGARA_REQUEST_NONE) && (request != HOOK_ANGARA_REQUEST_DENIED)) {
-        if (is_needed(request)) {
-            let_speak();
-            hook_angara_print("error", "%s, and the job ends because of %s.", text, ENDS_BECAUSE);
-            exit(1);
-        }
-        hook_angara_warn("%s. Build it for that one: make setup && make install, in its source "
-                         "tree.",
-                         text);
+    if (is_needed(request)) {
+        let_speak();
+        hook_angara_print("error", "%s, and the job ends because of %s.", text, ENDS_BECAUSE);
+        exit(1);
     }
+    hook_angara_warn("%s. Build it for that one: make setup && make install, in its source tree.",
+                     text);
     return OPAL_ERR_NOT_AVAILABLE;
 }
 
@@ -248,7 +253,7 @@ static int hook_angara_open(void)
     free(tls);
     hook_angara_verbose(1, "%s", hook_angara_request_str(request));
     hook_angara_asked = request;
-    if ((request == HOOK_ANGARA_REQUEST_NONE) || (request == HOOK_ANGARA_REQUEST_DENIED)) {
+    if (!is_request(request)) {
         list = (hook_angara_param_enable < 0) ? hook_angara_request_mistake(word, sizeof(word)) :
                                                 NULL;
         if (list == NULL) {
