@@ -210,43 +210,32 @@ perf_sizes() {
     [[ $(<"$work/out") == "3 4 8 16 20" ]]
 }
 
-# Options of --help and of the man page are the same.
-man_has_options() {
-    local tool=$1 file=$2 option page missing=0
+# Each name of stdin, put for % into the expression, is in the man page.
+man_has() { # FILE EXPRESSION [PAGE]: its text, if not that of the file
+    local name page missing=0
 
-    page=$(sed 's/\\-/-/g; s/\\f.//g; s/ "/ /g; s/" / /g' "$file")
-    while read -r option; do
-        if ! grep -qE -- "$option\b" <<<"$page"; then
-            echo "$file lacks $option"
+    page=$(<"${3:-$1}")
+    while read -r name; do
+        if ! grep -qE -- "${2//%/$name}" <<<"$page"; then
+            echo "$1 lacks $name"
             missing=1
         fi
-    done < <("$tool" --help | grep -oE -- '--[a-z][a-z-]+' | sort -u)
+    done
     return "$missing"
+}
+
+# Options of --help and of the man page are the same.
+man_has_options() {
+    "$1" --help | grep -oE -- '--[a-z][a-z-]+' | sort -u |
+        man_has "$2" '%\b' <(sed 's/\\-/-/g; s/\\f.//g; s/ "/ /g; s/" / /g' "$2")
 }
 
 man_has_exports() {
-    local name missing=0
-
-    while read -r name; do
-        if ! grep -qx "\.B $name" userlib/man/angara_env.1; then
-            echo "userlib/man/angara_env.1 lacks $name"
-            missing=1
-        fi
-    done < <(grep -oE 'export [A-Za-z_]+=' scripts/angara_env | sed 's/^export //; s/=$//' | sort -u)
-    return "$missing"
+    grep -oE 'export [A-Za-z_]+=' scripts/angara_env | sed 's/^export //; s/=$//' | sort -u |
+        man_has userlib/man/angara_env.1 '^\.B %$'
 }
 
-man_has_tests() {
-    local name missing=0
-
-    while read -r name; do
-        if ! grep -qE "^\.BR? .*\b$name\b" userlib/man/angara_perf.1; then
-            echo "userlib/man/angara_perf.1 lacks $name"
-            missing=1
-        fi
-    done < <("$bin/angara_perf" --list)
-    return "$missing"
-}
+man_has_tests() { "$bin/angara_perf" --list | man_has userlib/man/angara_perf.1 '^\.BR? .*\b%\b'; }
 
 man_is_clean() {
     local warnings

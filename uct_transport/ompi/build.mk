@@ -21,9 +21,8 @@ $(OMPI_HOOK_OBJ): CFLAGS_EXTRA += -Iuct_transport -Iuserlib $(OMPI_CFLAGS)
 # Of the transport's and the library's, which know neither UCX nor Open MPI.
 OMPI_HOOK_OBJ += $(B)/obj/uct_transport/base/entry.o $(B)/obj/userlib/src/line.o
 
-# libopen-pal comes with libmpi (so its symbols are undefined here). By itself it has another name in
-# each major version, so that the
-# component could not be loaded there, and could not say why it stays off.
+# libopen-pal comes with libmpi, so its symbols are undefined here. By itself it has another name in each major
+# version: the component couldn't be loaded there, and couldn't say why it stays off.
 $(OMPI_HOOK): $(OMPI_HOOK_OBJ)
 	$(SAY) LD $@
 	@mkdir -p $(@D)
