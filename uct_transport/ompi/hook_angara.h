@@ -118,8 +118,8 @@ void hook_angara_vars_restore(void);
 
 /**
  * From here on osc/ucx of Open MPI 4.1 has a dynamic window within a node only if no other
- * component takes it, and all processes of the window think so. For a job over pml/ucx, when
- * MPI_Init is through.
+ * component takes it, and all processes of the window think so; and its windows' accumulates are
+ * mended. For a job over pml/ucx, when MPI_Init is through.
  *
  * @param may_yield  nobody has chosen osc/ucx. A priority that the user has given it is a choice.
  */
@@ -127,6 +127,13 @@ void hook_angara_osc_start(bool may_yield);
 
 /** No longer. Before osc/ucx is closed; may be called if it never did. */
 void hook_angara_osc_stop(void);
+
+/* hook_angara_accumulate.c */
+
+struct ompi_win_t;
+
+/** Mend the accumulates of a window that osc/ucx of Open MPI 4.1 has just been selected for. */
+void hook_angara_accumulate_mend(struct ompi_win_t *win);
 
 /* hook_angara_am_files.c */
 

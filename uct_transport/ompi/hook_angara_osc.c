@@ -4,7 +4,8 @@
  * by priority, but dynamic ones within a node only if no other component takes them. Before each
  * operation on a dynamic window it reads a table of 33 KB from the target. It may crash unless
  * ranges are attached in rising order and detached in falling order, as it leaves counts of users
- * behind when it moves its entries; and Rput and Rget read from in front of that table.
+ * behind when it moves its entries; and Rput and Rget read from in front of that table. And its
+ * windows' accumulates are mended (hook_angara_accumulate.c).
  *
  * The processes of a window must choose the same component: they vote.
  */
@@ -21,9 +22,10 @@
 
 #define OSC_UCX_IS_LAST (OMPI_MAJOR_VERSION < 5)
 
-/* While its function is replaced. */
-static ompi_osc_base_component_t         *osc_ucx;
-static ompi_osc_base_component_query_fn_t osc_ucx_query;
+/* While its functions are replaced. */
+static ompi_osc_base_component_t          *osc_ucx;
+static ompi_osc_base_component_query_fn_t  osc_ucx_query;
+static ompi_osc_base_component_select_fn_t osc_ucx_select;
 
 /* Nobody has chosen it, or given it a priority. */
 static bool osc_ucx_may_yield;
@@ -57,6 +59,18 @@ static int osc_ucx_query_dynamic_last(struct ompi_win_t *win, void **base, size_
         return priority; /* creating the window will fail, too */
     }
     return (all && (priority > 0)) ? 0 : priority;
+}
+
+static int osc_ucx_select_mended(struct ompi_win_t *win, void **base, size_t size, int disp_unit,
+                                 struct ompi_communicator_t *comm, struct opal_info_t *info,
+                                 int flavor, int *model)
+{
+    int status = osc_ucx_select(win, base, size, disp_unit, comm, info, flavor, model);
+
+    if (status == OMPI_SUCCESS) {
+        hook_angara_accumulate_mend(win);
+    }
+    return status;
 }
 
 static ompi_osc_base_component_t *osc_ucx_find(void)
@@ -93,14 +107,17 @@ void hook_angara_osc_start(bool may_yield)
     hook_angara_verbose(1, "dynamic windows within the node go to %s",
                         osc_ucx_may_yield ? "osc/ucx only if no other component takes them" :
                                             "osc/ucx, as was chosen");
-    osc_ucx_query      = osc_ucx->osc_query;
-    osc_ucx->osc_query = osc_ucx_query_dynamic_last;
+    osc_ucx_query       = osc_ucx->osc_query;
+    osc_ucx->osc_query  = osc_ucx_query_dynamic_last;
+    osc_ucx_select      = osc_ucx->osc_select;
+    osc_ucx->osc_select = osc_ucx_select_mended;
 }
 
 void hook_angara_osc_stop(void)
 {
     if (osc_ucx != NULL) {
-        osc_ucx->osc_query = osc_ucx_query;
-        osc_ucx            = NULL;
+        osc_ucx->osc_query  = osc_ucx_query;
+        osc_ucx->osc_select = osc_ucx_select;
+        osc_ucx             = NULL;
     }
 }
