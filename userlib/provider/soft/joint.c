@@ -19,7 +19,7 @@
 /*
  * A piece is half of what is left, so that neither side waits long for the other's last one (guided
  * self-scheduling, Polychronopoulos and Kuck, 1987). What the bounds are worth:
- * docs/performance.md.
+ * docs/measurements.md.
  */
 #define PIECE_MIN ((uint64_t)32 << 10)
 #define PIECE_MAX ((uint64_t)128 << 10)
