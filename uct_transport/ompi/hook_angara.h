@@ -117,9 +117,9 @@ void hook_angara_vars_restore(void);
 /* hook_angara_osc.c */
 
 /**
- * From here on osc/ucx of Open MPI 4.1 has a dynamic window within a node only if no other
- * component takes it, and all processes of the window think so; and its windows' accumulates are
- * mended. For a job over pml/ucx, when MPI_Init is through.
+ * From here on accumulates of osc/ucx's windows are mended; and with Open MPI 4.1 it has a dynamic
+ * window within a node only if no other component takes it, and all processes of the window think
+ * so. For a job over pml/ucx, when MPI_Init is through.
  *
  * @param may_yield  nobody has chosen osc/ucx. A priority that the user has given it is a choice.
  */
@@ -132,8 +132,12 @@ void hook_angara_osc_stop(void);
 
 struct ompi_win_t;
 
-/** Mend the accumulates of a window that osc/ucx of Open MPI 4.1 has just been selected for. */
-void hook_angara_accumulate_mend(struct ompi_win_t *win);
+/**
+ * Mend the accumulates of a window that osc/ucx has just been selected for.
+ *
+ * @param is_old  of Open MPI 4.1: those of single elements, and requests, are wrong, too.
+ */
+void hook_angara_accumulate_mend(struct ompi_win_t *win, bool is_old);
 
 /* hook_angara_am_files.c */
 

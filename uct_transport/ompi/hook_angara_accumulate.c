@@ -1,18 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Accumulates that osc/ucx of Open MPI 4.1 gets wrong, with any transport. They go to its own
- * functions in a form that these do right:
+ * Accumulates that osc/ucx of Open MPI gets wrong, with any transport. They go to its own functions
+ * in a form that these do right.
  *
+ * Open MPI 4.1 and 5:
+ *   - Accumulates with derived types: of `count` elements only one is worked on (4.1), what lies in
+ *     front of the first element is forgotten, and with pairs of a value and an index that have a
+ *     gap the buffer is too small. They are made piece by piece, each a stretch of elements of a
+ *     basic type; the standard wants accumulates to be atomic for each element, no more.
+ *
+ * Open MPI 4.1:
  *   - MPI_Fetch_and_op() of elements that aren't of 4 or 8 bytes, and sums of floating point: they
- *     went to UCX's atomics, which add integers of 4 and 8 bytes. They become an accumulate.
+ *     go to UCX's atomics, which add integers of 4 and 8 bytes. They become an accumulate.
  *   - MPI_Compare_and_swap() of 1 and 2 bytes: the same. It becomes an accumulate whose operation
  *     compares and swaps.
- *   - Accumulates with derived types: of `count` elements only one was worked on, and what lies
- *     before an element was forgotten. With pairs of a value and an index that have a gap the
- *     buffer was too small. They are made piece by piece, each a stretch of elements of a basic
- *     type; the standard wants accumulates to be atomic for each element, no more.
- *   - MPI_Rget_accumulate() and MPI_Raccumulate() that only copy: the request was complete before
- *     the copy was. They end with a flush.
+ *   - MPI_Rget_accumulate() and MPI_Raccumulate() that only copy: the request is complete before
+ *     the copy is. A flush comes first.
  *
  * All of them take the window's lock for accumulates, as before. Touches functions of a window's
  * module.
@@ -22,6 +25,7 @@
 #include "ompi_config.h"
 #include "ompi/datatype/ompi_datatype.h"
 #include "ompi/mca/osc/osc.h"
+#include "ompi/request/request.h"
 #include "ompi/win/win.h"
 #include "opal/datatype/opal_convertor.h"
 
@@ -31,8 +35,9 @@
 
 #define RUNS 64 /* that are asked for at once */
 
-/* osc/ucx's own functions. */
+/* osc/ucx's own functions, and whether they are those of 4.1. */
 static ompi_osc_base_module_t own;
+static bool                   own_are_old;
 
 /* ---- what its functions do right ------------------------------------------------------------- */
 
@@ -82,6 +87,14 @@ typedef struct {
     size_t        offset; /* in the run */
 } walk_t;
 
+static void walk_skip(walk_t *walk, size_t bytes)
+{
+    walk->offset += bytes;
+    while ((walk->at < walk->count) && (walk->offset >= walk->runs[walk->at].iov_len)) {
+        walk->offset -= walk->runs[walk->at++].iov_len;
+    }
+}
+
 static int walk_start(walk_t *walk, const void *buffer, int count, const ompi_datatype_t *type)
 {
     opal_convertor_t convertor;
@@ -105,6 +118,7 @@ static int walk_start(walk_t *walk, const void *buffer, int count, const ompi_da
         walk->count += more;
     } while (!is_last);
     OBJ_DESTRUCT(&convertor);
+    walk_skip(walk, 0); /* empty runs */
     return (runs == NULL) ? OMPI_ERR_OUT_OF_RESOURCE : OMPI_SUCCESS;
 }
 
@@ -121,21 +135,14 @@ static size_t walk_room(const walk_t *walk, size_t size, size_t most)
     return (room < most) ? room : most;
 }
 
-static void walk_skip(walk_t *walk, size_t bytes)
-{
-    walk->offset += bytes;
-    while ((walk->at < walk->count) && (walk->offset >= walk->runs[walk->at].iov_len)) {
-        walk->offset -= walk->runs[walk->at++].iov_len;
-    }
-}
-
 /* ---- piece by piece -------------------------------------------------------------------------- */
 
-/* An accumulate; without a result if `result` is NULL. */
+/* An accumulate. */
 typedef struct {
     const void       *origin;
     int               origin_count;
     ompi_datatype_t  *origin_type;
+    bool              has_result;
     void             *result;
     int               result_count;
     ompi_datatype_t  *result_type;
@@ -152,12 +159,12 @@ static bool job_is_plain(const job_t *job)
     return is_copy(job->op) ||
            (is_plain(job->target_type, job->target_count) &&
             is_plain(job->origin_type, job->origin_count) &&
-            ((job->result == NULL) || is_plain(job->result_type, job->result_count)));
+            (!job->has_result || is_plain(job->result_type, job->result_count)));
 }
 
 static int whole(const job_t *job)
 {
-    return (job->result == NULL) ?
+    return !job->has_result ?
                own.osc_accumulate(job->origin, job->origin_count, job->origin_type, job->target,
                                   job->disp, job->target_count, job->target_type, job->op,
                                   job->win) :
@@ -205,16 +212,16 @@ static int pieces(const job_t *job, ompi_datatype_t *type, walk_t *origin, walk_
         if (!has_gap(type)) {
             count = walk_room(target, size, count);
             count = walk_room(origin, size, count);
-            count = (job->result == NULL) ? count : walk_room(result, size, count);
+            count = !job->has_result ? count : walk_room(result, size, count);
         }
         if (count == 0) {
             return MPI_ERR_TYPE;
         }
-        status = piece(job, walk_here(origin), (job->result == NULL) ? NULL : walk_here(result),
+        status = piece(job, walk_here(origin), !job->has_result ? NULL : walk_here(result),
                        (ptrdiff_t)walk_here(target), (int)count, type);
         walk_skip(target, count * size);
         walk_skip(origin, count * size);
-        if (job->result != NULL) {
+        if (job->has_result) {
             walk_skip(result, count * size);
         }
     }
@@ -235,15 +242,14 @@ static int run(const job_t *job)
                job->target_type :
                ompi_datatype_get_single_predefined_type_from_args(job->target_type);
     if ((type == NULL) || (size_of(job->origin_type) * (size_t)job->origin_count != bytes) ||
-        ((job->result != NULL) &&
-         (size_of(job->result_type) * (size_t)job->result_count != bytes))) {
+        (job->has_result && (size_of(job->result_type) * (size_t)job->result_count != bytes))) {
         return MPI_ERR_TYPE;
     }
     status = walk_start(&walks[0], job->origin, job->origin_count, job->origin_type);
     if (status == OMPI_SUCCESS) {
         status = walk_start(&walks[1], NULL, job->target_count, job->target_type);
     }
-    if ((status == OMPI_SUCCESS) && (job->result != NULL)) {
+    if ((status == OMPI_SUCCESS) && job->has_result) {
         status = walk_start(&walks[2], job->result, job->result_count, job->result_type);
     }
     if (status == OMPI_SUCCESS) {
@@ -281,6 +287,7 @@ static int get_accumulate(const void *origin, int origin_count, ompi_datatype_t 
     job_t job = {.origin       = origin,
                  .origin_count = origin_count,
                  .origin_type  = origin_type,
+                 .has_result   = true,
                  .result       = result,
                  .result_count = result_count,
                  .result_type  = result_type,
@@ -291,33 +298,45 @@ static int get_accumulate(const void *origin, int origin_count, ompi_datatype_t 
                  .op           = op,
                  .win          = win};
 
-    return (result == NULL) ? whole(&job) : run(&job);
+    return run(&job);
 }
 
-/* The request of an operation that has been made: it is complete. */
-static int request_of(const job_t *job, ompi_request_t **request)
+/* Does osc/ucx do the operation right, and its request? */
+static bool has_own_request(const job_t *job)
 {
-    ompi_datatype_t *byte   = MPI_BYTE;
-    int              status = OMPI_SUCCESS;
+    return job_is_plain(job) && !(own_are_old && is_copy(job->op));
+}
 
-    if (is_copy(job->op)) { /* else it has waited by itself */
+/* Make the operation, wait for it, and have a request that is complete. */
+static int run_with_request(const job_t *job, ompi_request_t **request)
+{
+    int status = run(job);
+
+    if (status == OMPI_SUCCESS) {
         status = own.osc_flush_local(job->target, job->win);
     }
-    return (status != OMPI_SUCCESS) ? status :
-                                      own.osc_raccumulate(NULL, 0, byte, job->target, 0, 0, byte,
-                                                          MPI_NO_OP, job->win, request);
+    *request = &ompi_request_empty;
+    return status;
 }
 
 static int raccumulate(const void *origin, int origin_count, ompi_datatype_t *origin_type,
                        int target, ptrdiff_t disp, int target_count, ompi_datatype_t *target_type,
                        struct ompi_op_t *op, ompi_win_t *win, ompi_request_t **request)
 {
-    int status = accumulate(origin, origin_count, origin_type, target, disp, target_count,
-                            target_type, op, win);
+    job_t job = {.origin       = origin,
+                 .origin_count = origin_count,
+                 .origin_type  = origin_type,
+                 .target       = target,
+                 .disp         = disp,
+                 .target_count = target_count,
+                 .target_type  = target_type,
+                 .op           = op,
+                 .win          = win};
 
-    return (status != OMPI_SUCCESS) ?
-               status :
-               request_of(&(job_t){.target = target, .op = op, .win = win}, request);
+    return has_own_request(&job) ?
+               own.osc_raccumulate(origin, origin_count, origin_type, target, disp, target_count,
+                                   target_type, op, win, request) :
+               run_with_request(&job, request);
 }
 
 static int rget_accumulate(const void *origin, int origin_count, ompi_datatype_t *origin_type,
@@ -325,12 +344,25 @@ static int rget_accumulate(const void *origin, int origin_count, ompi_datatype_t
                            ptrdiff_t disp, int target_count, ompi_datatype_t *target_type,
                            struct ompi_op_t *op, ompi_win_t *win, ompi_request_t **request)
 {
-    int status = get_accumulate(origin, origin_count, origin_type, result, result_count,
-                                result_type, target, disp, target_count, target_type, op, win);
+    job_t job = {.origin       = origin,
+                 .origin_count = origin_count,
+                 .origin_type  = origin_type,
+                 .has_result   = true,
+                 .result       = result,
+                 .result_count = result_count,
+                 .result_type  = result_type,
+                 .target       = target,
+                 .disp         = disp,
+                 .target_count = target_count,
+                 .target_type  = target_type,
+                 .op           = op,
+                 .win          = win};
 
-    return (status != OMPI_SUCCESS) ?
-               status :
-               request_of(&(job_t){.target = target, .op = op, .win = win}, request);
+    return has_own_request(&job) ?
+               own.osc_rget_accumulate(origin, origin_count, origin_type, result, result_count,
+                                       result_type, target, disp, target_count, target_type, op,
+                                       win, request) :
+               run_with_request(&job, request);
 }
 
 static int fetch_and_op(const void *origin, void *result, ompi_datatype_t *type, int target,
@@ -381,17 +413,23 @@ static int compare_and_swap(const void *origin, const void *compare, void *resul
     return status;
 }
 
-void hook_angara_accumulate_mend(struct ompi_win_t *win)
+void hook_angara_accumulate_mend(struct ompi_win_t *win, bool is_old)
 {
     ompi_osc_base_module_t *module = win->w_osc_module;
 
-    if (own.osc_accumulate == NULL) { /* the same of all windows */
-        own = *module;
+    if (own.osc_accumulate == NULL) {
+        own         = *module;
+        own_are_old = is_old;
     }
-    module->osc_accumulate       = accumulate;
-    module->osc_get_accumulate   = get_accumulate;
-    module->osc_fetch_and_op     = fetch_and_op;
-    module->osc_compare_and_swap = compare_and_swap;
-    module->osc_raccumulate      = raccumulate;
-    module->osc_rget_accumulate  = rget_accumulate;
+    if (module->osc_accumulate != own.osc_accumulate) {
+        return; /* of 5, by a parameter, for some windows only */
+    }
+    module->osc_accumulate      = accumulate;
+    module->osc_get_accumulate  = get_accumulate;
+    module->osc_raccumulate     = raccumulate;
+    module->osc_rget_accumulate = rget_accumulate;
+    if (is_old) {
+        module->osc_fetch_and_op     = fetch_and_op;
+        module->osc_compare_and_swap = compare_and_swap;
+    }
 }

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
+ * What osc/ucx does otherwise than by itself. Accumulates of its windows are mended
+ * (hook_angara_accumulate.c).
+ *
  * Which windows osc/ucx of Open MPI 4.1 gets, where the component has let it in: all that it wins
  * by priority, but dynamic ones within a node only if no other component takes them. Before each
  * operation on a dynamic window it reads a table of 33 KB from the target. It may crash unless
  * ranges are attached in rising order and detached in falling order, as it leaves counts of users
- * behind when it moves its entries; and Rput and Rget read from in front of that table. And its
- * windows' accumulates are mended (hook_angara_accumulate.c).
+ * behind when it moves its entries; and Rput and Rget read from in front of that table.
  *
  * The processes of a window must choose the same component: they vote.
  */
@@ -20,7 +22,7 @@
 
 #include <string.h>
 
-#define OSC_UCX_IS_LAST (OMPI_MAJOR_VERSION < 5)
+#define OSC_UCX_IS_OLD (OMPI_MAJOR_VERSION < 5)
 
 /* While its functions are replaced. */
 static ompi_osc_base_component_t          *osc_ucx;
@@ -68,7 +70,7 @@ static int osc_ucx_select_mended(struct ompi_win_t *win, void **base, size_t siz
     int status = osc_ucx_select(win, base, size, disp_unit, comm, info, flavor, model);
 
     if (status == OMPI_SUCCESS) {
-        hook_angara_accumulate_mend(win);
+        hook_angara_accumulate_mend(win, OSC_UCX_IS_OLD);
     }
     return status;
 }
@@ -99,18 +101,21 @@ static bool osc_ucx_has_default_priority(void)
 
 void hook_angara_osc_start(bool may_yield)
 {
-    osc_ucx = OSC_UCX_IS_LAST ? osc_ucx_find() : NULL;
+    osc_ucx = osc_ucx_find();
     if (osc_ucx == NULL) {
+        return;
+    }
+    osc_ucx_query       = osc_ucx->osc_query;
+    osc_ucx_select      = osc_ucx->osc_select;
+    osc_ucx->osc_select = osc_ucx_select_mended;
+    if (!OSC_UCX_IS_OLD) {
         return;
     }
     osc_ucx_may_yield = may_yield && osc_ucx_has_default_priority();
     hook_angara_verbose(1, "dynamic windows within the node go to %s",
                         osc_ucx_may_yield ? "osc/ucx only if no other component takes them" :
                                             "osc/ucx, as was chosen");
-    osc_ucx_query       = osc_ucx->osc_query;
-    osc_ucx->osc_query  = osc_ucx_query_dynamic_last;
-    osc_ucx_select      = osc_ucx->osc_select;
-    osc_ucx->osc_select = osc_ucx_select_mended;
+    osc_ucx->osc_query = osc_ucx_query_dynamic_last;
 }
 
 void hook_angara_osc_stop(void)
