@@ -117,9 +117,9 @@ void hook_angara_vars_restore(void);
 /* hook_angara_osc.c */
 
 /**
- * From here on accumulates of osc/ucx's windows are mended; and with Open MPI 4.1 it has a dynamic
- * window within a node only if no other component takes it, and all processes of the window think
- * so. For a job over pml/ucx, when MPI_Init is through.
+ * From here on accumulates of osc/ucx's windows are mended, and it has a dynamic window within a
+ * node only if no other component takes it, and all processes of the window think so. For a job
+ * over pml/ucx, when MPI_Init is through.
  *
  * @param may_yield  nobody has chosen osc/ucx. A priority that the user has given it is a choice.
  */

@@ -1,24 +1,26 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Accumulates that osc/ucx of Open MPI gets wrong, with any transport. They go to its own functions
- * in a form that these do right.
+ * in a form that these do right: on the target's bytes, with an operation of ours that knows what
+ * they are. osc/ucx gets the bytes, has the operation change them, and puts them back, all under
+ * the window's lock for accumulates.
  *
  * Open MPI 4.1 and 5:
- *   - Accumulates with derived types: of `count` elements only one is worked on (4.1), what lies in
- *     front of the first element is forgotten, and with pairs of a value and an index that have a
- *     gap the buffer is too small. They are made piece by piece, each a stretch of elements of a
- *     basic type; the standard wants accumulates to be atomic for each element, no more.
+ *   - Reductions with derived types: of `count` elements only one is worked on (4.1), and what lies
+ *     in front of the first element is forgotten. With pairs of a value and an index that have a
+ *     gap the buffer is too small.
+ *   - MPI_Fetch_and_op(): sums of floating point go to UCX's atomics, which add integers (4.1; in 5
+ *     those of Fortran's types); so do elements that aren't of 4 or 8 bytes (4.1), or may lie where
+ *     these can't. It becomes an accumulate.
  *
  * Open MPI 4.1:
- *   - MPI_Fetch_and_op() of elements that aren't of 4 or 8 bytes, and sums of floating point: they
- *     go to UCX's atomics, which add integers of 4 and 8 bytes. They become an accumulate.
  *   - MPI_Compare_and_swap() of 1 and 2 bytes: the same. It becomes an accumulate whose operation
- *     compares and swaps.
+ *     compares and swaps. That of 4 bytes, as MPI_Fetch_and_op(), reads 8 of the origin.
+ *   - MPI_REPLACE of more than one element: nothing keeps it within the lock.
  *   - MPI_Rget_accumulate() and MPI_Raccumulate() that only copy: the request is complete before
  *     the copy is. A flush comes first.
  *
- * All of them take the window's lock for accumulates, as before. Touches functions of a window's
- * module.
+ * Touches functions of a window's module.
  */
 #include "hook_angara.h"
 
@@ -28,114 +30,20 @@
 #include "ompi/request/request.h"
 #include "ompi/win/win.h"
 #include "opal/datatype/opal_convertor.h"
+#include "opal/mca/base/mca_base_var.h"
 
 #include <limits.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define RUNS 64 /* that are asked for at once */
 
-/* osc/ucx's own functions, and whether they are those of 4.1. */
+/* osc/ucx's own functions, whether they are those of 4.1, and the operation on bytes. */
 static ompi_osc_base_module_t own;
 static bool                   own_are_old;
-
-/* ---- what its functions do right ------------------------------------------------------------- */
-
-static size_t size_of(const ompi_datatype_t *type)
-{
-    size_t size;
-
-    ompi_datatype_type_size(type, &size);
-    return size;
-}
-
-static bool has_gap(const ompi_datatype_t *type)
-{
-    ptrdiff_t extent;
-
-    ompi_datatype_type_extent(type, &extent);
-    return (size_t)extent != size_of(type);
-}
-
-static bool is_copy(const struct ompi_op_t *op)
-{
-    return (op == MPI_NO_OP) || (op == MPI_REPLACE);
-}
-
-static bool is_plain(const ompi_datatype_t *type, int count)
-{
-    return ompi_datatype_is_predefined(type) && ((count <= 1) || !has_gap(type));
-}
-
-/* Has UCX an atomic for it? */
-static bool is_atomic(const ompi_datatype_t *type, const struct ompi_op_t *op)
-{
-    size_t size = size_of(type);
-
-    return ((size == sizeof(uint32_t)) || (size == sizeof(uint64_t))) &&
-           ((op != MPI_SUM) ||
-            ((type->super.flags & OMPI_DATATYPE_FLAG_DATA_TYPE) == OMPI_DATATYPE_FLAG_DATA_INT));
-}
-
-/* ---- where the elements of a buffer lie --------------------------------------------------------
- */
-
-/* In the order of the type; a walk begins at the first. */
-typedef struct {
-    struct iovec *runs; /* without a buffer: from 0 on */
-    uint32_t      count, at;
-    size_t        offset; /* in the run */
-} walk_t;
-
-static void walk_skip(walk_t *walk, size_t bytes)
-{
-    walk->offset += bytes;
-    while ((walk->at < walk->count) && (walk->offset >= walk->runs[walk->at].iov_len)) {
-        walk->offset -= walk->runs[walk->at++].iov_len;
-    }
-}
-
-static int walk_start(walk_t *walk, const void *buffer, int count, const ompi_datatype_t *type)
-{
-    opal_convertor_t convertor;
-    struct iovec    *runs;
-    uint32_t         more;
-    size_t           bytes;
-    int              is_last;
-
-    memset(walk, 0, sizeof(*walk));
-    OBJ_CONSTRUCT(&convertor, opal_convertor_t);
-    opal_convertor_copy_and_prepare_for_send(ompi_mpi_local_convertor, &type->super, count, buffer,
-                                             0, &convertor);
-    do {
-        runs = realloc(walk->runs, (walk->count + RUNS) * sizeof(*runs));
-        if (runs == NULL) {
-            break;
-        }
-        walk->runs = runs;
-        more       = RUNS;
-        is_last    = opal_convertor_raw(&convertor, runs + walk->count, &more, &bytes);
-        walk->count += more;
-    } while (!is_last);
-    OBJ_DESTRUCT(&convertor);
-    walk_skip(walk, 0); /* empty runs */
-    return (runs == NULL) ? OMPI_ERR_OUT_OF_RESOURCE : OMPI_SUCCESS;
-}
-
-static char *walk_here(const walk_t *walk)
-{
-    return (char *)walk->runs[walk->at].iov_base + walk->offset;
-}
-
-/* Elements from here on without a hole, at most `most`. */
-static size_t walk_room(const walk_t *walk, size_t size, size_t most)
-{
-    size_t room = (walk->runs[walk->at].iov_len - walk->offset) / size;
-
-    return (room < most) ? room : most;
-}
-
-/* ---- piece by piece -------------------------------------------------------------------------- */
+static MPI_Op                 apply_op = MPI_OP_NULL;
+static pthread_mutex_t        own_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* An accumulate. */
 typedef struct {
@@ -154,15 +62,61 @@ typedef struct {
     ompi_win_t       *win;
 } job_t;
 
-static bool job_is_plain(const job_t *job)
+/* ---- what its functions do right ------------------------------------------------------------- */
+
+static size_t size_of(const ompi_datatype_t *type)
 {
-    return is_copy(job->op) ||
-           (is_plain(job->target_type, job->target_count) &&
-            is_plain(job->origin_type, job->origin_count) &&
-            (!job->has_result || is_plain(job->result_type, job->result_count)));
+    size_t size;
+
+    ompi_datatype_type_size(type, &size);
+    return size;
 }
 
-static int whole(const job_t *job)
+static size_t job_bytes(const job_t *job)
+{
+    return size_of(job->target_type) * (size_t)job->target_count;
+}
+
+static bool has_gap(const ompi_datatype_t *type)
+{
+    ptrdiff_t extent;
+
+    ompi_datatype_type_extent(type, &extent);
+    return (size_t)extent != size_of(type);
+}
+
+static bool is_plain(const ompi_datatype_t *type, int count)
+{
+    return ompi_datatype_is_predefined(type) && ((count <= 1) || !has_gap(type));
+}
+
+/* Has UCX an atomic for it? */
+static bool is_atomic(const ompi_datatype_t *type, const struct ompi_op_t *op)
+{
+    size_t size = size_of(type);
+
+    return ((size == sizeof(uint32_t)) || (size == sizeof(uint64_t))) &&
+           (type->super.align == size) &&
+           ((op != MPI_SUM) ||
+            ((type->super.flags & OMPI_DATATYPE_FLAG_DATA_TYPE) == OMPI_DATATYPE_FLAG_DATA_INT));
+}
+
+static bool job_is_right(const job_t *job)
+{
+    if ((job->op == MPI_NO_OP) || (job_bytes(job) == 0)) {
+        return true;
+    }
+    if (job->op == MPI_REPLACE) {
+        return !own_are_old ||
+               (ompi_datatype_is_predefined(job->target_type) && (job->target_count == 1) &&
+                ompi_datatype_is_predefined(job->origin_type));
+    }
+    return is_plain(job->target_type, job->target_count) &&
+           is_plain(job->origin_type, job->origin_count) &&
+           (!job->has_result || is_plain(job->result_type, job->result_count));
+}
+
+static int job_pass(const job_t *job)
 {
     return !job->has_result ?
                own.osc_accumulate(job->origin, job->origin_count, job->origin_type, job->target,
@@ -173,92 +127,154 @@ static int whole(const job_t *job)
                                       job->target_count, job->target_type, job->op, job->win);
 }
 
-/* `count` elements of `type`, which lie `offset` bytes behind the place that `disp` names: the
- * target's unit may not divide that, so a type says it. */
-static int piece(const job_t *job, const void *origin, void *result, ptrdiff_t offset, int count,
-                 ompi_datatype_t *type)
-{
-    job_t part = *job;
-    int   status;
+/* ---- the operation on bytes --------------------------------------------------------------------
+ */
 
-    status = PMPI_Type_create_hindexed(1, &count, &offset, type, &part.target_type);
-    if (status != OMPI_SUCCESS) {
-        return status;
+/* What stands in the place of the origin's buffer, which nobody but the operation looks at. */
+typedef struct call {
+    void (*func)(const struct call *call, void *bytes);
+    const void       *origin; /* packed, as the target's bytes are */
+    size_t            size;   /* bytes of both */
+    const void       *expected;
+    ompi_datatype_t  *type;
+    struct ompi_op_t *op;
+} call_t;
+
+static void apply(void *call, void *bytes, int *count, ompi_datatype_t **type)
+{
+    (void)count;
+    (void)type;
+    ((const call_t *)call)->func(call, bytes);
+}
+
+static void apply_replace(const call_t *call, void *bytes)
+{
+    memcpy(bytes, call->origin, call->size);
+}
+
+static void apply_swap_if_equal(const call_t *call, void *bytes)
+{
+    if (memcmp(bytes, call->expected, call->size) == 0) {
+        memcpy(bytes, call->origin, call->size);
     }
-    status = PMPI_Type_commit(&part.target_type);
+}
+
+static void apply_reduction(const call_t *call, void *bytes)
+{
+    PMPI_Reduce_local(call->origin, bytes, (int)(call->size / size_of(call->type)), call->type,
+                      call->op);
+}
+
+/* Elements with a gap: one at a time, as it lies in memory. */
+static void apply_to_gapped(const call_t *call, void *bytes)
+{
+    _Alignas(max_align_t) char origin[64] = "", target[64] = "";
+    int                        size = (int)size_of(call->type), at, end;
+
+    for (at = 0; at < (int)call->size; at = end) {
+        end = at;
+        PMPI_Unpack(call->origin, (int)call->size, &end, origin, 1, call->type, MPI_COMM_SELF);
+        end = at;
+        PMPI_Unpack(bytes, (int)call->size, &end, target, 1, call->type, MPI_COMM_SELF);
+        PMPI_Reduce_local(origin, target, 1, call->type, call->op);
+        end = at;
+        PMPI_Pack(target, 1, call->type, bytes, (int)call->size, &end, MPI_COMM_SELF);
+        end = at + size;
+    }
+}
+
+/* The bytes of `count` elements, in the order of the type, as a type. */
+static int type_of_bytes(int count, const ompi_datatype_t *type, ompi_datatype_t **bytes)
+{
+    opal_convertor_t convertor;
+    struct iovec     runs[RUNS];
+    int             *lengths = NULL, *more_lengths;
+    MPI_Aint        *places  = NULL, *more_places;
+    size_t           size, used = 0, room = 0;
+    uint32_t         found;
+    int              status = OMPI_SUCCESS, is_last;
+
+    OBJ_CONSTRUCT(&convertor, opal_convertor_t);
+    opal_convertor_copy_and_prepare_for_send(ompi_mpi_local_convertor, &type->super, count, NULL, 0,
+                                             &convertor);
+    do {
+        found   = RUNS;
+        is_last = opal_convertor_raw(&convertor, runs, &found, &size);
+        if (used + found > room) {
+            room         = 2 * room + RUNS;
+            more_lengths = realloc(lengths, room * sizeof(*lengths));
+            lengths      = (more_lengths != NULL) ? more_lengths : lengths;
+            more_places  = realloc(places, room * sizeof(*places));
+            places       = (more_places != NULL) ? more_places : places;
+            if ((more_lengths == NULL) || (more_places == NULL)) {
+                status = OMPI_ERR_OUT_OF_RESOURCE;
+                break;
+            }
+        }
+        for (uint32_t i = 0; i < found; ++i, ++used) {
+            lengths[used] = (int)runs[i].iov_len;
+            places[used]  = (MPI_Aint)(uintptr_t)runs[i].iov_base;
+        }
+    } while (!is_last);
+    OBJ_DESTRUCT(&convertor);
     if (status == OMPI_SUCCESS) {
-        part.target_count = 1;
-        part.origin       = origin;
-        part.result       = result;
-        part.origin_count = part.result_count = count;
-        part.origin_type = part.result_type = type;
-        status                              = whole(&part);
+        status = PMPI_Type_create_hindexed((int)used, lengths, places, MPI_BYTE, bytes);
     }
-    PMPI_Type_free(&part.target_type);
+    if (status == OMPI_SUCCESS) {
+        status = PMPI_Type_commit(bytes);
+    }
+    free(lengths);
+    free(places);
     return status;
 }
 
-static int pieces(const job_t *job, ompi_datatype_t *type, walk_t *origin, walk_t *result,
-                  walk_t *target)
+static int job_apply(const job_t *job)
 {
-    size_t size   = size_of(type);
-    size_t most   = has_gap(type) ? 1 : INT_MAX;
-    size_t left   = size_of(job->target_type) * (size_t)job->target_count / size;
-    int    status = OMPI_SUCCESS;
-    size_t count;
+    size_t bytes = job_bytes(job);
+    call_t call  = {.size = bytes, .op = job->op};
+    job_t  part  = *job;
+    void  *packed;
+    int    status, at = 0;
 
-    for (; (left > 0) && (status == OMPI_SUCCESS); left -= count) {
-        count = (left < most) ? left : most;
-        if (!has_gap(type)) {
-            count = walk_room(target, size, count);
-            count = walk_room(origin, size, count);
-            count = !job->has_result ? count : walk_room(result, size, count);
-        }
-        if (count == 0) {
-            return MPI_ERR_TYPE;
-        }
-        status = piece(job, walk_here(origin), !job->has_result ? NULL : walk_here(result),
-                       (ptrdiff_t)walk_here(target), (int)count, type);
-        walk_skip(target, count * size);
-        walk_skip(origin, count * size);
-        if (job->has_result) {
-            walk_skip(result, count * size);
-        }
+    call.type = ompi_datatype_is_predefined(job->target_type) ?
+                    job->target_type :
+                    ompi_datatype_get_single_predefined_type_from_args(job->target_type);
+    if ((size_of(job->origin_type) * (size_t)job->origin_count != bytes) ||
+        ((call.type == NULL) && (job->op != MPI_REPLACE))) {
+        return MPI_ERR_TYPE;
     }
+    if (bytes > INT_MAX) {
+        return MPI_ERR_COUNT;
+    }
+    call.func = (job->op == MPI_REPLACE) ? apply_replace :
+                has_gap(call.type)       ? apply_to_gapped :
+                                           apply_reduction;
+    packed    = malloc(bytes);
+    if (packed == NULL) {
+        return OMPI_ERR_OUT_OF_RESOURCE;
+    }
+    call.origin = packed;
+    status = PMPI_Pack(job->origin, job->origin_count, job->origin_type, packed, (int)bytes, &at,
+                       MPI_COMM_SELF);
+    if (status == OMPI_SUCCESS) {
+        status = type_of_bytes(job->target_count, job->target_type, &part.target_type);
+    }
+    if (status == OMPI_SUCCESS) {
+        part.origin       = &call;
+        part.origin_count = (int)bytes;
+        part.origin_type  = MPI_BYTE;
+        part.target_count = 1;
+        part.op           = apply_op;
+        status            = job_pass(&part);
+        PMPI_Type_free(&part.target_type);
+    }
+    free(packed);
     return status;
 }
 
 static int run(const job_t *job)
 {
-    walk_t           walks[3] = {{.runs = NULL}};
-    size_t           bytes    = size_of(job->target_type) * (size_t)job->target_count;
-    ompi_datatype_t *type;
-    int              status;
-
-    if ((bytes == 0) || job_is_plain(job)) {
-        return whole(job);
-    }
-    type = ompi_datatype_is_predefined(job->target_type) ?
-               job->target_type :
-               ompi_datatype_get_single_predefined_type_from_args(job->target_type);
-    if ((type == NULL) || (size_of(job->origin_type) * (size_t)job->origin_count != bytes) ||
-        (job->has_result && (size_of(job->result_type) * (size_t)job->result_count != bytes))) {
-        return MPI_ERR_TYPE;
-    }
-    status = walk_start(&walks[0], job->origin, job->origin_count, job->origin_type);
-    if (status == OMPI_SUCCESS) {
-        status = walk_start(&walks[1], NULL, job->target_count, job->target_type);
-    }
-    if ((status == OMPI_SUCCESS) && job->has_result) {
-        status = walk_start(&walks[2], job->result, job->result_count, job->result_type);
-    }
-    if (status == OMPI_SUCCESS) {
-        status = pieces(job, type, &walks[0], &walks[2], &walks[1]);
-    }
-    for (int i = 0; i < 3; ++i) {
-        free(walks[i].runs);
-    }
-    return status;
+    return job_is_right(job) ? job_pass(job) : job_apply(job);
 }
 
 /* ---- the functions of a window -----------------------------------------------------------------
@@ -304,7 +320,9 @@ static int get_accumulate(const void *origin, int origin_count, ompi_datatype_t 
 /* Does osc/ucx do the operation right, and its request? */
 static bool has_own_request(const job_t *job)
 {
-    return job_is_plain(job) && !(own_are_old && is_copy(job->op));
+    bool is_copy = (job->op == MPI_NO_OP) || (job->op == MPI_REPLACE);
+
+    return job_is_right(job) && !(own_are_old && is_copy);
 }
 
 /* Make the operation, wait for it, and have a request that is complete. */
@@ -368,68 +386,73 @@ static int rget_accumulate(const void *origin, int origin_count, ompi_datatype_t
 static int fetch_and_op(const void *origin, void *result, ompi_datatype_t *type, int target,
                         ptrdiff_t disp, struct ompi_op_t *op, ompi_win_t *win)
 {
-    return is_atomic(type, op) ? own.osc_fetch_and_op(origin, result, type, target, disp, op, win) :
-                                 own.osc_get_accumulate(origin, 1, type, result, 1, type, target,
-                                                        disp, 1, type, op, win);
-}
+    uint64_t value = 0;
 
-/* What the operation below gets as its first operand. */
-typedef struct {
-    char value[sizeof(uint64_t)];
-    char expected[sizeof(uint64_t)];
-} swap_t;
-
-static void swap_if_equal(void *operand, void *word, int *count, ompi_datatype_t **type)
-{
-    const swap_t *swap = operand;
-    size_t        size = size_of(*type);
-
-    (void)count;
-    if (memcmp(word, swap->expected, size) == 0) {
-        memcpy(word, swap->value, size);
+    if (!is_atomic(type, op)) {
+        return own.osc_get_accumulate(origin, 1, type, result, 1, type, target, disp, 1, type, op,
+                                      win);
     }
+    if (own_are_old && (origin != NULL)) {
+        memcpy(&value, origin, size_of(type)); /* it reads all of it, now */
+        origin = &value;
+    }
+    return own.osc_fetch_and_op(origin, result, type, target, disp, op, win);
 }
 
 static int compare_and_swap(const void *origin, const void *compare, void *result,
                             ompi_datatype_t *type, int target, ptrdiff_t disp, ompi_win_t *win)
 {
-    size_t            size = size_of(type);
-    swap_t            swap;
-    struct ompi_op_t *op;
-    int               status;
+    uint64_t value = 0, expected = 0;
+    call_t   call = {.func = apply_swap_if_equal, .origin = origin, .size = size_of(type)};
 
-    if (size >= sizeof(uint32_t)) {
-        return own.osc_compare_and_swap(origin, compare, result, type, target, disp, win);
+    call.expected = compare;
+    if (!is_atomic(type, MPI_REPLACE)) {
+        return own.osc_get_accumulate(&call, 1, type, result, 1, type, target, disp, 1, type,
+                                      apply_op, win);
     }
-    status = PMPI_Op_create(swap_if_equal, 0, &op);
-    if (status != OMPI_SUCCESS) {
-        return status;
+    memcpy(&value, origin, call.size);
+    memcpy(&expected, compare, call.size);
+    return own.osc_compare_and_swap(&value, &expected, result, type, target, disp, win);
+}
+
+/* By a parameter of Open MPI 5 its accumulates go on behind the call, and want their operands. */
+static bool is_nonblocking(void)
+{
+    int         index = mca_base_var_find("ompi", "osc", "ucx", "enable_nonblocking_accumulate");
+    const bool *value = NULL;
+
+    return (index >= 0) && (mca_base_var_get_value(index, &value, NULL, NULL) == OPAL_SUCCESS) &&
+           *value;
+}
+
+/* @return whether there is all that is needed */
+static bool own_get(const ompi_osc_base_module_t *module, bool is_old)
+{
+    bool is_there;
+
+    pthread_mutex_lock(&own_lock);
+    if ((apply_op == MPI_OP_NULL) && (PMPI_Op_create(apply, 0, &apply_op) == MPI_SUCCESS)) {
+        own         = *module; /* the same of all windows */
+        own_are_old = is_old;
     }
-    memcpy(swap.value, origin, size);
-    memcpy(swap.expected, compare, size);
-    status = own.osc_get_accumulate(&swap, 1, type, result, 1, type, target, disp, 1, type, op,
-                                    win);
-    PMPI_Op_free(&op);
-    return status;
+    is_there = apply_op != MPI_OP_NULL;
+    pthread_mutex_unlock(&own_lock);
+    return is_there;
 }
 
 void hook_angara_accumulate_mend(struct ompi_win_t *win, bool is_old)
 {
     ompi_osc_base_module_t *module = win->w_osc_module;
 
-    if (own.osc_accumulate == NULL) {
-        own         = *module;
-        own_are_old = is_old;
-    }
-    if (module->osc_accumulate != own.osc_accumulate) {
-        return; /* of 5, by a parameter, for some windows only */
+    if (is_nonblocking() || !own_get(module, is_old)) {
+        return;
     }
     module->osc_accumulate      = accumulate;
     module->osc_get_accumulate  = get_accumulate;
     module->osc_raccumulate     = raccumulate;
     module->osc_rget_accumulate = rget_accumulate;
+    module->osc_fetch_and_op    = fetch_and_op;
     if (is_old) {
-        module->osc_fetch_and_op     = fetch_and_op;
         module->osc_compare_and_swap = compare_and_swap;
     }
 }

@@ -3,11 +3,12 @@
  * What osc/ucx does otherwise than by itself. Accumulates of its windows are mended
  * (hook_angara_accumulate.c).
  *
- * Which windows osc/ucx of Open MPI 4.1 gets, where the component has let it in: all that it wins
- * by priority, but dynamic ones within a node only if no other component takes them. Before each
- * operation on a dynamic window it reads a table of 33 KB from the target. It may crash unless
- * ranges are attached in rising order and detached in falling order, as it leaves counts of users
- * behind when it moves its entries; and Rput and Rget read from in front of that table.
+ * Which windows osc/ucx gets, where the component has let it in: all that it wins by priority, but
+ * dynamic ones within a node only if no other component takes them. Before each operation on a
+ * dynamic window it reads a table of 33 KB from the target, and it has room for some 40 ranges.
+ * That of Open MPI 4.1 may crash unless ranges are attached in rising order and detached in falling
+ * order, as it leaves counts of users behind when it moves its entries; and Rput and Rget read from
+ * in front of that table.
  *
  * The processes of a window must choose the same component: they vote.
  */
@@ -105,17 +106,14 @@ void hook_angara_osc_start(bool may_yield)
     if (osc_ucx == NULL) {
         return;
     }
-    osc_ucx_query       = osc_ucx->osc_query;
-    osc_ucx_select      = osc_ucx->osc_select;
-    osc_ucx->osc_select = osc_ucx_select_mended;
-    if (!OSC_UCX_IS_OLD) {
-        return;
-    }
     osc_ucx_may_yield = may_yield && osc_ucx_has_default_priority();
     hook_angara_verbose(1, "dynamic windows within the node go to %s",
                         osc_ucx_may_yield ? "osc/ucx only if no other component takes them" :
                                             "osc/ucx, as was chosen");
-    osc_ucx->osc_query = osc_ucx_query_dynamic_last;
+    osc_ucx_query       = osc_ucx->osc_query;
+    osc_ucx->osc_query  = osc_ucx_query_dynamic_last;
+    osc_ucx_select      = osc_ucx->osc_select;
+    osc_ucx->osc_select = osc_ucx_select_mended;
 }
 
 void hook_angara_osc_stop(void)
