@@ -122,8 +122,9 @@ void hook_angara_vars_restore(void);
  * over pml/ucx, when MPI_Init is through.
  *
  * @param may_yield  nobody has chosen osc/ucx. A priority that the user has given it is a choice.
+ * @param has_gpu  windows may be in a GPU's memory, which others don't know.
  */
-void hook_angara_osc_start(bool may_yield);
+void hook_angara_osc_start(bool may_yield, bool has_gpu);
 
 /** No longer. Before osc/ucx is closed; may be called if it never did. */
 void hook_angara_osc_stop(void);

@@ -6,17 +6,17 @@
  * the window's lock for accumulates.
  *
  * Open MPI 4.1 and 5:
- *   - Reductions with derived types: of `count` elements only one is worked on (4.1), and what lies
- *     in front of the first element is forgotten. With pairs of a value and an index that have a
- *     gap the buffer is too small.
+ *   - Reductions of pairs of a value and an index that have a gap: the buffer is too small.
+ *   - Reductions whose origin is contiguous, but begins elsewhere: that is forgotten.
  *   - MPI_Fetch_and_op(): sums of floating point go to UCX's atomics, which add integers (4.1; in 5
  *     those of Fortran's types); so do elements that aren't of 4 or 8 bytes (4.1), or may lie where
  *     these can't. It becomes an accumulate.
  *
  * Open MPI 4.1:
- *   - MPI_Compare_and_swap() of 1 and 2 bytes: the same. It becomes an accumulate whose operation
- *     compares and swaps. That of 4 bytes, as MPI_Fetch_and_op(), reads 8 of the origin.
- *   - MPI_REPLACE of more than one element: nothing keeps it within the lock.
+ *   - Reductions of several derived types: only one is worked on.
+ *   - MPI_REPLACE and MPI_NO_OP: nothing keeps the copy within the lock.
+ *   - MPI_Compare_and_swap() of 1 and 2 bytes goes to UCX's atomics. It becomes an accumulate whose
+ *     operation compares and swaps. That of 4 bytes, as MPI_Fetch_and_op(), reads 8 of the origin.
  *   - MPI_Rget_accumulate() and MPI_Raccumulate() that only copy: the request is complete before
  *     the copy is. A flush comes first.
  *
@@ -85,35 +85,55 @@ static bool has_gap(const ompi_datatype_t *type)
     return (size_t)extent != size_of(type);
 }
 
-static bool is_plain(const ompi_datatype_t *type, int count)
+static bool is_integer(const ompi_datatype_t *type)
 {
-    return ompi_datatype_is_predefined(type) && ((count <= 1) || !has_gap(type));
+    return (type->super.flags & OMPI_DATATYPE_FLAG_DATA_TYPE) == OMPI_DATATYPE_FLAG_DATA_INT;
+}
+
+static bool is_word(const ompi_datatype_t *type)
+{
+    return (size_of(type) == sizeof(uint32_t)) || (size_of(type) == sizeof(uint64_t));
 }
 
 /* Has UCX an atomic for it? */
 static bool is_atomic(const ompi_datatype_t *type, const struct ompi_op_t *op)
 {
-    size_t size = size_of(type);
-
-    return ((size == sizeof(uint32_t)) || (size == sizeof(uint64_t))) &&
-           (type->super.align == size) &&
-           ((op != MPI_SUM) ||
-            ((type->super.flags & OMPI_DATATYPE_FLAG_DATA_TYPE) == OMPI_DATATYPE_FLAG_DATA_INT));
+    return is_word(type) && (type->super.align == size_of(type)) &&
+           ((op != MPI_SUM) || is_integer(type));
 }
 
+/* What the target's type is made of; NULL if of several. */
+static ompi_datatype_t *job_basic(const job_t *job)
+{
+    return ompi_datatype_is_predefined(job->target_type) ?
+               job->target_type :
+               ompi_datatype_get_single_predefined_type_from_args(job->target_type);
+}
+
+/* Does osc/ucx reduce it as it should? */
 static bool job_is_right(const job_t *job)
 {
-    if ((job->op == MPI_NO_OP) || (job_bytes(job) == 0)) {
-        return true;
+    const ompi_datatype_t *basic           = job_basic(job);
+    bool                   target_is_basic = basic == job->target_type;
+    bool                   origin_is_basic = ompi_datatype_is_predefined(job->origin_type);
+    ptrdiff_t              begin, length;
+
+    if (basic == NULL) {
+        return true; /* that is for MPI to say */
     }
-    if (job->op == MPI_REPLACE) {
-        return !own_are_old ||
-               (ompi_datatype_is_predefined(job->target_type) && (job->target_count == 1) &&
-                ompi_datatype_is_predefined(job->origin_type));
+    if (has_gap(basic)) {
+        return target_is_basic && origin_is_basic && (job->target_count == 1);
     }
-    return is_plain(job->target_type, job->target_count) &&
-           is_plain(job->origin_type, job->origin_count) &&
-           (!job->has_result || is_plain(job->result_type, job->result_count));
+    if (target_is_basic && (job->target_count == 1) && (job->op == MPI_SUM) && is_word(basic) &&
+        !is_integer(basic) && (basic != MPI_FLOAT) && (basic != MPI_DOUBLE)) {
+        return own_are_old; /* in 5 an integer, where a window has one type only, by a parameter */
+    }
+    ompi_datatype_get_true_extent(job->origin_type, &begin, &length);
+    if (!origin_is_basic && (begin != 0) &&
+        ompi_datatype_is_contiguous_memory_layout(job->origin_type, job->origin_count)) {
+        return false;
+    }
+    return !own_are_old || target_is_basic || (job->target_count == 1);
 }
 
 static int job_pass(const job_t *job)
@@ -127,60 +147,84 @@ static int job_pass(const job_t *job)
                                       job->target_count, job->target_type, job->op, job->win);
 }
 
-/* ---- the operation on bytes --------------------------------------------------------------------
- */
+/* ---- the operation on bytes ------------------------------------------------------------------ */
 
 /* What stands in the place of the origin's buffer, which nobody but the operation looks at. */
 typedef struct call {
-    void (*func)(const struct call *call, void *bytes);
-    const void       *origin; /* packed, as the target's bytes are */
-    size_t            size;   /* bytes of both */
-    const void       *expected;
-    ompi_datatype_t  *type;
-    struct ompi_op_t *op;
+    void (*func)(struct call *call, void *bytes);
+    const job_t     *job;
+    const void      *origin; /* packed, as the target's bytes are */
+    size_t           size;   /* bytes of both */
+    const void      *expected;
+    ompi_datatype_t *type;
+    int              status;
 } call_t;
 
 static void apply(void *call, void *bytes, int *count, ompi_datatype_t **type)
 {
     (void)count;
     (void)type;
-    ((const call_t *)call)->func(call, bytes);
+    ((call_t *)call)->func(call, bytes);
 }
 
-static void apply_replace(const call_t *call, void *bytes)
+static void apply_replace(call_t *call, void *bytes)
 {
     memcpy(bytes, call->origin, call->size);
 }
 
-static void apply_swap_if_equal(const call_t *call, void *bytes)
+static void apply_swap_if_equal(call_t *call, void *bytes)
 {
     if (memcmp(bytes, call->expected, call->size) == 0) {
         memcpy(bytes, call->origin, call->size);
     }
 }
 
-static void apply_reduction(const call_t *call, void *bytes)
+static void apply_reduction(call_t *call, void *bytes)
 {
-    PMPI_Reduce_local(call->origin, bytes, (int)(call->size / size_of(call->type)), call->type,
-                      call->op);
+    call->status = PMPI_Reduce_local(call->origin, bytes, (int)(call->size / size_of(call->type)),
+                                     call->type, call->job->op);
 }
 
-/* Elements with a gap: one at a time, as it lies in memory. */
-static void apply_to_gapped(const call_t *call, void *bytes)
-{
-    _Alignas(max_align_t) char origin[64] = "", target[64] = "";
-    int                        size = (int)size_of(call->type), at, end;
+#define GAPPED_AT_ONCE 64
+#define GAPPED_EXTENT  64 /* no basic type has a longer one */
 
-    for (at = 0; at < (int)call->size; at = end) {
+/* Elements with a gap: some at a time, as they lie in memory. */
+static void apply_to_gapped(call_t *call, void *bytes)
+{
+    _Alignas(max_align_t) char origin[GAPPED_AT_ONCE * GAPPED_EXTENT] = "";
+    _Alignas(max_align_t) char target[GAPPED_AT_ONCE * GAPPED_EXTENT] = "";
+    int size = (int)size_of(call->type), all = (int)call->size, at, end, count;
+
+    for (at = 0; (at < all) && (call->status == MPI_SUCCESS); at += count * size) {
+        count = (all - at) / size;
+        count = (count < GAPPED_AT_ONCE) ? count : GAPPED_AT_ONCE;
+        end   = at;
+        PMPI_Unpack(call->origin, all, &end, origin, count, call->type, MPI_COMM_SELF);
         end = at;
-        PMPI_Unpack(call->origin, (int)call->size, &end, origin, 1, call->type, MPI_COMM_SELF);
-        end = at;
-        PMPI_Unpack(bytes, (int)call->size, &end, target, 1, call->type, MPI_COMM_SELF);
-        PMPI_Reduce_local(origin, target, 1, call->type, call->op);
-        end = at;
-        PMPI_Pack(target, 1, call->type, bytes, (int)call->size, &end, MPI_COMM_SELF);
-        end = at + size;
+        PMPI_Unpack(bytes, all, &end, target, count, call->type, MPI_COMM_SELF);
+        call->status = PMPI_Reduce_local(origin, target, count, call->type, call->job->op);
+        end          = at;
+        PMPI_Pack(target, count, call->type, bytes, all, &end, MPI_COMM_SELF);
     }
+}
+
+/* On no bytes at all: what is done within the lock is a call of its own. */
+static void apply_get(call_t *call, void *bytes)
+{
+    const job_t *job = call->job;
+
+    (void)bytes;
+    call->status = own.osc_get(job->result, job->result_count, job->result_type, job->target,
+                               job->disp, job->target_count, job->target_type, job->win);
+}
+
+static void apply_put(call_t *call, void *bytes)
+{
+    const job_t *job = call->job;
+
+    (void)bytes;
+    call->status = own.osc_put(job->origin, job->origin_count, job->origin_type, job->target,
+                               job->disp, job->target_count, job->target_type, job->win);
 }
 
 /* The bytes of `count` elements, in the order of the type, as a type. */
@@ -231,20 +275,13 @@ static int type_of_bytes(int count, const ompi_datatype_t *type, ompi_datatype_t
 static int job_apply(const job_t *job)
 {
     size_t bytes = job_bytes(job);
-    call_t call  = {.size = bytes, .op = job->op};
+    call_t call  = {.job = job, .size = bytes, .type = job_basic(job)};
     job_t  part  = *job;
     void  *packed;
     int    status, at = 0;
 
-    call.type = ompi_datatype_is_predefined(job->target_type) ?
-                    job->target_type :
-                    ompi_datatype_get_single_predefined_type_from_args(job->target_type);
-    if ((size_of(job->origin_type) * (size_t)job->origin_count != bytes) ||
-        ((call.type == NULL) && (job->op != MPI_REPLACE))) {
+    if (size_of(job->origin_type) * (size_t)job->origin_count != bytes) {
         return MPI_ERR_TYPE;
-    }
-    if (bytes > INT_MAX) {
-        return MPI_ERR_COUNT;
     }
     call.func = (job->op == MPI_REPLACE) ? apply_replace :
                 has_gap(call.type)       ? apply_to_gapped :
@@ -269,16 +306,39 @@ static int job_apply(const job_t *job)
         PMPI_Type_free(&part.target_type);
     }
     free(packed);
-    return status;
+    return (status == OMPI_SUCCESS) ? call.status : status;
+}
+
+/* A copy, within the lock. */
+static int job_copy(const job_t *job)
+{
+    call_t call = {.func = (job->op == MPI_NO_OP) ? apply_get : apply_put, .job = job};
+    int    status;
+
+    status = own.osc_accumulate(&call, 0, MPI_BYTE, job->target, job->disp, 0, MPI_BYTE, apply_op,
+                                job->win);
+    return (status == OMPI_SUCCESS) ? call.status : status;
+}
+
+static bool is_copy(const struct ompi_op_t *op)
+{
+    return (op == MPI_NO_OP) || (op == MPI_REPLACE);
 }
 
 static int run(const job_t *job)
 {
-    return job_is_right(job) ? job_pass(job) : job_apply(job);
+    size_t bytes = job_bytes(job);
+
+    if ((bytes == 0) || (is_copy(job->op) ? !own_are_old : job_is_right(job))) {
+        return job_pass(job);
+    }
+    if (is_copy(job->op) && ((job->op == MPI_NO_OP) || !job->has_result)) {
+        return job_copy(job);
+    }
+    return (bytes <= INT_MAX) ? job_apply(job) : job_pass(job); /* a type's bytes are an int */
 }
 
-/* ---- the functions of a window -----------------------------------------------------------------
- */
+/* ---- the functions of a window --------------------------------------------------------------- */
 
 static int accumulate(const void *origin, int origin_count, ompi_datatype_t *origin_type,
                       int target, ptrdiff_t disp, int target_count, ompi_datatype_t *target_type,
@@ -320,16 +380,17 @@ static int get_accumulate(const void *origin, int origin_count, ompi_datatype_t 
 /* Does osc/ucx do the operation right, and its request? */
 static bool has_own_request(const job_t *job)
 {
-    bool is_copy = (job->op == MPI_NO_OP) || (job->op == MPI_REPLACE);
-
-    return job_is_right(job) && !(own_are_old && is_copy);
+    return is_copy(job->op) ? !own_are_old : job_is_right(job);
 }
 
 /* Make the operation, wait for it, and have a request that is complete. */
 static int run_with_request(const job_t *job, ompi_request_t **request)
 {
-    int status = run(job);
+    int status = own.osc_flush_local(job->target, job->win); /* not in any epoch */
 
+    if (status == OMPI_SUCCESS) {
+        status = run(job);
+    }
     if (status == OMPI_SUCCESS) {
         status = own.osc_flush_local(job->target, job->win);
     }
@@ -389,8 +450,7 @@ static int fetch_and_op(const void *origin, void *result, ompi_datatype_t *type,
     uint64_t value = 0;
 
     if (!is_atomic(type, op)) {
-        return own.osc_get_accumulate(origin, 1, type, result, 1, type, target, disp, 1, type, op,
-                                      win);
+        return get_accumulate(origin, 1, type, result, 1, type, target, disp, 1, type, op, win);
     }
     if (own_are_old && (origin != NULL)) {
         memcpy(&value, origin, size_of(type)); /* it reads all of it, now */

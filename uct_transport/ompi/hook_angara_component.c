@@ -67,6 +67,7 @@ static char *hook_angara_param_version;
 static hook_angara_request_t hook_angara_asked;
 static char                  hook_angara_missing[600];
 static bool                  hook_angara_ucx_allowed;
+static bool                  hook_angara_has_gpu; /* whose memory the process may use */
 
 void hook_angara_print(const char *level, const char *fmt, ...)
 {
@@ -239,7 +240,6 @@ static int hook_angara_open(void)
     bool                  shmem = is_openshmem();
     const char           *path  = hook_angara_param_plugin;
     hook_angara_request_t request;
-    bool                  has_gpu;
     char                 *tls, word[64];
     char                  version[MPI_MAX_LIBRARY_VERSION_STRING];
     const char           *list;
@@ -268,14 +268,15 @@ static int hook_angara_open(void)
     if ((path == NULL) || (*path == '\0')) {
         path = getenv("ANGARA_UCT_PLUGIN");
     }
-    if (!hook_angara_plugin_load(path, &has_gpu, hook_angara_missing,
+    if (!hook_angara_plugin_load(path, &hook_angara_has_gpu, hook_angara_missing,
                                  sizeof(hook_angara_missing))) {
         return OPAL_SUCCESS; /* Open MPI makes its default choice instead, which is reported */
     }
 
     hook_angara_missing[0]  = '\0';
-    hook_angara_ucx_allowed = hook_angara_vars_set(shmem, has_gpu) == HOOK_ANGARA_UCX_ALLOWED;
-    if (has_gpu && (hook_angara_plugin_gpu() != NULL)) {
+    hook_angara_ucx_allowed = hook_angara_vars_set(shmem, hook_angara_has_gpu) ==
+                              HOOK_ANGARA_UCX_ALLOWED;
+    if (hook_angara_has_gpu && (hook_angara_plugin_gpu() != NULL)) {
         hook_angara_pack_start(hook_angara_plugin_gpu());
     }
     return OPAL_SUCCESS;
@@ -375,7 +376,7 @@ static void hook_angara_init_bottom(int argc, char **argv, int requested, int *p
     if (!is_ucx) {
         hook_angara_vars_withdraw_osc();
     } else {
-        hook_angara_osc_start(hook_angara_vars_has_let_osc_in());
+        hook_angara_osc_start(hook_angara_vars_has_let_osc_in(), hook_angara_has_gpu);
     }
     hook_angara_vars_restore();
     if (!is_ucx && hook_angara_ucx_allowed && (requested == MPI_THREAD_MULTIPLE) &&

@@ -100,13 +100,14 @@ static bool osc_ucx_has_default_priority(void)
            (source == MCA_BASE_VAR_SOURCE_DEFAULT);
 }
 
-void hook_angara_osc_start(bool may_yield)
+void hook_angara_osc_start(bool may_yield, bool has_gpu)
 {
     osc_ucx = osc_ucx_find();
     if (osc_ucx == NULL) {
         return;
     }
-    osc_ucx_may_yield = may_yield && osc_ucx_has_default_priority();
+    /* That of 4.1 crashes with other memory. */
+    osc_ucx_may_yield = may_yield && (OSC_UCX_IS_OLD || !has_gpu) && osc_ucx_has_default_priority();
     hook_angara_verbose(1, "dynamic windows within the node go to %s",
                         osc_ucx_may_yield ? "osc/ucx only if no other component takes them" :
                                             "osc/ucx, as was chosen");
