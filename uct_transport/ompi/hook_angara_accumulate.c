@@ -110,7 +110,12 @@ static ompi_datatype_t *job_basic(const job_t *job)
                ompi_datatype_get_single_predefined_type_from_args(job->target_type);
 }
 
-/* Does osc/ucx reduce it as it should? */
+static bool is_copy(const struct ompi_op_t *op)
+{
+    return (op == MPI_NO_OP) || (op == MPI_REPLACE);
+}
+
+/* Does osc/ucx do it as it should? */
 static bool job_is_right(const job_t *job)
 {
     const ompi_datatype_t *basic           = job_basic(job);
@@ -118,6 +123,9 @@ static bool job_is_right(const job_t *job)
     bool                   origin_is_basic = ompi_datatype_is_predefined(job->origin_type);
     ptrdiff_t              begin, length;
 
+    if (is_copy(job->op)) {
+        return !own_are_old;
+    }
     if (basic == NULL) {
         return true; /* that is for MPI to say */
     }
@@ -320,16 +328,11 @@ static int job_copy(const job_t *job)
     return (status == OMPI_SUCCESS) ? call.status : status;
 }
 
-static bool is_copy(const struct ompi_op_t *op)
-{
-    return (op == MPI_NO_OP) || (op == MPI_REPLACE);
-}
-
 static int run(const job_t *job)
 {
     size_t bytes = job_bytes(job);
 
-    if ((bytes == 0) || (is_copy(job->op) ? !own_are_old : job_is_right(job))) {
+    if ((bytes == 0) || job_is_right(job)) {
         return job_pass(job);
     }
     if (is_copy(job->op) && ((job->op == MPI_NO_OP) || !job->has_result)) {
@@ -340,54 +343,22 @@ static int run(const job_t *job)
 
 /* ---- the functions of a window --------------------------------------------------------------- */
 
-static int accumulate(const void *origin, int origin_count, ompi_datatype_t *origin_type,
-                      int target, ptrdiff_t disp, int target_count, ompi_datatype_t *target_type,
-                      struct ompi_op_t *op, ompi_win_t *win)
-{
-    return run(&(job_t){.origin       = origin,
-                        .origin_count = origin_count,
-                        .origin_type  = origin_type,
-                        .target       = target,
-                        .disp         = disp,
-                        .target_count = target_count,
-                        .target_type  = target_type,
-                        .op           = op,
-                        .win          = win});
-}
-
-static int get_accumulate(const void *origin, int origin_count, ompi_datatype_t *origin_type,
-                          void *result, int result_count, ompi_datatype_t *result_type, int target,
-                          ptrdiff_t disp, int target_count, ompi_datatype_t *target_type,
-                          struct ompi_op_t *op, ompi_win_t *win)
-{
-    job_t job = {.origin       = origin,
-                 .origin_count = origin_count,
-                 .origin_type  = origin_type,
-                 .has_result   = true,
-                 .result       = result,
-                 .result_count = result_count,
-                 .result_type  = result_type,
-                 .target       = target,
-                 .disp         = disp,
-                 .target_count = target_count,
-                 .target_type  = target_type,
-                 .op           = op,
-                 .win          = win};
-
-    return run(&job);
-}
-
-/* Does osc/ucx do the operation right, and its request? */
-static bool has_own_request(const job_t *job)
-{
-    return is_copy(job->op) ? !own_are_old : job_is_right(job);
-}
-
-/* Make the operation, wait for it, and have a request that is complete. */
+/* Make the operation, and have a request for it: osc/ucx's own if that does it right, else wait. */
 static int run_with_request(const job_t *job, ompi_request_t **request)
 {
-    int status = own.osc_flush_local(job->target, job->win); /* not in any epoch */
+    int status;
 
+    if (job_is_right(job)) {
+        return !job->has_result ?
+                   own.osc_raccumulate(job->origin, job->origin_count, job->origin_type,
+                                       job->target, job->disp, job->target_count, job->target_type,
+                                       job->op, job->win, request) :
+                   own.osc_rget_accumulate(job->origin, job->origin_count, job->origin_type,
+                                           job->result, job->result_count, job->result_type,
+                                           job->target, job->disp, job->target_count,
+                                           job->target_type, job->op, job->win, request);
+    }
+    status = own.osc_flush_local(job->target, job->win); /* not in any epoch */
     if (status == OMPI_SUCCESS) {
         status = run(job);
     }
@@ -398,26 +369,6 @@ static int run_with_request(const job_t *job, ompi_request_t **request)
     return status;
 }
 
-static int raccumulate(const void *origin, int origin_count, ompi_datatype_t *origin_type,
-                       int target, ptrdiff_t disp, int target_count, ompi_datatype_t *target_type,
-                       struct ompi_op_t *op, ompi_win_t *win, ompi_request_t **request)
-{
-    job_t job = {.origin       = origin,
-                 .origin_count = origin_count,
-                 .origin_type  = origin_type,
-                 .target       = target,
-                 .disp         = disp,
-                 .target_count = target_count,
-                 .target_type  = target_type,
-                 .op           = op,
-                 .win          = win};
-
-    return has_own_request(&job) ?
-               own.osc_raccumulate(origin, origin_count, origin_type, target, disp, target_count,
-                                   target_type, op, win, request) :
-               run_with_request(&job, request);
-}
-
 static int rget_accumulate(const void *origin, int origin_count, ompi_datatype_t *origin_type,
                            void *result, int result_count, ompi_datatype_t *result_type, int target,
                            ptrdiff_t disp, int target_count, ompi_datatype_t *target_type,
@@ -426,7 +377,7 @@ static int rget_accumulate(const void *origin, int origin_count, ompi_datatype_t
     job_t job = {.origin       = origin,
                  .origin_count = origin_count,
                  .origin_type  = origin_type,
-                 .has_result   = true,
+                 .has_result   = result_type != NULL,
                  .result       = result,
                  .result_count = result_count,
                  .result_type  = result_type,
@@ -437,11 +388,34 @@ static int rget_accumulate(const void *origin, int origin_count, ompi_datatype_t
                  .op           = op,
                  .win          = win};
 
-    return has_own_request(&job) ?
-               own.osc_rget_accumulate(origin, origin_count, origin_type, result, result_count,
-                                       result_type, target, disp, target_count, target_type, op,
-                                       win, request) :
-               run_with_request(&job, request);
+    return (request == NULL) ? run(&job) : run_with_request(&job, request);
+}
+
+/* The other three are cases of it: without a request, without a result. */
+
+static int get_accumulate(const void *origin, int origin_count, ompi_datatype_t *origin_type,
+                          void *result, int result_count, ompi_datatype_t *result_type, int target,
+                          ptrdiff_t disp, int target_count, ompi_datatype_t *target_type,
+                          struct ompi_op_t *op, ompi_win_t *win)
+{
+    return rget_accumulate(origin, origin_count, origin_type, result, result_count, result_type,
+                           target, disp, target_count, target_type, op, win, NULL);
+}
+
+static int raccumulate(const void *origin, int origin_count, ompi_datatype_t *origin_type,
+                       int target, ptrdiff_t disp, int target_count, ompi_datatype_t *target_type,
+                       struct ompi_op_t *op, ompi_win_t *win, ompi_request_t **request)
+{
+    return rget_accumulate(origin, origin_count, origin_type, NULL, 0, NULL, target, disp,
+                           target_count, target_type, op, win, request);
+}
+
+static int accumulate(const void *origin, int origin_count, ompi_datatype_t *origin_type,
+                      int target, ptrdiff_t disp, int target_count, ompi_datatype_t *target_type,
+                      struct ompi_op_t *op, ompi_win_t *win)
+{
+    return raccumulate(origin, origin_count, origin_type, target, disp, target_count, target_type,
+                       op, win, NULL);
 }
 
 static int fetch_and_op(const void *origin, void *result, ompi_datatype_t *type, int target,

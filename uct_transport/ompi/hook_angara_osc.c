@@ -106,11 +106,11 @@ void hook_angara_osc_start(bool may_yield, bool has_gpu)
     if (osc_ucx == NULL) {
         return;
     }
-    /* That of 4.1 crashes with other memory. */
+    /* osc/rdma knows no GPU memory; but osc/ucx of 4.1 may crash in any case. */
     osc_ucx_may_yield = may_yield && (OSC_UCX_IS_OLD || !has_gpu) && osc_ucx_has_default_priority();
     hook_angara_verbose(1, "dynamic windows within the node go to %s",
                         osc_ucx_may_yield ? "osc/ucx only if no other component takes them" :
-                                            "osc/ucx, as was chosen");
+                                            "osc/ucx");
     osc_ucx_query       = osc_ucx->osc_query;
     osc_ucx->osc_query  = osc_ucx_query_dynamic_last;
     osc_ucx_select      = osc_ucx->osc_select;
