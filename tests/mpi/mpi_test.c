@@ -303,6 +303,47 @@ bool mt_buf_verify(const mt_buf_t *buf, uint64_t key, const char *what)
     return mt_verify(buf->data, buf->length, key, what);
 }
 
+mt_window_t mt_window_open(mt_window_kind_t kind, size_t size, MPI_Info info)
+{
+    mt_window_t window = {.own = NULL, .addresses = NULL};
+    MPI_Aint    address;
+
+    if (kind == MT_ALLOCATED) {
+        MPI_Win_allocate((MPI_Aint)size, 1, info, MPI_COMM_WORLD, &window.base, &window.win);
+    } else {
+        window.own = window.base = mt_alloc(size);
+    }
+    if (kind == MT_CREATED) {
+        MPI_Win_create(window.base, (MPI_Aint)size, 1, info, MPI_COMM_WORLD, &window.win);
+    } else if (kind == MT_DYNAMIC) {
+        MPI_Win_create_dynamic(info, MPI_COMM_WORLD, &window.win);
+        MPI_Win_attach(window.win, window.base, (MPI_Aint)size);
+        MPI_Get_address(window.base, &address);
+        window.addresses = mt_alloc((size_t)mt.size * sizeof(*window.addresses));
+        MPI_Allgather(&address, 1, MPI_AINT, window.addresses, 1, MPI_AINT, MPI_COMM_WORLD);
+    }
+    memset(window.base, 0, size);
+    MPI_Barrier(MPI_COMM_WORLD);
+    return window;
+}
+
+void mt_window_close(mt_window_t *window)
+{
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (window->addresses != NULL) {
+        MPI_Win_detach(window->win, window->base);
+    }
+    MPI_Win_free(&window->win);
+    free(window->addresses);
+    free(window->own);
+}
+
+MPI_Aint mt_window_at(const mt_window_t *window, int target, size_t offset)
+{
+    return (window->addresses == NULL) ? (MPI_Aint)offset :
+                                         MPI_Aint_add(window->addresses[target], (MPI_Aint)offset);
+}
+
 uint64_t mt_key(int src, int dst, int tag, uint64_t seq)
 {
     uint64_t state = ((uint64_t)src << 48) ^ ((uint64_t)dst << 32) ^ ((uint64_t)tag << 20) ^ seq;

@@ -86,6 +86,25 @@ bool mt_verify(const void *data, size_t length, uint64_t key, const char *what);
 /** As mt_verify() for a whole buffer, and check that nothing was written around it. */
 bool mt_buf_verify(const mt_buf_t *buf, uint64_t key, const char *what);
 
+typedef enum { MT_ALLOCATED, MT_CREATED, MT_DYNAMIC, MT_WINDOW_KINDS } mt_window_kind_t;
+
+/** A window of all ranks, in bytes. */
+typedef struct {
+    MPI_Win        win;
+    unsigned char *base;
+    unsigned char *own;       /* what isn't the window's to free */
+    MPI_Aint      *addresses; /* of each rank's memory, if it is dynamic */
+} mt_window_t;
+
+/** Open a window of @a size bytes, which are zero, on each rank. */
+mt_window_t mt_window_open(mt_window_kind_t kind, size_t size, MPI_Info info);
+
+/** Close it, once no rank uses its memory any more. */
+void mt_window_close(mt_window_t *window);
+
+/** The displacement of byte @a offset of @a target's memory. */
+MPI_Aint mt_window_at(const mt_window_t *window, int target, size_t offset);
+
 /** A key for the message number @a seq from @a src to @a dst. */
 uint64_t mt_key(int src, int dst, int tag, uint64_t seq);
 

@@ -17,66 +17,15 @@ static const size_t rma_sizes[] = {0,     1,     7,     8,      9,      56,     
                                    40961, 65536, 65537, 131071, 131072, 131073, 300000};
 #define NUM_RMA_SIZES MT_COUNT(rma_sizes)
 
-typedef struct {
-    MPI_Win        win;
-    unsigned char *base;
-    unsigned char *storage; /* what we allocated, if we did */
-} window_t;
-
-typedef enum { WINDOW_ALLOCATE, WINDOW_CREATE, WINDOW_DYNAMIC } window_kind_t;
-
-static MPI_Aint *dynamic_address; /* of each rank's memory, for a dynamic window */
-
-static window_t window_open_with(window_kind_t kind, MPI_Info info)
+static mt_window_t window_open(mt_window_kind_t kind, MPI_Info info)
 {
-    MPI_Aint size   = (MPI_Aint)(PART_BYTES * (size_t)mt.size), address;
-    window_t window = {.storage = NULL};
-
-    dynamic_address = NULL;
-    if (kind == WINDOW_ALLOCATE) {
-        MPI_Win_allocate(size, 1, info, MPI_COMM_WORLD, &window.base, &window.win);
-    } else {
-        window.storage = mt_alloc((size_t)size);
-        window.base    = window.storage;
-    }
-    if (kind == WINDOW_CREATE) {
-        MPI_Win_create(window.base, size, 1, info, MPI_COMM_WORLD, &window.win);
-    } else if (kind == WINDOW_DYNAMIC) {
-        MPI_Win_create_dynamic(info, MPI_COMM_WORLD, &window.win);
-        MPI_Win_attach(window.win, window.base, size);
-        MPI_Get_address(window.base, &address);
-        dynamic_address = mt_alloc((size_t)mt.size * sizeof(*dynamic_address));
-        MPI_Allgather(&address, 1, MPI_AINT, dynamic_address, 1, MPI_AINT, MPI_COMM_WORLD);
-    }
-    memset(window.base, 0, (size_t)size);
-    MPI_Barrier(MPI_COMM_WORLD);
-    return window;
-}
-
-static window_t window_open(window_kind_t kind)
-{
-    return window_open_with(kind, MPI_INFO_NULL);
-}
-
-static void window_close(window_t *window)
-{
-    MPI_Barrier(MPI_COMM_WORLD);
-    if (dynamic_address != NULL) {
-        MPI_Win_detach(window->win, window->base);
-        free(dynamic_address);
-        dynamic_address = NULL;
-    }
-    MPI_Win_free(&window->win);
-    free(window->storage);
+    return mt_window_open(kind, PART_BYTES * (size_t)mt.size, info);
 }
 
 /* Where the part of `origin` at `target` lies, plus an offset. */
-static MPI_Aint part(int target, int origin, size_t offset)
+static MPI_Aint part(const mt_window_t *window, int target, int origin, size_t offset)
 {
-    MPI_Aint displacement = (MPI_Aint)(PART_BYTES * (size_t)origin + offset);
-
-    return (dynamic_address != NULL) ? MPI_Aint_add(dynamic_address[target], displacement) :
-                                       displacement;
+    return mt_window_at(window, target, PART_BYTES * (size_t)origin + offset);
 }
 
 /* --- synchronization: begin and end an epoch in which this rank accesses `target`, while
@@ -158,17 +107,17 @@ static const sync_t syncs[] = {{"fence", fence_begin, fence_end},
                                {"post, start, complete, wait", pscw_begin, pscw_end}};
 #define NUM_SYNCS ((int)MT_COUNT(syncs))
 
-static window_kind_t test_kind;
-static const sync_t *test_sync;
+static mt_window_kind_t test_kind;
+static const sync_t    *test_sync;
 
 /* Put to the next rank, then get it back from there, and check what the previous one put. */
 static void test_put_get(void)
 {
-    int      target = (mt.rank + 1) % mt.size, origin = (mt.rank + mt.size - 1) % mt.size;
-    window_t window = window_open(test_kind);
-    uint64_t seq;
-    mt_buf_t buf;
-    size_t   i;
+    int         target = (mt.rank + 1) % mt.size, origin = (mt.rank + mt.size - 1) % mt.size;
+    mt_window_t window = window_open(test_kind, MPI_INFO_NULL);
+    uint64_t    seq;
+    mt_buf_t    buf;
+    size_t      i;
 
     for (i = 0; i < NUM_RMA_SIZES; ++i) {
         size_t size = rma_sizes[i], offset = i % 8;
@@ -177,14 +126,14 @@ static void test_put_get(void)
             buf = mt_buf_alloc(size, (unsigned)i % 5);
             data_fill(buf.data, size, mt_key(mt.rank, target, 51, seq));
             test_sync->begin(window.win, target, origin);
-            MPI_Put(buf.data, (int)size, MPI_BYTE, target, part(target, mt.rank, offset), (int)size,
-                    MPI_BYTE, window.win);
+            MPI_Put(buf.data, (int)size, MPI_BYTE, target, part(&window, target, mt.rank, offset),
+                    (int)size, MPI_BYTE, window.win);
             test_sync->end(window.win, target, origin);
 
             data_fill(buf.data, size, 0);
             test_sync->begin(window.win, target, origin);
-            MPI_Get(buf.data, (int)size, MPI_BYTE, target, part(target, mt.rank, offset), (int)size,
-                    MPI_BYTE, window.win);
+            MPI_Get(buf.data, (int)size, MPI_BYTE, target, part(&window, target, mt.rank, offset),
+                    (int)size, MPI_BYTE, window.win);
             test_sync->end(window.win, target, origin);
             mt_buf_verify(&buf, mt_key(mt.rank, target, 51, seq), "get after put");
             mt_buf_free(&buf);
@@ -196,23 +145,23 @@ static void test_put_get(void)
             MPI_Barrier(MPI_COMM_WORLD);
         }
     }
-    window_close(&window);
+    mt_window_close(&window);
 }
 
 /* Many puts without waiting in between, flush, and a message: the target must see all of them. */
 static void test_flush_then_message(void)
 {
-    int       target = (mt.rank + 1) % mt.size, origin = (mt.rank + mt.size - 1) % mt.size;
-    window_t  window = window_open(WINDOW_ALLOCATE);
-    uint64_t *values = mt_alloc(1000 * sizeof(*values));
-    int       round, i;
+    int         target = (mt.rank + 1) % mt.size, origin = (mt.rank + mt.size - 1) % mt.size;
+    mt_window_t window = window_open(MT_ALLOCATED, MPI_INFO_NULL);
+    uint64_t   *values = mt_alloc(1000 * sizeof(*values));
+    int         round, i;
 
     MPI_Win_lock_all(MPI_MODE_NOCHECK, window.win);
     for (round = 1; round <= mt.iters; ++round) {
         for (i = 0; i < 1000; ++i) {
             values[i] = mt_key(mt.rank, target, round, (uint64_t)i);
-            MPI_Put(&values[i], 8, MPI_BYTE, target, part(target, mt.rank, (size_t)i * 8), 8,
-                    MPI_BYTE, window.win);
+            MPI_Put(&values[i], 8, MPI_BYTE, target, part(&window, target, mt.rank, (size_t)i * 8),
+                    8, MPI_BYTE, window.win);
         }
         MPI_Win_flush(target, window.win);
         MPI_Sendrecv(NULL, 0, MPI_BYTE, target, 52, NULL, 0, MPI_BYTE, origin, 52, MPI_COMM_WORLD,
@@ -231,39 +180,42 @@ static void test_flush_then_message(void)
     }
     MPI_Win_unlock_all(window.win);
     free(values);
-    window_close(&window);
+    mt_window_close(&window);
 }
 
 /* All operations of a burst are outstanding until they are waited for, one by one or by a flush. */
-static void burst_run(MPI_Win win, int target, bool put, bool requests, mt_buf_t *bufs)
+static void burst_run(const mt_window_t *window, int target, bool put, bool requests,
+                      mt_buf_t *bufs)
 {
     MPI_Request request[BURST];
     int         i;
 
     for (i = 0; i < BURST; ++i) {
-        MPI_Aint where = part(target, mt.rank, (size_t)i * bufs[i].length);
+        MPI_Aint where = part(window, target, mt.rank, (size_t)i * bufs[i].length);
         int      size  = (int)bufs[i].length;
 
         if (put && requests) {
-            MPI_Rput(bufs[i].data, size, MPI_BYTE, target, where, size, MPI_BYTE, win, &request[i]);
+            MPI_Rput(bufs[i].data, size, MPI_BYTE, target, where, size, MPI_BYTE, window->win,
+                     &request[i]);
         } else if (put) {
-            MPI_Put(bufs[i].data, size, MPI_BYTE, target, where, size, MPI_BYTE, win);
+            MPI_Put(bufs[i].data, size, MPI_BYTE, target, where, size, MPI_BYTE, window->win);
         } else if (requests) {
-            MPI_Rget(bufs[i].data, size, MPI_BYTE, target, where, size, MPI_BYTE, win, &request[i]);
+            MPI_Rget(bufs[i].data, size, MPI_BYTE, target, where, size, MPI_BYTE, window->win,
+                     &request[i]);
         } else {
-            MPI_Get(bufs[i].data, size, MPI_BYTE, target, where, size, MPI_BYTE, win);
+            MPI_Get(bufs[i].data, size, MPI_BYTE, target, where, size, MPI_BYTE, window->win);
         }
     }
     if (requests) {
         MPI_Waitall(BURST, request, MPI_STATUSES_IGNORE);
     }
     if (put || !requests) { /* a put that is complete here need not be there */
-        MPI_Win_flush(target, win);
+        MPI_Win_flush(target, window->win);
     }
 }
 
 /* Bursts of puts, then of gets of the same data, while others do so to us. */
-static void burst_check(window_t *window, bool requests, size_t size, uint64_t seq)
+static void burst_check(mt_window_t *window, bool requests, size_t size, uint64_t seq)
 {
     int      target = (mt.rank + 1) % mt.size, origin = (mt.rank + mt.size - 1) % mt.size, i;
     mt_buf_t bufs[BURST];
@@ -272,7 +224,7 @@ static void burst_check(window_t *window, bool requests, size_t size, uint64_t s
         bufs[i] = mt_buf_alloc(size, (unsigned)i % 5);
         data_fill(bufs[i].data, size, mt_key(mt.rank, target, i, seq));
     }
-    burst_run(window->win, target, true, requests, bufs);
+    burst_run(window, target, true, requests, bufs);
     MPI_Barrier(MPI_COMM_WORLD);
     MPI_Win_sync(window->win);
     for (i = 0; i < BURST; ++i) {
@@ -280,7 +232,7 @@ static void burst_check(window_t *window, bool requests, size_t size, uint64_t s
                   mt_key(origin, mt.rank, i, seq), "burst of puts");
         data_fill(bufs[i].data, size, 0);
     }
-    burst_run(window->win, target, false, requests, bufs);
+    burst_run(window, target, false, requests, bufs);
     for (i = 0; i < BURST; ++i) {
         mt_buf_verify(&bufs[i], mt_key(mt.rank, target, i, seq), "burst of gets");
         mt_buf_free(&bufs[i]);
@@ -294,11 +246,11 @@ static void test_bursts(void)
     /* Open MPI 4.1.4 looks up the wrong address for Rput and Rget in a dynamic window, finds no
      * region and takes a key from in front of its buffer (get_dynamic_win_info() in
      * osc_ucx_comm.c). */
-    bool     with_requests = test_kind != WINDOW_DYNAMIC;
-    window_t window        = window_open(test_kind);
-    uint64_t seq           = 0;
-    size_t   i;
-    int      round;
+    bool        with_requests = test_kind != MT_DYNAMIC;
+    mt_window_t window        = window_open(test_kind, MPI_INFO_NULL);
+    uint64_t    seq           = 0;
+    size_t      i;
+    int         round;
 
     MPI_Win_lock_all(0, window.win);
     for (round = 0; round < mt.iters; ++round) {
@@ -307,15 +259,15 @@ static void test_bursts(void)
         }
     }
     MPI_Win_unlock_all(window.win);
-    window_close(&window);
+    mt_window_close(&window);
 }
 
 /* Every rank adds to the same words of every rank. */
 static void test_accumulate(void)
 {
-    window_t window = window_open(test_kind);
-    long     one[64], expected;
-    int      i, round, target;
+    mt_window_t window = window_open(test_kind, MPI_INFO_NULL);
+    long        one[64], expected;
+    int         i, round, target;
 
     for (round = 0; round < mt.iters; ++round) {
         for (i = 0; i < 64; ++i) {
@@ -323,8 +275,8 @@ static void test_accumulate(void)
         }
         MPI_Win_fence(0, window.win);
         for (target = 0; target < mt.size; ++target) {
-            MPI_Accumulate(one, 64, MPI_LONG, target, part(target, 0, 0), 64, MPI_LONG, MPI_SUM,
-                           window.win);
+            MPI_Accumulate(one, 64, MPI_LONG, target, part(&window, target, 0, 0), 64, MPI_LONG,
+                           MPI_SUM, window.win);
         }
         MPI_Win_fence(0, window.win);
     }
@@ -336,30 +288,30 @@ static void test_accumulate(void)
         MT_CHECK(value == expected, "word %d is %ld, expected %ld", i, value, expected);
     }
     MPI_Win_fence(0, window.win);
-    window_close(&window);
+    mt_window_close(&window);
 }
 
 /* On the first word of the target, performed when it returns. */
-static long fetch_and_op(long value, int target, MPI_Op op, MPI_Win win)
+static long fetch_and_op(long value, int target, MPI_Op op, const mt_window_t *window)
 {
     long old;
 
-    MPI_Fetch_and_op(&value, &old, MPI_LONG, target, part(target, 0, 0), op, win);
-    MPI_Win_flush(target, win);
+    MPI_Fetch_and_op(&value, &old, MPI_LONG, target, part(window, target, 0, 0), op, window->win);
+    MPI_Win_flush(target, window->win);
     return old;
 }
 
 /* A shared counter on rank 0: the values fetched must all differ. */
 static void test_fetch_and_op(void)
 {
-    window_t window = window_open(test_kind);
-    int      count = 50 * mt.iters, i, total = count * mt.size;
-    long    *mine = mt_alloc((size_t)count * sizeof(long)), *all = NULL;
-    char    *seen;
+    mt_window_t window = window_open(test_kind, MPI_INFO_NULL);
+    int         count = 50 * mt.iters, i, total = count * mt.size;
+    long       *mine = mt_alloc((size_t)count * sizeof(long)), *all = NULL;
+    char       *seen;
 
     MPI_Win_lock_all(0, window.win);
     for (i = 0; i < count; ++i) {
-        mine[i] = fetch_and_op(1, 0, MPI_SUM, window.win);
+        mine[i] = fetch_and_op(1, 0, MPI_SUM, &window);
     }
     MPI_Win_unlock_all(window.win);
 
@@ -377,33 +329,34 @@ static void test_fetch_and_op(void)
     free(mine);
     free(all);
     free(seen);
-    window_close(&window);
+    mt_window_close(&window);
 }
 
 /* A lock made of compare-and-swap protects a plain get and put of two words. */
 static void test_compare_and_swap(void)
 {
-    window_t window = window_open(test_kind);
-    long     mine = mt.rank + 1, nobody = 0, found, pair[2], last[2];
-    int      i, count                   = 3 * mt.iters, flag;
+    mt_window_t window = window_open(test_kind, MPI_INFO_NULL);
+    long        mine = mt.rank + 1, nobody = 0, found, pair[2], last[2];
+    int         i, count                   = 3 * mt.iters, flag;
 
     MPI_Win_lock_all(0, window.win);
     for (i = 0; i < count; ++i) {
         do {
-            MPI_Compare_and_swap(&mine, &nobody, &found, MPI_LONG, 0, part(0, 0, 0), window.win);
+            MPI_Compare_and_swap(&mine, &nobody, &found, MPI_LONG, 0, part(&window, 0, 0, 0),
+                                 window.win);
             MPI_Win_flush(0, window.win);
             /* osc/ucx makes no progress for others in operations on oneself. */
             MPI_Iprobe(MPI_ANY_SOURCE, 1, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE);
             mt_relax();
         } while (found != nobody);
-        MPI_Get(pair, 2, MPI_LONG, 0, part(0, 0, 64), 2, MPI_LONG, window.win);
+        MPI_Get(pair, 2, MPI_LONG, 0, part(&window, 0, 0, 64), 2, MPI_LONG, window.win);
         MPI_Win_flush(0, window.win);
         MT_CHECK(pair[1] == 2 * pair[0], "torn pair %ld, %ld", pair[0], pair[1]);
         pair[0] += 1;
         pair[1] += 2;
-        MPI_Put(pair, 2, MPI_LONG, 0, part(0, 0, 64), 2, MPI_LONG, window.win);
+        MPI_Put(pair, 2, MPI_LONG, 0, part(&window, 0, 0, 64), 2, MPI_LONG, window.win);
         MPI_Win_flush(0, window.win);
-        found = fetch_and_op(nobody, 0, MPI_REPLACE, window.win);
+        found = fetch_and_op(nobody, 0, MPI_REPLACE, &window);
         MT_CHECK(found == mine, "the lock was %ld while %ld held it", found, mine);
     }
     MPI_Win_unlock_all(window.win);
@@ -415,7 +368,7 @@ static void test_compare_and_swap(void)
         MT_CHECK(last[0] == (long)count * mt.size, "%ld of %ld rounds counted", last[0],
                  (long)count * mt.size);
     }
-    window_close(&window);
+    mt_window_close(&window);
 }
 
 /* Look after nothing for a while. */
@@ -435,16 +388,16 @@ static void compute(void)
  */
 static void hammer(const char *intrinsic)
 {
-    long     one, added = 0, value, old;
-    long     mine[2], all[2];
-    MPI_Info info;
-    MPI_Win  win;
-    window_t window;
-    int      i, target;
+    long        one, added = 0, value, old;
+    long        mine[2], all[2];
+    MPI_Info    info;
+    MPI_Win     win;
+    mt_window_t window;
+    int         i, target;
 
     MPI_Info_create(&info);
     MPI_Info_set(info, "acc_single_intrinsic", intrinsic);
-    window = window_open_with(test_kind, info);
+    window = window_open(test_kind, info);
     win    = window.win;
     MPI_Info_free(&info);
 
@@ -453,26 +406,27 @@ static void hammer(const char *intrinsic)
         target = (mt.rank + i / 4) % mt.size;
         switch (i % 4) {
         case 0:
-            fetch_and_op(1, target, MPI_SUM, win);
+            fetch_and_op(1, target, MPI_SUM, &window);
             ++added;
             break;
         case 1:
             do {
-                value = fetch_and_op(0, target, MPI_NO_OP, win);
+                value = fetch_and_op(0, target, MPI_NO_OP, &window);
                 one   = value + 1;
-                MPI_Compare_and_swap(&one, &value, &old, MPI_LONG, target, part(target, 0, 0), win);
+                MPI_Compare_and_swap(&one, &value, &old, MPI_LONG, target,
+                                     part(&window, target, 0, 0), win);
                 MPI_Win_flush(target, win);
             } while (old != value);
             ++added;
             break;
         case 2:
-            value = fetch_and_op(0, target, MPI_REPLACE, win);
-            fetch_and_op(value, target, MPI_SUM, win);
+            value = fetch_and_op(0, target, MPI_REPLACE, &window);
+            fetch_and_op(value, target, MPI_SUM, &window);
             break;
         default:
             one = 1;
-            MPI_Accumulate(&one, 1, MPI_LONG, target, part(target, 0, 0), 1, MPI_LONG, MPI_SUM,
-                           win);
+            MPI_Accumulate(&one, 1, MPI_LONG, target, part(&window, target, 0, 0), 1, MPI_LONG,
+                           MPI_SUM, win);
             MPI_Win_flush(target, win);
             ++added;
         }
@@ -489,7 +443,7 @@ static void hammer(const char *intrinsic)
     MPI_Win_unlock(mt.rank, win);
     MPI_Allreduce(mine, all, 2, MPI_LONG, MPI_SUM, MPI_COMM_WORLD);
     MT_CHECK(all[0] == all[1], "the words hold %ld of %ld that were added", all[0], all[1]);
-    window_close(&window);
+    mt_window_close(&window);
 }
 
 static void test_hammer(void)
@@ -508,17 +462,17 @@ static void test_other_ops(void)
     const struct {
         MPI_Op   op;
         unsigned before, operand, after;
-    } cases[]       = {{MPI_BAND, 0xf0f0, 0x0ff0, 0x00f0}, {MPI_BOR, 0xf0f0, 0x0ff0, 0xfff0},
-                       {MPI_BXOR, 0xf0f0, 0x0ff0, 0xff00}, {MPI_SUM, 70000, 5, 70005},
-                       {MPI_MAX, 70000, 90000, 90000},     {MPI_REPLACE, 70000, 123, 123}};
-    int      target = (mt.rank + 1) % mt.size;
-    window_t window = window_open(test_kind);
-    unsigned old, value;
-    size_t   i;
+    } cases[]          = {{MPI_BAND, 0xf0f0, 0x0ff0, 0x00f0}, {MPI_BOR, 0xf0f0, 0x0ff0, 0xfff0},
+                          {MPI_BXOR, 0xf0f0, 0x0ff0, 0xff00}, {MPI_SUM, 70000, 5, 70005},
+                          {MPI_MAX, 70000, 90000, 90000},     {MPI_REPLACE, 70000, 123, 123}};
+    int         target = (mt.rank + 1) % mt.size;
+    mt_window_t window = window_open(test_kind, MPI_INFO_NULL);
+    unsigned    old, value;
+    size_t      i;
 
     MPI_Win_lock_all(0, window.win);
     for (i = 0; i < MT_COUNT(cases); ++i) {
-        MPI_Aint where = part(target, mt.rank, i * sizeof(unsigned));
+        MPI_Aint where = part(&window, target, mt.rank, i * sizeof(unsigned));
 
         MPI_Put(&cases[i].before, 1, MPI_UNSIGNED, target, where, 1, MPI_UNSIGNED, window.win);
         MPI_Win_flush(target, window.win);
@@ -533,7 +487,7 @@ static void test_other_ops(void)
                  cases[i].after);
     }
     MPI_Win_unlock_all(window.win);
-    window_close(&window);
+    mt_window_close(&window);
 }
 
 /* Windows without memory, on all ranks, and then on every second one. */
@@ -569,7 +523,7 @@ static void test_empty(void)
 static void test_typed(void)
 {
     int          target = (mt.rank + 1) % mt.size, origin = (mt.rank + mt.size - 1) % mt.size, i;
-    window_t     window = window_open(WINDOW_CREATE);
+    mt_window_t  window = window_open(MT_CREATED, MPI_INFO_NULL);
     MPI_Datatype from, to;
     int         *data = mt_alloc(3000 * sizeof(int)), value;
 
@@ -581,7 +535,7 @@ static void test_typed(void)
         data[i] = 3000 * mt.rank + i + 1;
     }
     MPI_Win_fence(0, window.win);
-    MPI_Put(data, 1, from, target, part(target, mt.rank, 0), 1, to, window.win);
+    MPI_Put(data, 1, from, target, part(&window, target, mt.rank, 0), 1, to, window.win);
     MPI_Win_fence(0, window.win);
     for (i = 0; i < 1999; ++i) {
         memcpy(&value, window.base + PART_BYTES * (size_t)origin + (size_t)i * sizeof(int),
@@ -593,10 +547,10 @@ static void test_typed(void)
     MPI_Type_free(&from);
     MPI_Type_free(&to);
     free(data);
-    window_close(&window);
+    mt_window_close(&window);
 }
 
-static void run_kind(const char *name, const char *kind_name, window_kind_t kind, mt_func_t func)
+static void run_kind(const char *name, const char *kind_name, mt_window_kind_t kind, mt_func_t func)
 {
     static char full_name[128];
 
@@ -615,19 +569,19 @@ int main(int argc, char **argv)
 
     mt_start(&argc, &argv, MPI_THREAD_SINGLE, "one-sided", (mt_state_t){.iters = 10});
 
-    for (kind = WINDOW_ALLOCATE; kind <= WINDOW_DYNAMIC; ++kind) {
+    for (kind = MT_ALLOCATED; kind <= MT_DYNAMIC; ++kind) {
         for (i = 0; i < NUM_SYNCS; ++i) {
             test_sync = &syncs[i];
-            run_kind(syncs[i].name, kinds[kind], (window_kind_t)kind, test_put_get);
+            run_kind(syncs[i].name, kinds[kind], (mt_window_kind_t)kind, test_put_get);
         }
-        run_kind("bursts", kinds[kind], (window_kind_t)kind, test_bursts);
-        run_kind("accumulate", kinds[kind], (window_kind_t)kind, test_accumulate);
-        run_kind("fetch_and_op", kinds[kind], (window_kind_t)kind, test_fetch_and_op);
-        run_kind("compare_and_swap", kinds[kind], (window_kind_t)kind, test_compare_and_swap);
-        run_kind("get_accumulate", kinds[kind], (window_kind_t)kind, test_other_ops);
-        if (kind != WINDOW_DYNAMIC) {
-            run_kind("all atomics on one word", kinds[kind], (window_kind_t)kind, test_hammer);
-            run_kind("all atomics on one word, behind a lock", kinds[kind], (window_kind_t)kind,
+        run_kind("bursts", kinds[kind], (mt_window_kind_t)kind, test_bursts);
+        run_kind("accumulate", kinds[kind], (mt_window_kind_t)kind, test_accumulate);
+        run_kind("fetch_and_op", kinds[kind], (mt_window_kind_t)kind, test_fetch_and_op);
+        run_kind("compare_and_swap", kinds[kind], (mt_window_kind_t)kind, test_compare_and_swap);
+        run_kind("get_accumulate", kinds[kind], (mt_window_kind_t)kind, test_other_ops);
+        if (kind != MT_DYNAMIC) {
+            run_kind("all atomics on one word", kinds[kind], (mt_window_kind_t)kind, test_hammer);
+            run_kind("all atomics on one word, behind a lock", kinds[kind], (mt_window_kind_t)kind,
                      test_hammer_locked);
         }
     }
