@@ -62,72 +62,36 @@ static const kind_t kinds[] = {
 
 /* ---- windows --------------------------------------------------------------------------------- */
 
-typedef struct {
-    MPI_Win        win;
-    unsigned char *base;
-    unsigned char *own; /* what we have allocated */
-    MPI_Aint      *at;  /* where each rank's begins; NULL: at 0 */
-} window_t;
-
-typedef enum { CREATED, ALLOCATED, DYNAMIC, NUM_WINDOW_KINDS } window_kind_t;
-
-static window_t window_open(window_kind_t kind)
+/* `bytes` for each origin. */
+static mt_window_t window_open(mt_window_kind_t kind, size_t bytes)
 {
-    MPI_Aint size   = (MPI_Aint)(BYTES * (size_t)mt.size), address;
-    window_t window = {.own = NULL, .at = NULL};
+    mt_window_t window = mt_window_open(kind, bytes * (size_t)mt.size, MPI_INFO_NULL);
 
-    if (kind == ALLOCATED) {
-        MPI_Win_allocate(size, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window.base, &window.win);
-    } else {
-        window.own = window.base = mt_alloc((size_t)size);
-    }
-    if (kind == CREATED) {
-        MPI_Win_create(window.base, size, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window.win);
-    } else if (kind == DYNAMIC) {
-        MPI_Win_create_dynamic(MPI_INFO_NULL, MPI_COMM_WORLD, &window.win);
-        MPI_Win_attach(window.win, window.base, size);
-        MPI_Get_address(window.base, &address);
-        window.at = mt_alloc((size_t)mt.size * sizeof(*window.at));
-        MPI_Allgather(&address, 1, MPI_AINT, window.at, 1, MPI_AINT, MPI_COMM_WORLD);
-    }
-    memset(window.base, 0, (size_t)size);
     MPI_Win_lock_all(0, window.win);
     MPI_Win_sync(window.win);
     MPI_Barrier(MPI_COMM_WORLD);
     return window;
 }
 
-static MPI_Aint place_at(const window_t *window, int target, size_t offset)
-{
-    return (window->at == NULL) ? (MPI_Aint)offset :
-                                  MPI_Aint_add(window->at[target], (MPI_Aint)offset);
-}
-
 /* All have done what they do, and it is visible. */
-static void window_settle(const window_t *window)
+static void window_settle(const mt_window_t *window)
 {
     MPI_Win_flush_all(window->win);
     MPI_Barrier(MPI_COMM_WORLD);
     MPI_Win_sync(window->win);
 }
 
-static void window_close(window_t *window)
+static void window_close(mt_window_t *window)
 {
     MPI_Win_unlock_all(window->win);
-    if (window->at != NULL) {
-        MPI_Barrier(MPI_COMM_WORLD);
-        MPI_Win_detach(window->win, window->base);
-    }
-    MPI_Win_free(&window->win);
-    free(window->own);
-    free(window->at);
+    mt_window_close(window);
 }
 
-static void each_window(void (*func)(const window_t *window, const kind_t *kind))
+static void each_window(void (*func)(const mt_window_t *window, const kind_t *kind))
 {
-    for (window_kind_t kind_of = CREATED; kind_of < NUM_WINDOW_KINDS; ++kind_of) {
+    for (mt_window_kind_t kind_of = 0; kind_of < MT_WINDOW_KINDS; ++kind_of) {
         for (size_t i = 0; i < MT_COUNT(kinds); ++i) {
-            window_t window = window_open(kind_of);
+            mt_window_t window = window_open(kind_of, BYTES);
 
             func(&window, &kinds[i]);
             window_settle(&window);
@@ -138,7 +102,7 @@ static void each_window(void (*func)(const window_t *window, const kind_t *kind)
 
 /* ---- one element, by all ranks at once ------------------------------------------------------- */
 
-static void fetch_sum(const window_t *window, const kind_t *kind)
+static void fetch_sum(const mt_window_t *window, const kind_t *kind)
 {
     _Alignas(16) unsigned char value[16], old[16];
     int                        got, last = -1;
@@ -146,7 +110,8 @@ static void fetch_sum(const window_t *window, const kind_t *kind)
     kind->set(value, 1);
     for (int i = 0; i < ROUNDS; ++i) {
         memset(old, 0xff, sizeof(old));
-        MPI_Fetch_and_op(value, old, kind->type, 0, place_at(window, 0, 0), MPI_SUM, window->win);
+        MPI_Fetch_and_op(value, old, kind->type, 0, mt_window_at(window, 0, 0), MPI_SUM,
+                         window->win);
         MPI_Win_flush(0, window->win);
         got = kind->get(old);
         MT_CHECK(got > last && got < ROUNDS * mt.size, "%s: %d after %d", kind->name, got, last);
@@ -159,7 +124,7 @@ static void fetch_sum(const window_t *window, const kind_t *kind)
     }
 }
 
-static void fetch_other(const window_t *window, const kind_t *kind)
+static void fetch_other(const mt_window_t *window, const kind_t *kind)
 {
     int                        target = (mt.rank + 1) % mt.size;
     _Alignas(16) unsigned char value[16], old[16];
@@ -170,11 +135,11 @@ static void fetch_other(const window_t *window, const kind_t *kind)
         kind->set(value, (ops[i] == MPI_REPLACE) ? 5 : (ops[i] == MPI_MAX) ? 7 : 3);
         memset(old, 0xff, sizeof(old));
         MPI_Fetch_and_op((ops[i] == MPI_NO_OP) ? NULL : value, old, kind->type, target,
-                         place_at(window, target, 16), ops[i], window->win);
+                         mt_window_at(window, target, 16), ops[i], window->win);
         MPI_Win_flush(target, window->win);
         MT_CHECK(kind->get(old) == gives[i], "%s, operation %zu: %d", kind->name, i,
                  kind->get(old));
-        MPI_Fetch_and_op(NULL, old, kind->type, target, place_at(window, target, 16), MPI_NO_OP,
+        MPI_Fetch_and_op(NULL, old, kind->type, target, mt_window_at(window, target, 16), MPI_NO_OP,
                          window->win);
         MPI_Win_flush(target, window->win);
         MT_CHECK(kind->get(old) == is[i], "%s, operation %zu left %d", kind->name, i,
@@ -182,7 +147,7 @@ static void fetch_other(const window_t *window, const kind_t *kind)
     }
 }
 
-static void compare_and_swap(const window_t *window, const kind_t *kind)
+static void compare_and_swap(const mt_window_t *window, const kind_t *kind)
 {
     _Alignas(16) unsigned char value[16], expected[16], old[16];
     int                        got;
@@ -194,7 +159,7 @@ static void compare_and_swap(const window_t *window, const kind_t *kind)
         for (got = 0;; got = kind->get(old)) {
             kind->set(expected, got);
             kind->set(value, got + 1);
-            MPI_Compare_and_swap(value, expected, old, kind->type, 0, place_at(window, 0, 32),
+            MPI_Compare_and_swap(value, expected, old, kind->type, 0, mt_window_at(window, 0, 32),
                                  window->win);
             MPI_Win_flush(0, window->win);
             if (kind->get(old) == got) {
@@ -321,11 +286,28 @@ static int place_of(const layout_t *layout, int at)
 
 typedef enum { PLAIN, REQUEST } how_t;
 
-static void accumulate_layouts(const window_t *window, const kind_t *kind, const layout_t *origin,
-                               const layout_t *target, how_t how)
+/* Without a result, and visible at the target when it returns. */
+static void accumulate(const void *values, const layout_t *origin, int peer, MPI_Aint place,
+                       const layout_t *target, MPI_Op op, how_t how, const mt_window_t *window)
+{
+    MPI_Request request;
+
+    if (how == REQUEST) {
+        MPI_Raccumulate(values, origin->count, origin->type, peer, place, target->count,
+                        target->type, op, window->win, &request);
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+    } else {
+        MPI_Accumulate(values, origin->count, origin->type, peer, place, target->count,
+                       target->type, op, window->win);
+    }
+    MPI_Win_flush(peer, window->win);
+}
+
+static void accumulate_layouts(const mt_window_t *window, const kind_t *kind,
+                               const layout_t *origin, const layout_t *target, how_t how)
 {
     int            peer   = (mt.rank + 1) % mt.size;
-    MPI_Aint       place  = place_at(window, peer, BYTES * (size_t)mt.rank);
+    MPI_Aint       place  = mt_window_at(window, peer, BYTES * (size_t)mt.rank);
     unsigned char *values = mt_alloc(BYTES), *olds = mt_alloc(BYTES), *now = mt_alloc(BYTES);
     MPI_Op         ops[]        = {MPI_REPLACE, MPI_SUM, MPI_MAX, MPI_NO_OP};
     int            is[ELEMENTS] = {0}, was[ELEMENTS];
@@ -369,19 +351,12 @@ static void accumulate_layouts(const window_t *window, const kind_t *kind, const
             MT_CHECK(got == wanted, "%s, %s to %s, operation %zu: told %d at %d, not %d",
                      kind->name, origin->name, target->name, op, got, i, wanted);
         }
-        if (ops[op] == MPI_SUM) { /* and once more, without a result */
+        if (ops[op] == MPI_SUM) { /* and twice more, without a result */
             for (int i = 0; i < 12; ++i) {
-                is[target->at[i]] += (origin->at[i] * 5 + (int)op) % 13;
+                is[target->at[i]] = 2 * ((origin->at[i] * 5 + (int)op) % 13);
             }
-            if (how == REQUEST) {
-                MPI_Raccumulate(values, origin->count, origin->type, peer, place, target->count,
-                                target->type, MPI_SUM, window->win, &request);
-                MPI_Wait(&request, MPI_STATUS_IGNORE);
-            } else {
-                MPI_Accumulate(values, origin->count, origin->type, peer, place, target->count,
-                               target->type, MPI_SUM, window->win);
-            }
-            MPI_Win_flush(peer, window->win);
+            accumulate(values, origin, peer, place, target, MPI_REPLACE, how, window);
+            accumulate(values, origin, peer, place, target, MPI_SUM, how, window);
         }
         MPI_Get(now, (int)(ELEMENTS * kind->extent), MPI_BYTE, peer, place,
                 (int)(ELEMENTS * kind->extent), MPI_BYTE, window->win);
@@ -398,7 +373,7 @@ static void accumulate_layouts(const window_t *window, const kind_t *kind, const
     free(now);
 }
 
-static void layouts(const window_t *window, const kind_t *kind)
+static void layouts(const mt_window_t *window, const kind_t *kind)
 {
     layout_t all[NUM_LAYOUTS];
 
@@ -422,7 +397,7 @@ static void layouts_all(void)
 }
 
 /* Element-wise atomicity: all ranks add to the same elements, each by another layout. */
-static void atomicity(const window_t *window, const kind_t *kind)
+static void atomicity(const mt_window_t *window, const kind_t *kind)
 {
     layout_t                   layout = layout_make(1 + mt.rank % (NUM_LAYOUTS - 1), kind);
     _Alignas(16) unsigned char ones[ELEMENTS * 16];
@@ -432,8 +407,8 @@ static void atomicity(const window_t *window, const kind_t *kind)
         kind->set(ones + (size_t)i * kind->extent, 1);
     }
     for (int round = 0; round < ROUNDS; ++round) {
-        MPI_Accumulate(ones, 12, kind->type, 0, place_at(window, 0, 0), layout.count, layout.type,
-                       MPI_SUM, window->win);
+        MPI_Accumulate(ones, 12, kind->type, 0, mt_window_at(window, 0, 0), layout.count,
+                       layout.type, MPI_SUM, window->win);
         for (int i = 0; i < 12; ++i) {
             mine[layout.at[i]]++;
         }
@@ -455,15 +430,53 @@ static void atomicity_all(void)
 
 /* ---- pairs of a value and an index ----------------------------------------------------------- */
 
+#define PAIRS 200
+
+typedef struct {
+    double value;
+    int    index;
+} many_t;
+
+/* More than are worked on at once, in more runs of bytes than are looked at at once. */
+static void many_pairs(const mt_window_t *window)
+{
+    many_t       mine[PAIRS], *now = mt_alloc(2 * PAIRS * sizeof(*now));
+    int          peer  = (mt.rank + 1) % mt.size;
+    MPI_Aint     place = mt_window_at(window, peer, 2 * sizeof(mine) * (size_t)mt.rank);
+    MPI_Datatype every_second;
+
+    memset(mine, 0, sizeof(mine));
+    for (int i = 0; i < PAIRS; ++i) {
+        mine[i].value = i % 3;
+        mine[i].index = 100 + i;
+    }
+    MPI_Type_vector(PAIRS, 1, 2, MPI_DOUBLE_INT, &every_second);
+    MPI_Type_commit(&every_second);
+    MPI_Accumulate(mine, PAIRS, MPI_DOUBLE_INT, peer, place, 1, every_second, MPI_MAXLOC,
+                   window->win);
+    MPI_Win_flush(peer, window->win);
+    MPI_Get(now, (int)(2 * sizeof(mine)), MPI_BYTE, peer, place, (int)(2 * sizeof(mine)), MPI_BYTE,
+            window->win);
+    MPI_Win_flush(peer, window->win);
+    for (int i = 0; i < 2 * PAIRS; ++i) {
+        int value = (i % 2) ? 0 : i / 2 % 3;
+
+        MT_CHECK(now[i].value == value && now[i].index == ((value == 0) ? 0 : 100 + i / 2),
+                 "element %d: %g, %d", i, now[i].value, now[i].index);
+    }
+    MPI_Type_free(&every_second);
+    free(now);
+}
+
 #define PAIR_TEST(_name, _type, _mpi)                                                          \
-    static void pairs_##_name(const window_t *window, bool is_derived)                         \
+    static void pairs_##_name(const mt_window_t *window, bool is_derived)                      \
     {                                                                                          \
         struct {                                                                               \
             _type value;                                                                       \
             int   index;                                                                       \
         } mine[ELEMENTS], old[ELEMENTS], now[ELEMENTS];                                        \
         int          peer = (mt.rank + 1) % mt.size, step = is_derived ? 2 : 1;                \
-        MPI_Aint     place = place_at(window, peer, BYTES * (size_t)mt.rank);                  \
+        MPI_Aint     place = mt_window_at(window, peer, BYTES * (size_t)mt.rank);              \
         MPI_Datatype type;                                                                     \
         memset(mine, 0, sizeof(mine));                                                         \
         memset(old, 0, sizeof(old));                                                           \
@@ -508,16 +521,128 @@ PAIR_TEST(long_double, long double, MPI_LONG_DOUBLE_INT)
 
 static void pairs(void)
 {
-    static void (*const funcs[])(const window_t *, bool) = {
+    static void (*const funcs[])(const mt_window_t *, bool) = {
         pairs_short, pairs_int, pairs_float, pairs_long, pairs_double, pairs_long_double};
 
-    for (window_kind_t kind_of = CREATED; kind_of < NUM_WINDOW_KINDS; ++kind_of) {
-        window_t window = window_open(kind_of);
+    for (mt_window_kind_t kind_of = 0; kind_of < MT_WINDOW_KINDS; ++kind_of) {
+        mt_window_t window = window_open(kind_of, BYTES);
 
         for (size_t i = 0; i < MT_COUNT(funcs); ++i) {
             funcs[i](&window, false);
             funcs[i](&window, true);
         }
+        window_settle(&window);
+        window_close(&window);
+        window = window_open(kind_of, 2 * PAIRS * sizeof(many_t));
+        many_pairs(&window);
+        window_settle(&window);
+        window_close(&window);
+    }
+}
+
+/* ---- what a window is told ------------------------------------------------------------------- */
+
+static MPI_Win told_window(const char *key, long *words, int unit)
+{
+    MPI_Info info;
+    MPI_Win  win;
+
+    MPI_Info_create(&info);
+    MPI_Info_set(info, key, "true");
+    MPI_Win_create(words, (MPI_Aint)(ELEMENTS * sizeof(*words)), unit, info, MPI_COMM_WORLD, &win);
+    MPI_Info_free(&info);
+    return win;
+}
+
+/* All ways of adding to a word take the same way, where it lies in units and in bytes. */
+static void single_intrinsic(void)
+{
+    long         words[ELEMENTS] = {0}, one = 1, old;
+    MPI_Win      win = told_window("acc_single_intrinsic", words, sizeof(long));
+    MPI_Request  request;
+    const double half[2] = {1, 2};
+    double       both[2];
+
+    MPI_Win_lock_all(0, win);
+    for (int i = 0; i < 100 * ROUNDS; ++i) {
+        switch ((i + mt.rank) % 4) {
+        case 0:
+            MPI_Accumulate(&one, 1, MPI_LONG, 0, 1, 1, MPI_LONG, MPI_SUM, win);
+            break;
+        case 1:
+            MPI_Get_accumulate(&one, 1, MPI_LONG, &old, 1, MPI_LONG, 0, 1, 1, MPI_LONG, MPI_SUM,
+                               win);
+            break;
+        case 2:
+            MPI_Raccumulate(&one, 1, MPI_LONG, 0, 1, 1, MPI_LONG, MPI_SUM, win, &request);
+            MPI_Wait(&request, MPI_STATUS_IGNORE);
+            break;
+        default:
+            MPI_Fetch_and_op(&one, &old, MPI_LONG, 0, 1, MPI_SUM, win);
+        }
+        MPI_Win_flush(0, win);
+    }
+    /* a complex number is no word, whatever its length */
+    MPI_Accumulate(half, 1, MPI_C_DOUBLE_COMPLEX, mt.rank, 4, 1, MPI_C_DOUBLE_COMPLEX, MPI_SUM,
+                   win);
+    MPI_Accumulate((const float[]){1, 2}, 1, MPI_C_FLOAT_COMPLEX, mt.rank, 6, 1,
+                   MPI_C_FLOAT_COMPLEX, MPI_SUM, win);
+    MPI_Win_flush(mt.rank, win);
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Win_sync(win);
+    MT_CHECK(words[1] == (mt.rank == 0 ? 100 * ROUNDS * mt.size : 0), "the sum is %ld", words[1]);
+    memcpy(both, &words[4], sizeof(both));
+    MT_CHECK(both[0] == 1 && both[1] == 2, "the complex number is %g, %g", both[0], both[1]);
+    MT_CHECK(memcmp(&words[6], (const float[]){1, 2}, 8) == 0, "the other one is %lx", words[6]);
+    MPI_Win_unlock_all(win);
+    MPI_Win_free(&win);
+}
+
+static void no_locks(void)
+{
+    long    words[ELEMENTS] = {0}, ones[ELEMENTS], old = -1;
+    MPI_Win win = told_window("no_locks", words, 1);
+
+    for (int i = 0; i < ELEMENTS; ++i) {
+        ones[i] = 1;
+    }
+    MPI_Win_fence(0, win);
+    MPI_Accumulate(ones, ELEMENTS, MPI_LONG, 0, 0, ELEMENTS, MPI_LONG, MPI_SUM, win);
+    MPI_Win_fence(0, win);
+    MPI_Fetch_and_op(ones, &old, MPI_LONG, 0, 8, MPI_NO_OP, win);
+    MPI_Win_fence(0, win);
+    MT_CHECK(old == mt.size, "the sum is %ld", old);
+    MPI_Win_free(&win);
+}
+
+/* What MPI_NO_OP has no use for may be anything. */
+static void no_origin(const mt_window_t *window)
+{
+    int  peer = (mt.rank + 1) % mt.size;
+    long old[2];
+
+    for (int how = 0; how < 3; ++how) {
+        memset(old, 0xff, sizeof(old));
+        if (how == 0) {
+            MPI_Fetch_and_op((void *)1, old, MPI_LONG, peer, mt_window_at(window, peer, 0),
+                             MPI_NO_OP, window->win);
+            old[1] = 0;
+        } else {
+            MPI_Get_accumulate((void *)1, 7, (how == 1) ? (MPI_Datatype)8 : MPI_DATATYPE_NULL, old,
+                               2, MPI_LONG, peer, mt_window_at(window, peer, 0), 2, MPI_LONG,
+                               MPI_NO_OP, window->win);
+        }
+        MPI_Win_flush(peer, window->win);
+        MT_CHECK(old[0] == 0 && old[1] == 0, "told %ld, %ld", old[0], old[1]);
+    }
+}
+
+static void no_origin_all(void)
+{
+    for (mt_window_kind_t kind = 0; kind < MT_WINDOW_KINDS; ++kind) {
+        mt_window_t window = window_open(kind, BYTES);
+
+        no_origin(&window);
         window_settle(&window);
         window_close(&window);
     }
@@ -533,5 +658,8 @@ int main(int argc, char **argv)
     mt_run("accumulates of every type between all layouts", 1, layouts_all);
     mt_run("accumulates of several layouts are atomic for each element", 1, atomicity_all);
     mt_run("pairs of a value and an index", 1, pairs);
+    mt_run("single accumulates, as the window's info says", 1, single_intrinsic);
+    mt_run("windows without locks, as their info says", 1, no_locks);
+    mt_run("MPI_NO_OP looks at no origin", 1, no_origin_all);
     return mt_finish();
 }

@@ -116,6 +116,9 @@ void hook_angara_vars_restore(void);
 
 /* hook_angara_osc.c */
 
+/** Is osc/ucx that of Open MPI 4.1? For who includes Open MPI's configuration. */
+#define OSC_UCX_IS_OLD (OMPI_MAJOR_VERSION < 5)
+
 /**
  * From here on accumulates of osc/ucx's windows are mended, and it has a dynamic window within a
  * node only if no other component takes it, and all processes of the window think so. For a job
@@ -133,12 +136,8 @@ void hook_angara_osc_stop(void);
 
 struct ompi_win_t;
 
-/**
- * Mend the accumulates of a window that osc/ucx has just been selected for.
- *
- * @param is_old  of Open MPI 4.1: those of single elements, and requests, are wrong, too.
- */
-void hook_angara_accumulate_mend(struct ompi_win_t *win, bool is_old);
+/** Mend the accumulates of a window that osc/ucx has just been selected for. */
+void hook_angara_accumulate_mend(struct ompi_win_t *win);
 
 /* hook_angara_am_files.c */
 

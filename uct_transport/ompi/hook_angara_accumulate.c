@@ -11,6 +11,12 @@
  *   - MPI_Fetch_and_op(): sums of floating point go to UCX's atomics, which add integers (4.1; in 5
  *     those of Fortran's types); so do elements that aren't of 4 or 8 bytes (4.1), or may lie where
  *     these can't. It becomes an accumulate.
+ *   - MPI_Fetch_and_op() with MPI_NO_OP reads the origin.
+ *
+ * Open MPI 5:
+ *   - Accumulates of one element, in a window whose info or parameter acc_single_intrinsic says
+ *     that there are no others: what decides whether one is an atomic of UCX is its displacement,
+ *     with MPI_Fetch_and_op() its address. Each becomes what MPI_Fetch_and_op() would be.
  *
  * Open MPI 4.1:
  *   - Reductions of several derived types: only one is worked on.
@@ -18,7 +24,11 @@
  *   - MPI_Compare_and_swap() of 1 and 2 bytes goes to UCX's atomics. It becomes an accumulate whose
  *     operation compares and swaps. That of 4 bytes, as MPI_Fetch_and_op(), reads 8 of the origin.
  *   - MPI_Rget_accumulate() and MPI_Raccumulate() that only copy: the request is complete before
- *     the copy is. A flush comes first.
+ *     the copy is.
+ *
+ * Not mended: reductions of more than 2 GiB that it gets wrong, which are refused; and that 4.1
+ * releases the lock behind an atomic without a fence, which takes a transport that performs them in
+ * posting order, as ours does.
  *
  * Touches functions of a window's module.
  */
@@ -39,9 +49,8 @@
 
 #define RUNS 64 /* that are asked for at once */
 
-/* osc/ucx's own functions, whether they are those of 4.1, and the operation on bytes. */
+/* osc/ucx's own functions, and the operation on bytes. */
 static ompi_osc_base_module_t own;
-static bool                   own_are_old;
 static MPI_Op                 apply_op = MPI_OP_NULL;
 static pthread_mutex_t        own_lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -95,7 +104,7 @@ static bool is_word(const ompi_datatype_t *type)
     return (size_of(type) == sizeof(uint32_t)) || (size_of(type) == sizeof(uint64_t));
 }
 
-/* Has UCX an atomic for it? */
+/* May osc/ucx's MPI_Fetch_and_op() have it? */
 static bool is_atomic(const ompi_datatype_t *type, const struct ompi_op_t *op)
 {
     return is_word(type) && (type->super.align == size_of(type)) &&
@@ -115,33 +124,53 @@ static bool is_copy(const struct ompi_op_t *op)
     return (op == MPI_NO_OP) || (op == MPI_REPLACE);
 }
 
+/* Then it is for osc/ucx, as before: what stands here is done by the CPU. */
+static bool job_is_on_gpu(const job_t *job)
+{
+    const hook_angara_gpu_funcs_t *gpu = hook_angara_plugin_gpu();
+
+    return (gpu != NULL) &&
+           (gpu->is_device(job->origin, 1) || (job->has_result && gpu->is_device(job->result, 1)));
+}
+
+/* Might osc/ucx of Open MPI 5 make it an atomic of UCX? */
+static bool job_is_word(const job_t *job)
+{
+    return !OSC_UCX_IS_OLD && (job->origin_type == job->target_type) &&
+           ompi_datatype_is_predefined(job->target_type) && is_word(job->target_type) &&
+           (job->origin_count == 1) && (job->target_count == 1) &&
+           (is_copy(job->op) || ((job->op == MPI_SUM) && (job->target_type != MPI_FLOAT) &&
+                                 (job->target_type != MPI_DOUBLE))) &&
+           !job_is_on_gpu(job);
+}
+
 /* Does osc/ucx do it as it should? */
 static bool job_is_right(const job_t *job)
 {
     const ompi_datatype_t *basic           = job_basic(job);
     bool                   target_is_basic = basic == job->target_type;
-    bool                   origin_is_basic = ompi_datatype_is_predefined(job->origin_type);
+    bool                   origin_is_basic;
     ptrdiff_t              begin, length;
 
+    if (job_is_word(job)) {
+        return false;
+    }
     if (is_copy(job->op)) {
-        return !own_are_old;
+        return !OSC_UCX_IS_OLD;
     }
     if (basic == NULL) {
-        return true; /* that is for MPI to say */
+        return true; /* MPI has refused it before */
     }
+    origin_is_basic = ompi_datatype_is_predefined(job->origin_type);
     if (has_gap(basic)) {
         return target_is_basic && origin_is_basic && (job->target_count == 1);
-    }
-    if (target_is_basic && (job->target_count == 1) && (job->op == MPI_SUM) && is_word(basic) &&
-        !is_integer(basic) && (basic != MPI_FLOAT) && (basic != MPI_DOUBLE)) {
-        return own_are_old; /* in 5 an integer, where a window has one type only, by a parameter */
     }
     ompi_datatype_get_true_extent(job->origin_type, &begin, &length);
     if (!origin_is_basic && (begin != 0) &&
         ompi_datatype_is_contiguous_memory_layout(job->origin_type, job->origin_count)) {
         return false;
     }
-    return !own_are_old || target_is_basic || (job->target_count == 1);
+    return !OSC_UCX_IS_OLD || target_is_basic || (job->target_count == 1);
 }
 
 static int job_pass(const job_t *job)
@@ -288,9 +317,6 @@ static int job_apply(const job_t *job)
     void  *packed;
     int    status, at = 0;
 
-    if (size_of(job->origin_type) * (size_t)job->origin_count != bytes) {
-        return MPI_ERR_TYPE;
-    }
     call.func = (job->op == MPI_REPLACE) ? apply_replace :
                 has_gap(call.type)       ? apply_to_gapped :
                                            apply_reduction;
@@ -328,6 +354,15 @@ static int job_copy(const job_t *job)
     return (status == OMPI_SUCCESS) ? call.status : status;
 }
 
+/* As MPI_Fetch_and_op() has it, which knows where the element lies. */
+static int job_fetch(const job_t *job)
+{
+    static uint64_t nowhere; /* nobody reads it */
+
+    return own.osc_fetch_and_op(job->origin, job->has_result ? job->result : &nowhere,
+                                job->target_type, job->target, job->disp, job->op, job->win);
+}
+
 static int run(const job_t *job)
 {
     size_t bytes = job_bytes(job);
@@ -335,10 +370,19 @@ static int run(const job_t *job)
     if ((bytes == 0) || job_is_right(job)) {
         return job_pass(job);
     }
-    if (is_copy(job->op) && ((job->op == MPI_NO_OP) || !job->has_result)) {
+    if (job_is_word(job) && is_atomic(job->target_type, job->op)) {
+        return job_fetch(job);
+    }
+    if (job->op == MPI_NO_OP) {
+        return job->has_result ? job_copy(job) : job_pass(job);
+    }
+    if ((job->op == MPI_REPLACE) && !job->has_result) {
         return job_copy(job);
     }
-    return (bytes <= INT_MAX) ? job_apply(job) : job_pass(job); /* a type's bytes are an int */
+    if ((size_of(job->origin_type) * (size_t)job->origin_count != bytes) || job_is_on_gpu(job)) {
+        return job_pass(job);
+    }
+    return (bytes <= INT_MAX) ? job_apply(job) : MPI_ERR_COUNT; /* a type's bytes are an int */
 }
 
 /* ---- the functions of a window --------------------------------------------------------------- */
@@ -358,10 +402,7 @@ static int run_with_request(const job_t *job, ompi_request_t **request)
                                            job->target, job->disp, job->target_count,
                                            job->target_type, job->op, job->win, request);
     }
-    status = own.osc_flush_local(job->target, job->win); /* not in any epoch */
-    if (status == OMPI_SUCCESS) {
-        status = run(job);
-    }
+    status = run(job);
     if (status == OMPI_SUCCESS) {
         status = own.osc_flush_local(job->target, job->win);
     }
@@ -374,7 +415,7 @@ static int rget_accumulate(const void *origin, int origin_count, ompi_datatype_t
                            ptrdiff_t disp, int target_count, ompi_datatype_t *target_type,
                            struct ompi_op_t *op, ompi_win_t *win, ompi_request_t **request)
 {
-    job_t job = {.origin       = origin,
+    job_t job = {.origin       = (op == MPI_NO_OP) ? NULL : origin,
                  .origin_count = origin_count,
                  .origin_type  = origin_type,
                  .has_result   = result_type != NULL,
@@ -423,11 +464,14 @@ static int fetch_and_op(const void *origin, void *result, ompi_datatype_t *type,
 {
     uint64_t value = 0;
 
+    if (op == MPI_NO_OP) {
+        origin = NULL;
+    }
     if (!is_atomic(type, op)) {
         return get_accumulate(origin, 1, type, result, 1, type, target, disp, 1, type, op, win);
     }
-    if (own_are_old && (origin != NULL)) {
-        memcpy(&value, origin, size_of(type)); /* it reads all of it, now */
+    if (OSC_UCX_IS_OLD && (origin != NULL)) {
+        memcpy(&value, origin, size_of(type)); /* it reads 8 bytes of any type */
         origin = &value;
     }
     return own.osc_fetch_and_op(origin, result, type, target, disp, op, win);
@@ -460,25 +504,24 @@ static bool is_nonblocking(void)
 }
 
 /* @return whether there is all that is needed */
-static bool own_get(const ompi_osc_base_module_t *module, bool is_old)
+static bool own_prepare(const ompi_osc_base_module_t *module)
 {
     bool is_there;
 
     pthread_mutex_lock(&own_lock);
     if ((apply_op == MPI_OP_NULL) && (PMPI_Op_create(apply, 0, &apply_op) == MPI_SUCCESS)) {
-        own         = *module; /* the same of all windows */
-        own_are_old = is_old;
+        own = *module; /* the same of all windows */
     }
     is_there = apply_op != MPI_OP_NULL;
     pthread_mutex_unlock(&own_lock);
     return is_there;
 }
 
-void hook_angara_accumulate_mend(struct ompi_win_t *win, bool is_old)
+void hook_angara_accumulate_mend(struct ompi_win_t *win)
 {
     ompi_osc_base_module_t *module = win->w_osc_module;
 
-    if (is_nonblocking() || !own_get(module, is_old)) {
+    if (is_nonblocking() || !own_prepare(module)) {
         return;
     }
     module->osc_accumulate      = accumulate;
@@ -486,7 +529,7 @@ void hook_angara_accumulate_mend(struct ompi_win_t *win, bool is_old)
     module->osc_raccumulate     = raccumulate;
     module->osc_rget_accumulate = rget_accumulate;
     module->osc_fetch_and_op    = fetch_and_op;
-    if (is_old) {
+    if (OSC_UCX_IS_OLD) {
         module->osc_compare_and_swap = compare_and_swap;
     }
 }

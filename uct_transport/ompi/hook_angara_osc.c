@@ -20,10 +20,9 @@
 #include "ompi/mca/osc/osc.h"
 #include "ompi/proc/proc.h"
 #include "opal/mca/base/mca_base_var.h"
+#include "opal/util/info.h"
 
 #include <string.h>
-
-#define OSC_UCX_IS_OLD (OMPI_MAJOR_VERSION < 5)
 
 /* While its functions are replaced. */
 static ompi_osc_base_component_t          *osc_ucx;
@@ -68,10 +67,16 @@ static int osc_ucx_select_mended(struct ompi_win_t *win, void **base, size_t siz
                                  struct ompi_communicator_t *comm, struct opal_info_t *info,
                                  int flavor, int *model)
 {
-    int status = osc_ucx_select(win, base, size, disp_unit, comm, info, flavor, model);
+    int status;
 
+    /* Accumulates of Open MPI 5.0 before 5.0.10 look for the target in a table of locks, and divide
+     * by its size, which is 0 if there are none. */
+    if (!OSC_UCX_IS_OLD) {
+        opal_info_set(info, "no_locks", "false");
+    }
+    status = osc_ucx_select(win, base, size, disp_unit, comm, info, flavor, model);
     if (status == OMPI_SUCCESS) {
-        hook_angara_accumulate_mend(win, OSC_UCX_IS_OLD);
+        hook_angara_accumulate_mend(win);
     }
     return status;
 }
