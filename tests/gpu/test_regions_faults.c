@@ -273,12 +273,22 @@ static void await_silence(void)
     } while (standin.calls(NULL) != before);
 }
 
+static void await_looks(void)
+{
+    unsigned long before = standin.calls(NULL);
+    double        end    = now_seconds() + RANK_TIMEOUT;
+
+    while (standin.calls(NULL) == before) {
+        CHECK(now_seconds() < end);
+        sleep_ms(CHECK_MS);
+    }
+}
+
 /* Looks need no runtime while nothing is shared or mapped. */
 static void run_quiet_looks(conf_t *t)
 {
-    unsigned long before;
-    region_t      region, other;
-    ends_t        e;
+    region_t region, other;
+    ends_t   e;
 
     look_often();
     gpu_start();
@@ -288,9 +298,7 @@ static void run_quiet_looks(conf_t *t)
     await_silence(); /* no peer may reach that one */
     ends_open(&e, t, DEVICE_PLAIN, DEVICE_PLAIN);
     exchange(&e, t);
-    before = standin.calls(NULL);
-    sleep_ms(20 * CHECK_MS);
-    CHECK(standin.calls(NULL) != before); /* looks do ask for what is shared */
+    await_looks(); /* what is shared is asked for */
     conf_barrier(t);
     region_close(&e.region);
     conf_barrier(t);
