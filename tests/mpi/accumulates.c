@@ -540,81 +540,6 @@ static void pairs(void)
     }
 }
 
-/* ---- what a window is told ------------------------------------------------------------------- */
-
-static MPI_Win told_window(const char *key, long *words, int unit)
-{
-    MPI_Info info;
-    MPI_Win  win;
-
-    MPI_Info_create(&info);
-    MPI_Info_set(info, key, "true");
-    MPI_Win_create(words, (MPI_Aint)(ELEMENTS * sizeof(*words)), unit, info, MPI_COMM_WORLD, &win);
-    MPI_Info_free(&info);
-    return win;
-}
-
-/* All ways of adding to a word take the same way, where it lies in units and in bytes. */
-static void single_intrinsic(void)
-{
-    long         words[ELEMENTS] = {0}, one = 1, old;
-    MPI_Win      win = told_window("acc_single_intrinsic", words, sizeof(long));
-    MPI_Request  request;
-    const double half[2] = {1, 2};
-    double       both[2];
-
-    MPI_Win_lock_all(0, win);
-    for (int i = 0; i < 100 * ROUNDS; ++i) {
-        switch ((i + mt.rank) % 4) {
-        case 0:
-            MPI_Accumulate(&one, 1, MPI_LONG, 0, 1, 1, MPI_LONG, MPI_SUM, win);
-            break;
-        case 1:
-            MPI_Get_accumulate(&one, 1, MPI_LONG, &old, 1, MPI_LONG, 0, 1, 1, MPI_LONG, MPI_SUM,
-                               win);
-            break;
-        case 2:
-            MPI_Raccumulate(&one, 1, MPI_LONG, 0, 1, 1, MPI_LONG, MPI_SUM, win, &request);
-            MPI_Wait(&request, MPI_STATUS_IGNORE);
-            break;
-        default:
-            MPI_Fetch_and_op(&one, &old, MPI_LONG, 0, 1, MPI_SUM, win);
-        }
-        MPI_Win_flush(0, win);
-    }
-    /* a complex number is no word, whatever its length */
-    MPI_Accumulate(half, 1, MPI_C_DOUBLE_COMPLEX, mt.rank, 4, 1, MPI_C_DOUBLE_COMPLEX, MPI_SUM,
-                   win);
-    MPI_Accumulate((const float[]){1, 2}, 1, MPI_C_FLOAT_COMPLEX, mt.rank, 6, 1,
-                   MPI_C_FLOAT_COMPLEX, MPI_SUM, win);
-    MPI_Win_flush(mt.rank, win);
-    MPI_Barrier(MPI_COMM_WORLD);
-    MPI_Win_sync(win);
-    MT_CHECK(words[1] == (mt.rank == 0 ? 100 * ROUNDS * mt.size : 0), "the sum is %ld", words[1]);
-    memcpy(both, &words[4], sizeof(both));
-    MT_CHECK(both[0] == 1 && both[1] == 2, "the complex number is %g, %g", both[0], both[1]);
-    MT_CHECK(memcmp(&words[6], (const float[]){1, 2}, 8) == 0, "the other one is %lx", words[6]);
-    MPI_Win_unlock_all(win);
-    MPI_Win_free(&win);
-}
-
-static void no_locks(void)
-{
-    long    words[ELEMENTS] = {0}, ones[ELEMENTS], old = -1;
-    MPI_Win win = told_window("no_locks", words, 1);
-
-    for (int i = 0; i < ELEMENTS; ++i) {
-        ones[i] = 1;
-    }
-    MPI_Win_fence(0, win);
-    MPI_Accumulate(ones, ELEMENTS, MPI_LONG, 0, 0, ELEMENTS, MPI_LONG, MPI_SUM, win);
-    MPI_Win_fence(0, win);
-    MPI_Fetch_and_op(ones, &old, MPI_LONG, 0, 8, MPI_NO_OP, win);
-    MPI_Win_fence(0, win);
-    MT_CHECK(old == mt.size, "the sum is %ld", old);
-    MPI_Win_free(&win);
-}
-
 /* What MPI_NO_OP has no use for may be anything. */
 static void no_origin(const mt_window_t *window)
 {
@@ -658,8 +583,6 @@ int main(int argc, char **argv)
     mt_run("accumulates of every type between all layouts", 1, layouts_all);
     mt_run("accumulates of several layouts are atomic for each element", 1, atomicity_all);
     mt_run("pairs of a value and an index", 1, pairs);
-    mt_run("single accumulates, as the window's info says", 1, single_intrinsic);
-    mt_run("windows without locks, as their info says", 1, no_locks);
     mt_run("MPI_NO_OP looks at no origin", 1, no_origin_all);
     return mt_finish();
 }

@@ -16,7 +16,8 @@
  * Open MPI 5:
  *   - Accumulates of one element, in a window whose info or parameter acc_single_intrinsic says
  *     that there are no others: what decides whether one is an atomic of UCX is its displacement,
- *     with MPI_Fetch_and_op() its address. Each becomes what MPI_Fetch_and_op() would be.
+ *     with MPI_Fetch_and_op() its address. Each becomes what MPI_Fetch_and_op() would be, which
+ *     nobody tells of the result's layout.
  *
  * Open MPI 4.1:
  *   - Reductions of several derived types: only one is worked on.
@@ -26,9 +27,9 @@
  *   - MPI_Rget_accumulate() and MPI_Raccumulate() that only copy: the request is complete before
  *     the copy is.
  *
- * Not mended: reductions of more than 2 GiB that it gets wrong, which are refused; and that 4.1
- * releases the lock behind an atomic without a fence, which takes a transport that performs them in
- * posting order, as ours does.
+ * Not mended: reductions of more than 2 GiB that it gets wrong, which are refused; words that
+ * aren't aligned; and that 4.1, and 5 with an exclusive lock, goes on behind an atomic without a
+ * fence, which takes a transport that performs them in posting order, as ours does.
  *
  * Touches functions of a window's module.
  */
@@ -41,13 +42,15 @@
 #include "ompi/win/win.h"
 #include "opal/datatype/opal_convertor.h"
 #include "opal/mca/base/mca_base_var.h"
+#include "opal/util/info.h"
 
 #include <limits.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define RUNS 64 /* that are asked for at once */
+#define RUNS       64 /* that are asked for at once */
+#define SINGLE_KEY "acc_single_intrinsic"
 
 /* osc/ucx's own functions, and the operation on bytes. */
 static ompi_osc_base_module_t own;
@@ -69,6 +72,7 @@ typedef struct {
     ompi_datatype_t  *target_type;
     struct ompi_op_t *op;
     ompi_win_t       *win;
+    bool              is_single; /* acc_single_intrinsic counts */
 } job_t;
 
 /* ---- what its functions do right ------------------------------------------------------------- */
@@ -124,24 +128,46 @@ static bool is_copy(const struct ompi_op_t *op)
     return (op == MPI_NO_OP) || (op == MPI_REPLACE);
 }
 
-/* Then it is for osc/ucx, as before: what stands here is done by the CPU. */
-static bool job_is_on_gpu(const job_t *job)
+static const void *first_byte(const void *at, const ompi_datatype_t *type)
+{
+    ptrdiff_t begin, length;
+
+    ompi_datatype_get_true_extent(type, &begin, &length);
+    return (const char *)at + begin;
+}
+
+/* Are these elements nothing but `size` bytes, one behind the other? */
+static bool is_run(int count, const ompi_datatype_t *type, size_t size)
+{
+    ptrdiff_t begin, length;
+
+    ompi_datatype_get_true_extent(type, &begin, &length);
+    return (count == 1) && (size_of(type) == size) && ((size_t)length == size);
+}
+
+/* Is that where a GPU has its memory, which the CPU can't use? */
+static bool is_on_gpu(const void *first)
 {
     const hook_angara_gpu_funcs_t *gpu = hook_angara_plugin_gpu();
 
-    return (gpu != NULL) &&
-           (gpu->is_device(job->origin, 1) || (job->has_result && gpu->is_device(job->result, 1)));
+    return (gpu != NULL) && gpu->is_device(first, 0);
 }
 
-/* Might osc/ucx of Open MPI 5 make it an atomic of UCX? */
-static bool job_is_word(const job_t *job)
+/* May osc/ucx of Open MPI 5 make an atomic of UCX of it? */
+static bool job_is_single(const job_t *job)
 {
-    return !OSC_UCX_IS_OLD && (job->origin_type == job->target_type) &&
-           ompi_datatype_is_predefined(job->target_type) && is_word(job->target_type) &&
-           (job->origin_count == 1) && (job->target_count == 1) &&
-           (is_copy(job->op) || ((job->op == MPI_SUM) && (job->target_type != MPI_FLOAT) &&
-                                 (job->target_type != MPI_DOUBLE))) &&
-           !job_is_on_gpu(job);
+    bool is_told = false;
+    int  is_there;
+
+    if (OSC_UCX_IS_OLD || (job->origin_type != job->target_type) || (job->origin_count != 1) ||
+        (job->target_count != 1) || !ompi_datatype_is_predefined(job->target_type) ||
+        !is_word(job->target_type) || (!is_copy(job->op) && (job->op != MPI_SUM)) ||
+        ((job->op == MPI_SUM) &&
+         ((job->target_type == MPI_FLOAT) || (job->target_type == MPI_DOUBLE)))) {
+        return false;
+    }
+    opal_info_get_bool(job->win->super.s_info, SINGLE_KEY, &is_told, &is_there);
+    return is_told;
 }
 
 /* Does osc/ucx do it as it should? */
@@ -152,7 +178,7 @@ static bool job_is_right(const job_t *job)
     bool                   origin_is_basic;
     ptrdiff_t              begin, length;
 
-    if (job_is_word(job)) {
+    if (job->is_single) {
         return false;
     }
     if (is_copy(job->op)) {
@@ -354,35 +380,51 @@ static int job_copy(const job_t *job)
     return (status == OMPI_SUCCESS) ? call.status : status;
 }
 
-/* As MPI_Fetch_and_op() has it, which knows where the element lies. */
-static int job_fetch(const job_t *job)
+/* As MPI_Fetch_and_op() does it, which knows where the target lies. @return whether it can. */
+static bool job_fetch(const job_t *job, int *status)
 {
     static uint64_t nowhere; /* nobody reads it */
+    size_t          size   = size_of(job->target_type);
+    const void     *origin = (job->op == MPI_NO_OP) ? NULL : job->origin;
+    const void     *result = &nowhere;
 
-    return own.osc_fetch_and_op(job->origin, job->has_result ? job->result : &nowhere,
-                                job->target_type, job->target, job->disp, job->op, job->win);
+    if (!job->is_single || !is_atomic(job->target_type, job->op) || is_on_gpu(origin)) {
+        return false;
+    }
+    if (job->has_result) {
+        result = first_byte(job->result, job->result_type);
+        if (!is_run(job->result_count, job->result_type, size) || is_on_gpu(result)) {
+            return false;
+        }
+    }
+    *status = own.osc_fetch_and_op(origin, (void *)(uintptr_t)result, job->target_type, job->target,
+                                   job->disp, job->op, job->win);
+    return true;
 }
 
 static int run(const job_t *job)
 {
     size_t bytes = job_bytes(job);
+    int    status;
+    bool   fits;
 
-    if ((bytes == 0) || job_is_right(job)) {
+    if ((bytes == 0) || job_is_right(job) || ((job->op == MPI_NO_OP) && !job->has_result)) {
         return job_pass(job);
     }
-    if (job_is_word(job) && is_atomic(job->target_type, job->op)) {
-        return job_fetch(job);
+    if (job_fetch(job, &status)) {
+        return status;
     }
-    if (job->op == MPI_NO_OP) {
-        return job->has_result ? job_copy(job) : job_pass(job);
-    }
-    if ((job->op == MPI_REPLACE) && !job->has_result) {
+    if ((job->op == MPI_NO_OP) || ((job->op == MPI_REPLACE) && !job->has_result)) {
         return job_copy(job);
     }
-    if ((size_of(job->origin_type) * (size_t)job->origin_count != bytes) || job_is_on_gpu(job)) {
-        return job_pass(job);
+    fits = size_of(job->origin_type) * (size_t)job->origin_count == bytes;
+    if ((job->op == MPI_REPLACE) &&
+        (!fits || is_on_gpu(first_byte(job->origin, job->origin_type)))) {
+        return job_pass(job); /* what has gaps can't be packed there */
     }
-    return (bytes <= INT_MAX) ? job_apply(job) : MPI_ERR_COUNT; /* a type's bytes are an int */
+    return !fits             ? MPI_ERR_TYPE :
+           (bytes > INT_MAX) ? MPI_ERR_COUNT : /* a type's bytes are an int */
+                               job_apply(job);
 }
 
 /* ---- the functions of a window --------------------------------------------------------------- */
@@ -402,7 +444,10 @@ static int run_with_request(const job_t *job, ompi_request_t **request)
                                            job->target, job->disp, job->target_count,
                                            job->target_type, job->op, job->win, request);
     }
-    status = run(job);
+    status = own.osc_flush_local(job->target, job->win); /* not in any epoch */
+    if (status == OMPI_SUCCESS) {
+        status = run(job);
+    }
     if (status == OMPI_SUCCESS) {
         status = own.osc_flush_local(job->target, job->win);
     }
@@ -429,6 +474,7 @@ static int rget_accumulate(const void *origin, int origin_count, ompi_datatype_t
                  .op           = op,
                  .win          = win};
 
+    job.is_single = job_is_single(&job);
     return (request == NULL) ? run(&job) : run_with_request(&job, request);
 }
 
@@ -493,10 +539,10 @@ static int compare_and_swap(const void *origin, const void *compare, void *resul
     return own.osc_compare_and_swap(&value, &expected, result, type, target, disp, win);
 }
 
-/* By a parameter of Open MPI 5 its accumulates go on behind the call, and want their operands. */
-static bool is_nonblocking(void)
+/* A parameter of osc/ucx. */
+static bool own_parameter(const char *name)
 {
-    int         index = mca_base_var_find("ompi", "osc", "ucx", "enable_nonblocking_accumulate");
+    int         index = mca_base_var_find("ompi", "osc", "ucx", name);
     const bool *value = NULL;
 
     return (index >= 0) && (mca_base_var_get_value(index, &value, NULL, NULL) == OPAL_SUCCESS) &&
@@ -520,9 +566,16 @@ static bool own_prepare(const ompi_osc_base_module_t *module)
 void hook_angara_accumulate_mend(struct ompi_win_t *win)
 {
     ompi_osc_base_module_t *module = win->w_osc_module;
+    bool                    is_told;
+    int                     is_there = 1;
 
-    if (is_nonblocking() || !own_prepare(module)) {
+    /* Its accumulates would go on behind the call, and want their operands. */
+    if (own_parameter("enable_nonblocking_accumulate") || !own_prepare(module)) {
         return;
+    }
+    opal_info_get_bool(win->super.s_info, SINGLE_KEY, &is_told, &is_there);
+    if (!is_there && own_parameter(SINGLE_KEY)) {
+        opal_info_set(win->super.s_info, SINGLE_KEY, "true");
     }
     module->osc_accumulate      = accumulate;
     module->osc_get_accumulate  = get_accumulate;
