@@ -44,7 +44,7 @@ static int was_direct(conf_t *t, const angara_counters_t *before, unsigned count
 
 /*
  * Rank 0's GPU memory and rank 1's host memory: rank 1's GPU copies. Not if its process is stopped
- * or uses no GPU; memory that is there no more is a fault, and no crash.
+ * or uses no GPU; memory that may not be used any more is a fault, and no crash.
  */
 static void run_direct(conf_t *t)
 {
@@ -76,7 +76,9 @@ static void run_direct(conf_t *t)
         conf_stop_process(t->pid[1]);
     }
     if (t->rank == 1 && way == GONE) {
-        CHECK(munmap(host, LONG_SIZE) == 0);
+        /* What is unmapped may be mapped anew by anybody, such as the runtime. */
+        CHECK(mmap(host, LONG_SIZE, PROT_NONE, MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) ==
+              host);
     }
     if (t->rank == 1 && way == HOLE) {
         CHECK(mprotect((char *)host + LONG_SIZE / 2, 1, PROT_NONE) == 0);
