@@ -59,7 +59,7 @@ static pthread_mutex_t        own_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* An accumulate. */
 typedef struct {
-    const void       *origin;
+    const void       *origin; /* NULL with MPI_NO_OP */
     int               origin_count;
     ompi_datatype_t  *origin_type;
     bool              has_result;
@@ -385,10 +385,9 @@ static bool job_fetch(const job_t *job, int *status)
 {
     static uint64_t nowhere; /* nobody reads it */
     size_t          size   = size_of(job->target_type);
-    const void     *origin = (job->op == MPI_NO_OP) ? NULL : job->origin;
     const void     *result = &nowhere;
 
-    if (!job->is_single || !is_atomic(job->target_type, job->op) || is_on_gpu(origin)) {
+    if (!job->is_single || !is_atomic(job->target_type, job->op) || is_on_gpu(job->origin)) {
         return false;
     }
     if (job->has_result) {
@@ -397,8 +396,8 @@ static bool job_fetch(const job_t *job, int *status)
             return false;
         }
     }
-    *status = own.osc_fetch_and_op(origin, (void *)(uintptr_t)result, job->target_type, job->target,
-                                   job->disp, job->op, job->win);
+    *status = own.osc_fetch_and_op(job->origin, (void *)(uintptr_t)result, job->target_type,
+                                   job->target, job->disp, job->op, job->win);
     return true;
 }
 
