@@ -296,6 +296,23 @@ static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_zcopy_start(
     return UCS_OK;
 }
 
+/** So many gets since a flush are asked for one by one: others of a stream go together. */
+#define UCT_ANGARA_GETS_ASKED 2
+
+/** Get it now: from mapped memory, or by a peer that answers at once. @return 0: post it. */
+static int uct_angara_get_here(uct_angara_peer_t *peer, void *data, size_t length, uint64_t key,
+                               uint64_t offset)
+{
+    if (angara_mapped_get(peer->ch.ap, data, key, offset, length)) {
+        return 1;
+    }
+    if ((length > UCT_ANGARA_HERE) || (peer->ch.gets_asked >= UCT_ANGARA_GETS_ASKED)) {
+        return 0;
+    }
+    ++peer->ch.gets_asked;
+    return angara_asked_get(peer->ch.ap, data, key, offset, length);
+}
+
 /* One piece between host memory and memory that this process has mapped is copied at once, if it
  * isn't long. @return 0: it is to be posted; what is wrong with it is found out then */
 static UCS_F_ALWAYS_INLINE int uct_angara_zcopy_here(uct_angara_peer_t *peer, angara_batch_op_t dir,
@@ -322,7 +339,7 @@ static UCS_F_ALWAYS_INLINE int uct_angara_zcopy_here(uct_angara_peer_t *peer, an
     there = (length <= UCT_ANGARA_HERE) ? angara_fast_get_begin(peer->ch.ap, key, offset, length) :
                                           NULL;
     if (there == NULL) {
-        return angara_mapped_get(peer->ch.ap, iov->buffer, key, offset, length);
+        return uct_angara_get_here(peer, iov->buffer, length, key, offset);
     }
     angara_fast_copy(iov->buffer, there, length);
     angara_fast_get_end(peer->ch.ap, length);
@@ -449,29 +466,10 @@ ucs_status_t uct_angara_ep_get_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov, size_
 /* ---- get ----------------------------------------------------------------------------------- */
 
 /** Bytes that are got within the call, without a bounce buffer. */
-#define UCT_ANGARA_GET_HERE 1024
+#define UCT_ANGARA_GET_HERE UCT_ANGARA_HERE
 
-/** So many gets since a flush are asked for one by one: others of a stream go together. */
-#define UCT_ANGARA_GETS_ASKED 2
-
-/** Get it now: from mapped memory, or by a peer that answers at once. @return 0: it is to be
- * posted.
- */
-static int uct_angara_get_here(uct_angara_peer_t *peer, void *data, size_t length,
-                               uint64_t remote_addr, uct_rkey_t rkey)
-{
-    uint64_t key    = uct_angara_rma_key(rkey);
-    uint64_t offset = uct_angara_rma_offset(remote_addr, rkey);
-
-    if (angara_mapped_get(peer->ch.ap, data, key, offset, length)) {
-        return 1;
-    }
-    if (peer->ch.gets_asked >= UCT_ANGARA_GETS_ASKED) {
-        return 0;
-    }
-    ++peer->ch.gets_asked;
-    return angara_asked_get(peer->ch.ap, data, key, offset, length);
-}
+/** Shorter ones don't join the batch: their start costs less than the wait for the others. */
+#define UCT_ANGARA_GET_BATCHED 1024
 
 static void uct_angara_get_bcopy_done(uct_angara_port_t *port, uct_angara_op_t *op,
                                       ucs_status_t status)
@@ -579,14 +577,16 @@ static UCS_F_NOINLINE ucs_status_t uct_angara_get_bcopy_slow(uct_ep_h           
         return UCS_OK;
     }
 
-    if ((length <= sizeof(data)) && uct_angara_get_here(peer, data, length, remote_addr, rkey)) {
+    if ((length <= sizeof(data)) &&
+        uct_angara_get_here(peer, data, length, uct_angara_rma_key(rkey),
+                            uct_angara_rma_offset(remote_addr, rkey))) {
         unpack_cb(arg, data, length);
         uct_angara_get_bcopy_count(tl_ep, length);
         return UCS_OK;
     }
 
     return uct_angara_get_bounced(tl_ep, unpack_cb, arg, length, remote_addr, rkey, comp,
-                                  port->is_inline && (length > sizeof(data)));
+                                  port->is_inline && (length > UCT_ANGARA_GET_BATCHED));
 }
 
 ucs_status_t uct_angara_ep_get_bcopy(uct_ep_h tl_ep, uct_unpack_callback_t unpack_cb, void *arg,
@@ -658,7 +658,8 @@ ucs_status_t uct_angara_ep_get_short(uct_ep_h tl_ep, void *buffer, unsigned leng
         return status;
     }
 
-    if (ucs_likely(uct_angara_get_here(peer, buffer, length, remote_addr, rkey))) {
+    if (ucs_likely(uct_angara_get_here(peer, buffer, length, uct_angara_rma_key(rkey),
+                                       uct_angara_rma_offset(remote_addr, rkey)))) {
         ++peer->ch.stats.get_short;
         peer->ch.stats.get_bytes += length;
         UCT_TL_EP_STAT_OP(&ucs_derived_of(tl_ep, uct_angara_ep_t)->super, GET, SHORT, length);
