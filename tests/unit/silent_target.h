@@ -30,8 +30,8 @@
 #define ANSWER_MS 300u
 #define LONG_MS   60000u /* for what must come */
 
-/* Of the target; one more than are short, of words. */
-#define TARGET_BYTES ((SOFT_PACES + 1) * SOFT_PACED + 8)
+/* Of the target: more than the longest that has a pace of its own. */
+#define TARGET_BYTES ((SOFT_PACED << SOFT_PACES) + 8)
 
 typedef struct {
     angara_address_t address;

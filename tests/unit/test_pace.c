@@ -27,7 +27,7 @@ static unsigned perform(soft_pace_t *pace, unsigned count, cost_t cost)
 
         called += way == SOFT_PACE_CALLED;
         if (is_timed) {
-            soft_pace_tell(pace, way, cost(way, n));
+            soft_pace_tell(pace, way, cost(way, n), SOFT_PACE_UNIT);
         }
     }
     return called;
@@ -58,14 +58,15 @@ static uint64_t is_extreme(int way, unsigned n)
     return way == SOFT_PACE_ASKED ? UINT64_MAX : 0;
 }
 
-/* The first ones are asked for; the other way is tried once in a round. */
+/* The first ones are asked for; the other way is tried once in a round, but three times in the
+ * first one. */
 static void test_asked(void **state)
 {
     soft_pace_t pace = {0};
 
     (void)state;
     assert_int_equal(perform(&pace, 2 * SOFT_PACE_TIMED, asked_is_faster), 0);
-    assert_int_equal(perform(&pace, ROUNDS * SOFT_PACE_OTHER, asked_is_faster), ROUNDS);
+    assert_int_equal(perform(&pace, ROUNDS * SOFT_PACE_OTHER, asked_is_faster), ROUNDS + 2);
 }
 
 static void test_called(void **state)
@@ -113,12 +114,31 @@ static void test_extreme(void **state)
     assert_int_equal(perform(&pace, SOFT_PACE_OTHER, asked_is_faster), 1);
 }
 
+/* Lengths: each is twice the one before at most; costs are of so many bytes. */
+static void test_lengths(void **state)
+{
+    soft_pace_t pace = {0};
+
+    (void)state;
+    assert_int_equal(soft_pace_class(1), 0);
+    assert_int_equal(soft_pace_class(SOFT_PACED), 0);
+    for (unsigned i = 1; i < SOFT_PACES; ++i) {
+        assert_int_equal(soft_pace_class(((uint64_t)SOFT_PACED << (i - 1)) + 1), i);
+        assert_int_equal(soft_pace_class((uint64_t)SOFT_PACED << i), i);
+    }
+    assert_int_equal(soft_pace_class(UINT64_MAX), SOFT_PACES - 1);
+    soft_pace_tell(&pace, SOFT_PACE_ASKED, 3000, 2 * SOFT_PACE_UNIT);
+    assert_int_equal(pace.ns[SOFT_PACE_ASKED], 1500);
+    soft_pace_tell(&pace, SOFT_PACE_CALLED, 1, UINT64_MAX);
+    assert_int_equal(pace.ns[SOFT_PACE_CALLED], 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_asked),   cmocka_unit_test(test_called),
         cmocka_unit_test(test_change),  cmocka_unit_test(test_disturbed),
-        cmocka_unit_test(test_extreme),
+        cmocka_unit_test(test_extreme), cmocka_unit_test(test_lengths),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,6 +5,8 @@
  */
 #include "silent_target.h"
 
+#include "src/clock.h"
+
 static char memory[TARGET_BYTES];
 
 static void transfer(angara_mr_h mr, unsigned access, uint64_t length)
@@ -22,72 +24,107 @@ static void settle(void)
     wait_for_answer();
 }
 
+/* The target is trusted to poll, and to have a processor of its own. */
+static void trust(void)
+{
+    soft_peer(f.peer)->agent_distrust = 0;
+    soft_pe(f.pe)->crowd.is_so        = 0;
+    soft_pe(f.pe)->crowd.looked_ns    = ang_clock_ns(CLOCK_MONOTONIC_COARSE);
+}
+
+static int is_under_way(void)
+{
+    int asked = soft_peer(f.peer)->agent >= 0;
+
+    settle();
+    return asked;
+}
+
 /* @return 1 if the target was asked for one of so many bytes. */
 static int is_asked(angara_mr_h mr, unsigned access, uint64_t length)
 {
-    int asked;
-
-    soft_peer(f.peer)->agent_distrust = 0;
+    trust();
     transfer(mr, access, length);
-    asked = soft_peer(f.peer)->agent >= 0;
-    settle();
-    return asked;
+    return is_under_way();
+}
+
+/* The same, for a run of them. */
+static int run_is_asked(angara_mr_h mr, unsigned access, uint64_t length)
+{
+    angara_xfer_t xfers[4];
+    unsigned      posted;
+
+    trust();
+    for (unsigned i = 0; i < 4; ++i) {
+        xfers[i] = (angara_xfer_t){
+            .lmr = mr, .laddr = memory, .rkey = f.hello.key, .length = length};
+    }
+    assert_int_equal(angara_offload_batch(f.peer,
+                                          access == ANGARA_ACCESS_REMOTE_READ ? ANGARA_BATCH_GET :
+                                                                                ANGARA_BATCH_PUT,
+                                          xfers, 4, &posted),
+                     ANGARA_OK);
+    assert_int_equal(posted, 4);
+    return is_under_way();
 }
 
 static angara_mr_h register_memory(void)
 {
     angara_mr_h mr;
 
+    ang_config.joint_min = UINT64_MAX; /* those are asked for, too */
     assert_int_equal(angara_mr_register(f.dom, memory, sizeof(memory), ANGARA_ACCESS_ALL, &mr),
                      ANGARA_OK);
     return mr;
 }
 
-/* Each length of each kind goes the way that was the faster one for it alone. */
+/* Let all lengths go one way, but the one that is given. */
+static void set_paces(soft_pace_t *own, int called)
+{
+    soft_paces_t *paces = &soft_peer(f.peer)->paces;
+    soft_pace_t  *all   = &paces->single[0][0];
+
+    for (unsigned i = 0; i < sizeof(paces->single) / sizeof(*all); ++i) {
+        all  = &paces->single[0][0] + i;
+        *all = (soft_pace_t){.ns = {called == (all == own) ? 2000 : 1000, 1500}};
+        all  = &paces->run[0][0] + i;
+        *all = (soft_pace_t){.ns = {called == (all == own) ? 2000 : 1000, 1500}};
+    }
+}
+
+/* Each length of each kind goes the way that was the faster one for it alone: by itself, but for
+ * the shortest ones, which are asked for, and as one of many. */
 static void test_paced(void **state)
 {
-    static const struct {
-        uint64_t length;
-        int      index; /* of its pace, or -1 */
-        int      is_asked;
-    } cases[] = {
-        {SOFT_PACED, -1, 1},
-        {SOFT_PACED + 1, 0, 0},
-        {2 * SOFT_PACED, 0, 0},
-        {2 * SOFT_PACED + 1, 1, 0},
-        {(SOFT_PACES + 1) * SOFT_PACED, SOFT_PACES - 1, 0},
-        {(SOFT_PACES + 1) * SOFT_PACED + 1, -1, 0},
-    };
     static const unsigned accesses[] = {ANGARA_ACCESS_REMOTE_WRITE, ANGARA_ACCESS_REMOTE_READ};
     angara_mr_h           mr         = register_memory();
-    soft_pace_t(*paces)[SOFT_PACES]  = soft_peer(f.peer)->paces.pace;
+    soft_paces_t         *paces      = &soft_peer(f.peer)->paces;
 
     (void)state;
     for (unsigned kind = 0; kind < 2; ++kind) {
-        for (unsigned i = 0; i < sizeof(cases) / sizeof(cases[0]); ++i) {
-            /* All but this one's say the opposite; -1: both of them, in turn. */
+        for (unsigned i = 0; i < SOFT_PACES; ++i) {
             for (int called = 0; called < 2; ++called) {
-                for (unsigned k = 0; k < 2 * SOFT_PACES; ++k) {
-                    int own = k / SOFT_PACES == kind && (int)(k % SOFT_PACES) == cases[i].index;
+                uint64_t length = ((uint64_t)SOFT_PACED << i) - (uint64_t)called;
 
-                    paces[k / SOFT_PACES][k % SOFT_PACES] = (soft_pace_t){
-                        .ns = {called == own ? 2000 : 1000, 1500}};
+                set_paces(&paces->single[kind][i], called);
+                assert_int_equal(is_asked(mr, accesses[kind], length), i == 0 || !called);
+                set_paces(&paces->run[kind][i], called);
+                if (4 * length <= ang_config.turn_bytes) {
+                    assert_int_equal(run_is_asked(mr, accesses[kind], length), !called);
                 }
-                assert_int_equal(is_asked(mr, accesses[kind], cases[i].length),
-                                 cases[i].index < 0 ? cases[i].is_asked : !called);
             }
         }
     }
     assert_int_equal(angara_mr_deregister(mr), ANGARA_OK);
 }
 
-/* What one took is learnt of that one alone: not of a batch, nor of another one. */
+/* What one took is learnt of those of its kind: not of a batch with others. */
 static void test_paced_times(void **state)
 {
     angara_mr_h   mr    = register_memory();
     soft_peer_t  *peer  = soft_peer(f.peer);
     soft_paces_t *paces = &peer->paces;
-    soft_pace_t  *pace  = &paces->pace[0][1];
+    soft_pace_t  *pace  = &paces->single[0][2];
 
     (void)state;
     assert_true(is_asked(mr, ANGARA_ACCESS_REMOTE_WRITE, 3 * SOFT_PACED));
@@ -102,19 +139,26 @@ static void test_paced_times(void **state)
     assert_int_equal(pace->ns[SOFT_PACE_ASKED], 2);
     assert_int_not_equal(pace->ns[SOFT_PACE_CALLED], 1);
 
-    *pace = (soft_pace_t){.count = SOFT_PACE_TIMED / 2 - 1}; /* the second one is timed */
-    for (unsigned i = 0; i < 3; ++i) {
-        transfer(mr, ANGARA_ACCESS_REMOTE_WRITE, i < 2 ? 2 * SOFT_PACED + 8 : 8);
-    }
+    pace  = &paces->run[0][2];
+    *pace = (soft_pace_t){.count = SOFT_PACE_TIMED / 2};
+    assert_true(run_is_asked(mr, ANGARA_ACCESS_REMOTE_WRITE, 3 * SOFT_PACED));
+    assert_int_not_equal(pace->ns[SOFT_PACE_ASKED], 0);
+    *pace = (soft_pace_t){.ns = {2, 1}, .count = SOFT_PACE_TIMED / 2};
+    assert_false(run_is_asked(mr, ANGARA_ACCESS_REMOTE_WRITE, 3 * SOFT_PACED));
+    assert_int_not_equal(pace->ns[SOFT_PACE_CALLED], 1);
+
+    pace  = &paces->single[0][2];
+    *pace = (soft_pace_t){.count = SOFT_PACE_TIMED / 2}; /* a short one goes along */
+    trust();
+    transfer(mr, ANGARA_ACCESS_REMOTE_READ, 4096);
+    transfer(mr, ANGARA_ACCESS_REMOTE_WRITE, 3 * SOFT_PACED);
+    transfer(mr, ANGARA_ACCESS_REMOTE_WRITE, 8);
     settle();
-    assert_int_equal(pace->count, SOFT_PACE_TIMED / 2 + 1);
     assert_int_equal(pace->ns[SOFT_PACE_ASKED], 0);
 
     /* One that was timed and has failed; then one that isn't. */
-    *pace                = (soft_pace_t){.ns = {0, 0}};
     paces->timed         = pace;
-    paces->way           = SOFT_PACE_CALLED;
-    paces->length        = 3 * SOFT_PACED;
+    paces->begun_ns      = 1;
     peer->agent_distrust = 2;
     transfer(mr, ANGARA_ACCESS_REMOTE_WRITE, 3 * SOFT_PACED);
     settle();

@@ -121,7 +121,7 @@ static void test_nonsense(void **state_p)
     }
     assert_int_equal(status_of(request(ANG_OP_GET, key, 0, SOFT_STAGING + 1)), ANGARA_ERR_INVALID);
     assert_int_equal(status_of(request(ANG_OP_PUT, key, 0, UINT32_MAX)), ANGARA_ERR_INVALID);
-    for (unsigned i = 0; i < 4; ++i) { /* beyond a small piece, or all staging memory */
+    for (unsigned i = 0; i < 4; ++i) { /* beyond staging memory */
         const uint64_t places[] = {SOFT_STAGING - 99, 2 * SOFT_LARGE_PIECE - 100,
                                    2 * SOFT_LARGE_PIECE - 99, UINT64_MAX - 50};
 

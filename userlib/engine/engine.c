@@ -439,8 +439,7 @@ int ang_engine_try_marker(ang_pair_t *pair, uint64_t slot, uint64_t value)
     return 1;
 }
 
-/* Hand the first of the run to the backend, at most *budget bytes. @return how many it performed.
- */
+/* Hand the first of the run to the backend, at most *budget bytes. @return as batch(). */
 static unsigned run_batch(ang_pair_t *pair, const ang_desc_t *descs, unsigned count,
                           uint64_t *budget)
 {
@@ -453,6 +452,9 @@ static unsigned run_batch(ang_pair_t *pair, const ang_desc_t *descs, unsigned co
         left -= descs[sound++].length;
     }
     done = pair->engine->backend->batch(pair, descs, sound);
+    if (done == ANG_BATCH_QUEUE) {
+        return done;
+    }
     for (unsigned i = 0; i < done; ++i) {
         ang_desc_count(pair->engine, &descs[i]);
         pair->engine->stats.bytes += descs[i].length;
@@ -468,16 +470,20 @@ angara_status_t ang_engine_post_batch(ang_pair_t *pair, const ang_desc_t *descs,
     uint64_t        budget = engine->turn_bytes;
     angara_status_t status = ANGARA_OK;
     unsigned        posted = 0;
+    int             queues = 0;
 
     if (count > 1 && engine->backend->batch != NULL && engine->chaos == NULL &&
         pair->error == ANGARA_OK && pair->head == NULL) {
         posted = run_batch(pair, descs, count, &budget);
+        queues = posted == ANG_BATCH_QUEUE;
+        posted = queues ? 0 : posted;
     }
     while (posted < count && status == ANGARA_OK) {
         uint64_t length = descs[posted].length;
 
-        status = post_within(pair, &descs[posted], NULL, budget);
-        budget -= length < budget ? length : budget;
+        status = queues ? post_behind(pair, &descs[posted], NULL) :
+                          post_within(pair, &descs[posted], NULL, budget);
+        budget -= length < budget && !queues ? length : budget;
         posted += status == ANGARA_OK;
     }
     *posted_p = posted;

@@ -133,7 +133,8 @@ typedef struct ang_backend {
     /*
      * Perform a run of puts, or a run of gets, whose descriptors are sound by themselves, all at
      * once: check, move and release. @return how many from the first on were performed wholly;
-     * what is left comes again one by one, and only then may fault. NULL: never.
+     * what is left comes again one by one, and only then may fault. ANG_BATCH_QUEUE: none, and all
+     * are to be queued, and come with turns of progress. NULL: never.
      */
     unsigned (*batch)(ang_pair_t *pair, const ang_desc_t *descs, unsigned count);
     /*
@@ -237,6 +238,8 @@ ang_pair_t *ang_engine_local_user(const ang_engine_t *engine, const ang_pair_t *
  * each look at one that flies, which waits for nobody.
  */
 uint64_t ang_pair_mark(const ang_pair_t *pair);
+#define ANG_BATCH_QUEUE (~0u)
+
 /*
  * What is queued to the pair behind `after`, or first (NULL): for a backend that performs several
  * operations at once. `desc_p`, `data_p` (bytes of an inline put): may be NULL. @return NULL: no

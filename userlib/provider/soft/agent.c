@@ -297,58 +297,12 @@ int soft_agent_sleeps(const soft_peer_t *peer)
     return __atomic_load_n(&peer->remote.seg->armed, __ATOMIC_RELAXED) == SOFT_ARMED;
 }
 
-/* Up to SOFT_PACED bytes the peer's process is faster anyway. */
-static int pace_asks(soft_peer_t *peer, unsigned access, uint64_t length)
-{
-    soft_paces_t *paces = &peer->paces;
-    soft_pace_t  *pace =
-        &paces->pace[access == ANGARA_ACCESS_REMOTE_READ][(length - 1) / SOFT_PACED - 1];
-    int is_timed;
-    int way = soft_pace_next(pace, &is_timed);
-
-    if (is_timed) {
-        if (way == SOFT_PACE_CALLED) { /* the look at the peer, now and then, isn't the copy's */
-            soft_remote_reach(&peer->remote);
-        }
-        paces->timed    = pace;
-        paces->way      = way;
-        paces->length   = length;
-        paces->begun_ns = ang_clock_ns(CLOCK_MONOTONIC);
-    }
-    return way == SOFT_PACE_ASKED;
-}
-
-/* One that was asked for in vain, and then called, counts as asked for. */
-void soft_agent_paced(soft_peer_t *peer, uint64_t length)
-{
-    soft_paces_t *paces = &peer->paces;
-    soft_pace_t  *timed = paces->timed;
-
-    paces->timed = NULL;
-    if (timed != NULL && paces->length == length &&
-        (paces->way == SOFT_PACE_CALLED || peer->agent_batch <= 1)) {
-        soft_pace_tell(timed, paces->way, ang_clock_ns(CLOCK_MONOTONIC) - paces->begun_ns);
-    }
-}
-
-int soft_agent_is_faster(soft_peer_t *peer, unsigned access, uint64_t length)
-{
-    peer->paces.timed = NULL; /* of one that has failed */
-    if (!soft_is_short(length) || peer->remote.same_process || peer->pair.engine->chaos != NULL) {
-        return 0;
-    }
-    if (peer->agent_distrust != 0) {
-        peer->agent_distrust--;
-        return 0;
-    }
-    return !soft_agent_sleeps(peer) && (length <= SOFT_PACED || pace_asks(peer, access, length));
-}
-
 int soft_agent_is_late(soft_peer_t *peer)
 {
     uint64_t now;
 
-    if (peer->agent_woken || ++peer->agent_looks % LOOKS_PER_CLOCK != 0) {
+    if (peer->agent_woken || ++peer->agent_looks % LOOKS_PER_CLOCK != 0 ||
+        soft_state_phase(slot_state(slot_of(peer))) == SOFT_SERVING) {
         return 0;
     }
     now = ang_clock_ns(CLOCK_MONOTONIC);
@@ -549,6 +503,9 @@ void soft_agent_post(soft_peer_t *peer, const soft_request_t *request, int has_o
     peer->agent_looks     = 0;
     peer->agent_woken     = 0;
     peer->agent_has_other = has_other;
+    if (slot->filled != 0) {
+        __atomic_store_n(&slot->filled, 0, __ATOMIC_RELAXED);
+    }
     __atomic_store_n(&slot->state, peer->agent_turn * SOFT_TURN + SOFT_POSTED, __ATOMIC_RELEASE);
     __atomic_thread_fence(__ATOMIC_SEQ_CST); /* then the look at who watches, and who sleeps */
     pe->counters.services++;

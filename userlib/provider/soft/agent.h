@@ -24,6 +24,16 @@ static inline char *soft_agent_staging(const soft_peer_t *peer)
            soft_staging_offset((unsigned)peer->agent);
 }
 
+/* Has the slot of the last request, which the next one gets if it is free, staging memory? To
+ * allocate it takes longer than an answer. */
+static inline int soft_agent_is_staged(const soft_peer_t *peer)
+{
+    const soft_service_t *service = (const void *)((const char *)peer->remote.seg +
+                                                   peer->remote.layout.service);
+
+    return __atomic_load_n(&service->slots[peer->agent_last].staged, __ATOMIC_RELAXED) != 0;
+}
+
 /* A short operation as what the peer's process is asked for. */
 static inline soft_request_t soft_agent_item(const ang_desc_t *desc)
 {
@@ -90,7 +100,6 @@ angara_status_t soft_agent_copy_in(soft_peer_t *peer, const ang_ref_t *src, cons
 /* Bytes of an operation that a peer's process may do faster than a call. It isn't done in parts:
  * so it has no more than a turn. */
 #define SOFT_SHORT 40960
-_Static_assert(SOFT_SHORT == SOFT_PACED * (SOFT_PACES + 1), "each has a place in a peer's paces");
 static inline int soft_is_short(uint64_t length)
 {
     return length - 1 < SOFT_SHORT && length <= ang_config.turn_bytes;

@@ -71,6 +71,7 @@ static int batch_add(soft_peer_t *peer, soft_request_t *batch, const soft_reques
     }
     batch->length = end;
     peer->agent_batch++;
+    peer->agent_bytes += item->length;
     return 1;
 }
 
@@ -91,6 +92,9 @@ static void batch_fill(soft_peer_t *peer, soft_request_t *batch, const soft_requ
     }
     while (entry != NULL && (entry = ang_pair_queued(&peer->pair, entry, &desc, &data)) != NULL &&
            make_item(peer, desc, data, &next, &src) && batch_add(peer, batch, &next, src)) {
+        if (next.op != item->op || soft_pace_class(next.length) != soft_pace_class(item->length)) {
+            peer->paces.timed = NULL; /* it says nothing about either */
+        }
     }
 }
 
@@ -106,8 +110,11 @@ static angara_status_t short_send(soft_peer_t *peer, const soft_request_t *item,
     }
     peer->agent_is_short = 1;
     peer->agent_batch    = 0;
+    peer->agent_bytes    = 0;
     peer->agent_taken    = 0;
     peer->agent_at       = 0;
+    peer->agent_received = 0;
+    peer->agent_copied   = 0;
     if (item->length > SOFT_SLOT_BYTES ||
         (first != NULL && ang_pair_queued(&peer->pair, first, NULL, NULL) != NULL)) {
         batch_fill(peer, &request, item, src, first);
@@ -144,14 +151,75 @@ static angara_status_t short_receive(soft_peer_t *peer)
         return status;
     }
     count = peer->agent_in_slot ? status == ANGARA_OK : soft_agent_slot(peer)->request.operand;
-    if (count > peer->agent_batch ||
+    if (count > peer->agent_batch || count < peer->agent_taken ||
         (peer->agent_batch != 0 && (status == ANGARA_OK) != (count == peer->agent_batch))) {
         status = ANGARA_ERR_SYSTEM; /* garbage from the peer */
-        count  = 0;
+        count  = peer->agent_taken;
     }
+    peer->agent_received  = 1;
     peer->agent_performed = (unsigned)count;
     peer->agent_status    = status;
     return ANGARA_OK;
+}
+
+static uint64_t filled(const soft_peer_t *peer)
+{
+    return __atomic_load_n(&soft_agent_slot(peer)->filled, __ATOMIC_ACQUIRE);
+}
+
+/*
+ * Before the answer: copy what the peer's process says is there of a get, whose bytes lie in
+ * staging memory from `place` on. So both processes copy at the same time.
+ */
+static void copy_early(soft_peer_t *peer, char *dst, uint32_t place, uint32_t length)
+{
+    uint64_t there  = filled(peer);
+    uint32_t copied = peer->agent_copied;
+
+    if (there > place + copied) {
+        there -= place;
+        there = there < length ? there : length;
+        memcpy(dst + copied, soft_agent_staging(peer) + place + copied, there - copied);
+        peer->agent_copied = (uint32_t)there;
+    }
+}
+
+/* The next one's result is there: take it. */
+static void short_bring(soft_peer_t *peer, const soft_request_t *item, char *dst, uint64_t *old)
+{
+    uint32_t        at     = peer->agent_at;
+    uint32_t        copied = peer->agent_copied;
+    soft_request_t *there  = peer->agent_in_slot ? &soft_agent_slot(peer)->request :
+                                                   (void *)(soft_agent_staging(peer) + at);
+
+    if (item->op == ANG_OP_ATOMIC) {
+        *old = there->operand;
+    } else if (item->op == ANG_OP_GET) {
+        ang_cpu_copy(dst + copied, (char *)soft_item_data(there, at, item->length) + copied,
+                     item->length - copied);
+    }
+    peer->agent_at     = soft_item_end(at, item);
+    peer->agent_copied = 0;
+    peer->agent_taken++;
+}
+
+/* Before the answer: take the next one's result, or what is there of it. The last one's end is the
+ * answer. @return 1: taken */
+static int short_take_early(soft_peer_t *peer, const soft_request_t *item, void *dst, uint64_t *old)
+{
+    uint32_t at = peer->agent_at;
+
+    if (peer->agent_in_slot || peer->agent_batch == 0) {
+        return 0;
+    }
+    if (item->op == ANG_OP_GET && item->length > SOFT_SLOT_BYTES) {
+        copy_early(peer, dst, soft_item_bytes(at, item->length), item->length);
+    }
+    if (filled(peer) < soft_item_end(at, item) || peer->agent_taken + 1 == peer->agent_batch) {
+        return 0;
+    }
+    short_bring(peer, item, dst, old);
+    return 1;
 }
 
 /* Take the result of the next one. */
@@ -159,22 +227,15 @@ static angara_status_t short_take(soft_peer_t *peer, const soft_request_t *item,
                                   uint64_t *old)
 {
     angara_status_t status = peer->agent_status;
-    uint32_t        at     = peer->agent_at;
-    soft_request_t *there  = peer->agent_in_slot ? &soft_agent_slot(peer)->request :
-                                                   (void *)(soft_agent_staging(peer) + at);
 
     if (peer->agent_taken == peer->agent_performed) {
         soft_agent_end(peer);
         return status != ANGARA_OK ? status : ANGARA_ERR_SYSTEM; /* all were taken: garbage */
     }
-    if (item->op == ANG_OP_ATOMIC) {
-        *old = there->operand;
-    } else if (item->op == ANG_OP_GET) {
-        ang_cpu_copy(dst, soft_item_data(there, at, item->length), item->length);
-    }
-    peer->agent_at = soft_item_end(at, item);
-    if (++peer->agent_taken == peer->agent_batch) {
+    short_bring(peer, item, dst, old);
+    if (peer->agent_taken == peer->agent_batch) {
         soft_agent_end(peer);
+        soft_paces_end(&peer->paces, SOFT_PACE_ASKED, peer->agent_bytes);
     }
     return ANGARA_OK;
 }
@@ -184,7 +245,11 @@ angara_status_t soft_agent_short(soft_peer_t *peer, const soft_request_t *item, 
 {
     angara_status_t status;
 
-    if (peer->agent >= 0 && peer->agent_taken == 0) {
+    if (peer->agent >= 0 && !peer->agent_received) {
+        soft_paces_begin(&peer->paces);
+        if (!soft_agent_answered(peer) && short_take_early(peer, item, near, old)) {
+            return ANGARA_OK;
+        }
         if (others && !soft_agent_answered(peer) && soft_agent_is_late(peer) &&
             soft_agent_take_back(peer)) {
             return ANGARA_ERR_UNSUPPORTED;
@@ -224,12 +289,18 @@ int soft_agent_along(soft_peer_t *peer, const ang_desc_t *desc)
     uint64_t       old = 0;
 
     if (peer->agent < 0 || !peer->agent_is_short || peer->agent_taken == 0 ||
-        peer->agent_taken == peer->agent_performed ||
+        (peer->agent_received && peer->agent_taken == peer->agent_performed) ||
         !soft_way_near(&peer->pair, desc, NULL, &near)) {
         return 0;
     }
     item = soft_agent_item(desc);
-    short_take(peer, &item, (void *)(uintptr_t)near.addr, &old);
+    if (!peer->agent_received) {
+        if (!short_take_early(peer, &item, (void *)(uintptr_t)near.addr, &old)) {
+            return 0;
+        }
+    } else {
+        short_take(peer, &item, (void *)(uintptr_t)near.addr, &old);
+    }
     soft_way_store_old(desc, &near, old);
     return 1;
 }
@@ -253,7 +324,8 @@ int soft_agent_now(soft_peer_t *peer, const soft_request_t *item, void *near, ui
     }
     if (peer->agent >= 0 || peer->agent_distrust != 0 || (!others && !peer->agent_has_called) ||
         peer->remote.same_process || soft_agent_sleeps(peer) || angara_pe_is_asked(peer->base.pe) ||
-        soft_way_may_map(&peer->remote, item->key)) {
+        soft_way_may_map(&peer->remote, item->key) ||
+        (item->length > SOFT_SLOT_BYTES && !soft_agent_is_staged(peer))) {
         return 0;
     }
     short_send(peer, item, near, others);
@@ -275,15 +347,32 @@ int soft_agent_now(soft_peer_t *peer, const soft_request_t *item, void *near, ui
 
 /* ---- long ones, in pieces -------------------------------------------------------------------- */
 
+/*
+ * Bytes of a piece of host memory. While the peer's process copies one, the next one of a put is
+ * copied into the other half of the staging memory; of a get nearly all of the last one has been
+ * copied by the time that the next one begins.
+ */
+#define PUT_PIECE 32768u
+#define GET_PIECE 65536u
+_Static_assert(2 * PUT_PIECE <= SOFT_STAGING && 2 * GET_PIECE <= SOFT_STAGING, "two fit");
+
 /* Two large pieces of GPU memory go by turns, if the slot has room for them. */
-static int wants_two(const soft_peer_t *peer, const ang_ref_t *far)
+static int wants_large(const soft_peer_t *peer, const ang_ref_t *far)
 {
     return far->kind == SOFT_REF_STAGED && !peer->has_no_large;
 }
 
-static int has_two(const soft_peer_t *peer, const ang_ref_t *far)
+static int has_large(const soft_peer_t *peer, const ang_ref_t *far)
 {
-    return wants_two(peer, far) && peer->agent < SOFT_LARGE_SLOTS;
+    return wants_large(peer, far) && peer->agent < SOFT_LARGE_SLOTS;
+}
+
+/* Where the second one of two places for pieces is; 0: there is one. */
+static uint32_t second_place(const soft_peer_t *peer, const ang_ref_t *far)
+{
+    return has_large(peer, far)         ? SOFT_LARGE_PIECE :
+           far->kind != SOFT_REF_STAGED ? SOFT_STAGING / 2 :
+                                          0;
 }
 
 /*
@@ -292,24 +381,22 @@ static int has_two(const soft_peer_t *peer, const ang_ref_t *far)
  */
 static int goes_small(soft_peer_t *peer, const ang_ref_t *far, angara_status_t status)
 {
-    if (status != ANGARA_ERR_NO_MEMORY || !has_two(peer, far)) {
+    if (status != ANGARA_ERR_NO_MEMORY || !has_large(peer, far)) {
         return 0;
     }
     peer->has_no_large = 1;
     return 1;
 }
 
-static uint32_t piece_length(const soft_peer_t *peer, const ang_ref_t *far, uint64_t left)
+static uint32_t piece_length(const soft_peer_t *peer, ang_op_t op, const ang_ref_t *far,
+                             uint64_t left)
 {
-    uint32_t most = has_two(peer, far) ? SOFT_LARGE_PIECE : SOFT_STAGING;
+    uint32_t most = has_large(peer, far)         ? SOFT_LARGE_PIECE :
+                    far->kind == SOFT_REF_STAGED ? SOFT_SMALL_PIECE :
+                    op == ANG_OP_PUT             ? PUT_PIECE :
+                                                   GET_PIECE;
 
     return left < most ? (uint32_t)left : most;
-}
-
-/* Where the piece is that isn't asked for. */
-static uint32_t other_place(const soft_peer_t *peer)
-{
-    return SOFT_LARGE_PIECE - peer->agent_place;
 }
 
 /* Staging memory for a piece of that length, which is copied between it and the own end. */
@@ -317,7 +404,7 @@ static char *staging_for(soft_peer_t *peer, uint32_t length, const ang_ref_t *ne
 {
     char *staging = soft_agent_staging(peer);
 
-    if (near->kind != SOFT_REF_GPU || length <= SOFT_STAGING) {
+    if (near->kind != SOFT_REF_GPU || length <= SOFT_SMALL_PIECE) {
         return staging;
     }
     if (peer->pinned_slot != peer->agent) {
@@ -349,8 +436,9 @@ static void piece_post(soft_peer_t *peer, ang_op_t op, const ang_ref_t *far, uin
     } else if (bytes != NULL) {
         memcpy(soft_request_bytes(&request), bytes, length);
     }
-    peer->agent_place = place;
-    soft_agent_post(peer, &request, 0);
+    peer->agent_place  = place;
+    peer->agent_copied = 0;
+    soft_agent_post(peer, &request, far->kind == SOFT_REF_POLLED);
 }
 
 /*
@@ -370,17 +458,37 @@ static uint32_t piece_stage(soft_peer_t *peer, const ang_ref_t *src, uint64_t at
     return *status == ANGARA_OK ? length : 0;
 }
 
+/* Have a slot. ANGARA_ERR_UNSUPPORTED: there is none now, and there is another way. */
+static angara_status_t piece_open(soft_peer_t *peer, const ang_ref_t *far)
+{
+    if (far->kind != SOFT_REF_POLLED) {
+        return soft_agent_open(peer, wants_large(peer, far));
+    }
+    if (!soft_agent_try_open(peer)) {
+        soft_agent_doubt(peer);
+        return ANGARA_ERR_UNSUPPORTED;
+    }
+    return ANGARA_OK;
+}
+
+/* The peer doesn't poll, and there is another way: has the request been taken back? */
+static int piece_taken_back(soft_peer_t *peer, const ang_ref_t *far)
+{
+    return far->kind == SOFT_REF_POLLED && !soft_agent_answered(peer) && soft_agent_is_late(peer) &&
+           soft_agent_take_back(peer);
+}
+
 static angara_status_t out_first(soft_peer_t *peer, const ang_ref_t *dst, const ang_ref_t *src,
                                  uint64_t end, uint64_t *done)
 {
-    angara_status_t status = soft_agent_open(peer, wants_two(peer, dst));
+    angara_status_t status = piece_open(peer, dst);
     char            word[SOFT_SLOT_BYTES];
     uint32_t        length, staged;
 
     if (status != ANGARA_OK) {
         return status;
     }
-    length = piece_length(peer, dst, end - *done);
+    length = piece_length(peer, ANG_OP_PUT, dst, end - *done);
     staged = piece_stage(peer, src, *done, length, 0, word, &status);
     if (status != ANGARA_OK) {
         soft_agent_end(peer);
@@ -388,7 +496,7 @@ static angara_status_t out_first(soft_peer_t *peer, const ang_ref_t *dst, const 
     }
     /* An empty one brings staging memory; its place tells how much. */
     piece_post(peer, ANG_OP_PUT, dst, *done, staged,
-               staged == 0 && length > SOFT_STAGING ? 2 * SOFT_LARGE_PIECE : 0, word);
+               staged == 0 && length > SOFT_SMALL_PIECE ? 2 * SOFT_LARGE_PIECE : 0, word);
     *done += staged; /* counted when it is staged: that is what takes time here */
     return ANGARA_INPROGRESS;
 }
@@ -397,12 +505,14 @@ static angara_status_t out_first(soft_peer_t *peer, const ang_ref_t *dst, const 
 static angara_status_t out_ahead(soft_peer_t *peer, const ang_ref_t *dst, const ang_ref_t *src,
                                  uint64_t end, uint64_t done)
 {
-    uint32_t        length = piece_length(peer, dst, end - done);
+    uint32_t        second = second_place(peer, dst);
+    uint32_t        length = piece_length(peer, ANG_OP_PUT, dst, end - done);
     angara_status_t status = ANGARA_OK;
 
-    if (peer->agent_ahead == 0 && has_two(peer, dst) && length > SOFT_SLOT_BYTES &&
-        peer->agent_place <= SOFT_LARGE_PIECE) {
-        peer->agent_ahead = piece_stage(peer, src, done, length, other_place(peer), NULL, &status);
+    if (peer->agent_ahead == 0 && second != 0 && length > SOFT_SLOT_BYTES &&
+        peer->agent_place <= second) {
+        peer->agent_ahead = piece_stage(peer, src, done, length, second - peer->agent_place, NULL,
+                                        &status);
     }
     return status;
 }
@@ -410,70 +520,101 @@ static angara_status_t out_ahead(soft_peer_t *peer, const ang_ref_t *dst, const 
 angara_status_t soft_agent_copy_out(soft_peer_t *peer, const ang_ref_t *dst, const ang_ref_t *src,
                                     uint64_t end, uint64_t *done)
 {
-    angara_status_t status;
+    angara_status_t status = ANGARA_OK;
     uint32_t        ahead;
     int             is_small = 0;
 
-    if (peer->agent < 0) {
-        return *done < end ? out_first(peer, dst, src, end, done) : ANGARA_OK;
-    }
-    status = *done < end ? out_ahead(peer, dst, src, end, *done) : ANGARA_OK;
-    if (status == ANGARA_OK) {
-        status   = soft_agent_receive(peer, 0);
-        is_small = goes_small(peer, dst, status);
-    }
-    if (status == ANGARA_INPROGRESS) {
-        return status;
-    }
-    ahead = peer->agent_ahead;
-    if (status == ANGARA_OK && ahead != 0) {
-        if (ahead > end - *done) {
-            return ANGARA_INPROGRESS; /* staged by a turn that had more bytes left */
+    if (peer->agent >= 0) {
+        soft_paces_begin(&peer->paces);
+        status = *done < end ? out_ahead(peer, dst, src, end, *done) : ANGARA_OK;
+        if (status == ANGARA_OK) {
+            if (piece_taken_back(peer, dst)) {
+                *done -= peer->agent_length;
+                return ANGARA_ERR_UNSUPPORTED;
+            }
+            status   = soft_agent_receive(peer, 0);
+            is_small = goes_small(peer, dst, status);
         }
-        piece_post(peer, ANG_OP_PUT, dst, *done, ahead, other_place(peer), NULL);
-        peer->agent_ahead = 0;
-        *done += ahead;
-        return ANGARA_INPROGRESS;
+        if (status == ANGARA_INPROGRESS) {
+            return status;
+        }
+        ahead = peer->agent_ahead;
+        if (status == ANGARA_OK && ahead != 0) {
+            if (ahead > end - *done) {
+                return ANGARA_INPROGRESS; /* staged by a turn that had more bytes left */
+            }
+            piece_post(peer, ANG_OP_PUT, dst, *done, ahead,
+                       second_place(peer, dst) - peer->agent_place, NULL);
+            peer->agent_ahead = 0;
+            *done += ahead;
+            return ANGARA_INPROGRESS;
+        }
+        *done -= status != ANGARA_OK ? peer->agent_length : 0;
+        soft_agent_end(peer);
+        if (status != ANGARA_OK && !is_small) {
+            return status;
+        }
     }
-    *done -= status != ANGARA_OK ? peer->agent_length : 0;
-    soft_agent_end(peer);
-    if ((status != ANGARA_OK && !is_small) || *done >= end) {
-        return status;
+    if (*done >= end) {
+        soft_paces_end(&peer->paces, SOFT_PACE_ASKED, *done == dst->length ? *done : 0);
+        return ANGARA_OK;
     }
     return out_first(peer, dst, src, end, done);
+}
+
+/* Before the answer: copy what is there of the piece into host memory. */
+static void in_early(soft_peer_t *peer, const ang_ref_t *dst, uint64_t *done)
+{
+    uint32_t copied = peer->agent_copied;
+
+    if (dst->kind == ANG_REF_HOST && peer->agent_length > SOFT_SLOT_BYTES) {
+        copy_early(peer, (char *)(uintptr_t)(dst->addr + *done - copied), peer->agent_place,
+                   peer->agent_length);
+        *done += peer->agent_copied - copied;
+    }
 }
 
 angara_status_t soft_agent_copy_in(soft_peer_t *peer, const ang_ref_t *src, const ang_ref_t *dst,
                                    uint64_t end, uint64_t *done)
 {
-    uint32_t        length = peer->agent_length;
-    uint64_t        next   = *done + length; /* where the one behind begins */
+    uint32_t        left; /* of the piece */
+    uint64_t        next; /* where the one behind begins */
     const char     *bytes;
     angara_status_t status;
     int             has_next, is_small;
 
     if (peer->agent >= 0) {
-        if (length > end - *done) {
+        soft_paces_begin(&peer->paces);
+        if (peer->agent_length - peer->agent_copied > end - *done) {
             return ANGARA_INPROGRESS; /* asked for by a turn that had more bytes left */
+        }
+        if (piece_taken_back(peer, src)) {
+            return ANGARA_ERR_UNSUPPORTED;
+        }
+        if (!soft_agent_answered(peer)) {
+            in_early(peer, dst, done);
         }
         status = soft_agent_receive(peer, 0);
         if (status == ANGARA_INPROGRESS) {
             return status;
         }
+        left     = peer->agent_length - peer->agent_copied;
+        next     = *done + left;
         is_small = goes_small(peer, src, status);
-        bytes    = status == ANGARA_OK ? piece_bytes(peer, dst) : NULL;
-        has_next = status == ANGARA_OK && has_two(peer, src) && length > SOFT_SLOT_BYTES &&
-                   next < src->length;
+        bytes    = status == ANGARA_OK ? piece_bytes(peer, dst) + peer->agent_copied : NULL;
+        has_next = status == ANGARA_OK && second_place(peer, src) != 0 &&
+                   peer->agent_length > SOFT_SLOT_BYTES && next < src->length;
         if (has_next) { /* the peer's process copies it meanwhile */
-            uint64_t left = src->length - next;
+            uint64_t behind = src->length - next;
 
-            piece_post(peer, ANG_OP_GET, src, next,
-                       piece_length(peer, src, left < end - *done ? left : end - *done),
-                       other_place(peer), NULL);
+            piece_post(
+                peer, ANG_OP_GET, src, next,
+                piece_length(peer, ANG_OP_GET, src, behind < end - *done ? behind : end - *done),
+                second_place(peer, src) - peer->agent_place, NULL);
         }
         if (status == ANGARA_OK) {
-            status = move((void *)(uintptr_t)(dst->addr + *done), bytes, length, dst->kind);
-            *done += status == ANGARA_OK ? length : 0;
+            status = move((void *)(uintptr_t)(dst->addr + *done), bytes, left, dst->kind);
+            *done += status == ANGARA_OK ? left : 0;
         }
         if (status != ANGARA_OK || !has_next) {
             soft_agent_end(peer);
@@ -486,11 +627,13 @@ angara_status_t soft_agent_copy_in(soft_peer_t *peer, const ang_ref_t *src, cons
         }
     }
     if (*done >= end) {
+        soft_paces_end(&peer->paces, SOFT_PACE_ASKED, *done == src->length ? *done : 0);
         return ANGARA_OK;
     }
-    status = soft_agent_open(peer, wants_two(peer, src));
+    status = piece_open(peer, src);
     if (status == ANGARA_OK) {
-        piece_post(peer, ANG_OP_GET, src, *done, piece_length(peer, src, end - *done), 0, NULL);
+        piece_post(peer, ANG_OP_GET, src, *done, piece_length(peer, ANG_OP_GET, src, end - *done),
+                   0, NULL);
         status = ANGARA_INPROGRESS;
     }
     return status;

@@ -226,7 +226,7 @@ static angara_status_t staged_copy(soft_peer_t *peer, const ang_ref_t *dst, cons
         uint64_t  moved = 0;
         uintptr_t stage = (uintptr_t)memory;
 
-        if (size > SOFT_STAGING) {
+        if (size > SOFT_SMALL_PIECE) {
             stage = (uintptr_t)soft_pinned(&pe->stage_pinned, memory, STAGE_BYTES,
                                            (is_get ? dst : src)->addr + *done);
         }

@@ -80,9 +80,10 @@ static uint64_t claim(uint64_t *claims, uint64_t length, uint64_t most, end_t en
     return piece;
 }
 
-static int is_crowded(soft_crowd_t *crowd)
+int soft_is_crowded(soft_pe_t *pe)
 {
-    uint64_t      now = ang_clock_ns(CLOCK_MONOTONIC_COARSE);
+    soft_crowd_t *crowd = &pe->crowd;
+    uint64_t      now   = ang_clock_ns(CLOCK_MONOTONIC_COARSE);
     struct rusage usage;
     long          switches;
 
@@ -108,7 +109,7 @@ int soft_joint_is_worth(soft_peer_t *peer, uint64_t length, const ang_ref_t *nea
     if (peer->joint.retry_ns != 0 && ang_clock_ns(CLOCK_MONOTONIC_COARSE) < peer->joint.retry_ns) {
         return 0;
     }
-    return !soft_agent_sleeps(peer) && !is_crowded(&soft_pe(peer->base.pe)->crowd);
+    return !soft_agent_sleeps(peer) && !soft_is_crowded(soft_pe(peer->base.pe));
 }
 
 static void not_for(soft_joint_t *joint, uint64_t ns)
@@ -264,11 +265,6 @@ angara_status_t soft_joint_copy(soft_peer_t *peer, ang_op_t op, const ang_ref_t 
 }
 
 /* ---- the target ------------------------------------------------------------------------------ */
-
-int soft_joint_helps(soft_pe_t *pe)
-{
-    return !is_crowded(&pe->crowd);
-}
 
 /* Between memory of this process and the requester's, which is held. */
 static angara_status_t serve_piece(const soft_remote_domain_t *domain,

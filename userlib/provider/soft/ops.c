@@ -111,16 +111,23 @@ static unsigned backend_batch(ang_pair_t *pair, const ang_desc_t *descs, unsigne
     soft_peer_t   *peer   = soft_pair_peer(pair);
     soft_remote_t *remote = &peer->remote;
     unsigned       done   = 0;
+    uint64_t       bytes  = 0;
     unsigned       run;
 
     if (!peer->cma || remote->same_process || count < 2 || count > ANGARA_BATCH_MAX ||
         remote->seg->generation != remote->address.generation) {
         return 0;
     }
+    if (soft_way_run_is_asked(pair, descs, count)) {
+        return ANG_BATCH_QUEUE;
+    }
     do { /* what was moved in part, or not at all, is done again by itself: then it may fault */
         run = batch_run(pair, descs + done, count - done);
-        done += run;
+        for (unsigned i = 0; i < run; ++i) {
+            bytes += descs[done++].length;
+        }
     } while (run > 0 && done < count);
+    soft_paces_end(&peer->paces, SOFT_PACE_CALLED, bytes);
     return done;
 }
 
@@ -179,7 +186,16 @@ static angara_status_t short_copy(ang_pair_t *pair, ang_op_t op, const ang_ref_t
                               far->kind == SOFT_REF_POLLED, NULL);
     if (status == ANGARA_OK) {
         *done = far->length;
-        soft_agent_paced(soft_pair_peer(pair), far->length);
+    }
+    return status;
+}
+
+/* By process_vm: has it ended? */
+static angara_status_t called(soft_peer_t *peer, angara_status_t status, uint64_t done,
+                              uint64_t length)
+{
+    if (status == ANGARA_OK && done == length) {
+        soft_paces_end(&peer->paces, SOFT_PACE_CALLED, length);
     }
     return status;
 }
@@ -204,15 +220,19 @@ static angara_status_t backend_copy(ang_pair_t *pair, const ang_ref_t *dst, cons
         return short_copy(pair, ANG_OP_GET, src, dst, end, done);
     }
     if (dst->kind == SOFT_REF_JOINT) {
-        return soft_joint_copy(peer, ANG_OP_PUT, dst, src, end, done);
+        status = soft_joint_copy(peer, ANG_OP_PUT, dst, src, end, done);
+        return called(peer, status, *done, dst->length);
     }
     if (src->kind == SOFT_REF_JOINT) {
-        return soft_joint_copy(peer, ANG_OP_GET, src, dst, end, done);
+        status = soft_joint_copy(peer, ANG_OP_GET, src, dst, end, done);
+        return called(peer, status, *done, dst->length);
     }
-    if (dst->kind == SOFT_REF_AGENT || dst->kind == SOFT_REF_STAGED) {
+    if (dst->kind == SOFT_REF_AGENT || dst->kind == SOFT_REF_STAGED ||
+        dst->kind == SOFT_REF_POLLED) {
         return soft_agent_copy_out(peer, dst, src, end, done);
     }
-    if (src->kind == SOFT_REF_AGENT || src->kind == SOFT_REF_STAGED) {
+    if (src->kind == SOFT_REF_AGENT || src->kind == SOFT_REF_STAGED ||
+        src->kind == SOFT_REF_POLLED) {
         return soft_agent_copy_in(peer, src, dst, end, done);
     }
     if (dst->kind == SOFT_REF_CMA || src->kind == SOFT_REF_CMA) {
@@ -222,10 +242,7 @@ static angara_status_t backend_copy(ang_pair_t *pair, const ang_ref_t *dst, cons
         status = dst->kind == SOFT_REF_CMA ?
                      soft_cma_copy(peer, dst->addr, src->addr, end, 0, done) :
                      soft_cma_copy(peer, src->addr, dst->addr, end, 1, done);
-        if (status == ANGARA_OK && *done == dst->length) {
-            soft_agent_paced(peer, dst->length);
-        }
-        return status;
+        return called(peer, status, *done, dst->length);
     }
     return gpu_copy(pair, dst, src, end, done);
 }
@@ -525,17 +542,16 @@ angara_status_t soft_put_flag(angara_peer_h base, uint64_t offset, const void *s
 
 /*
  * Operations queue up behind a request to the peer's process. Once that has answered it may have
- * what has come together since, so that both work at the same time.
+ * what has come together since, so that both work at the same time; and the first ones of a run at
+ * once.
  */
 static void stream_on(soft_peer_t *peer)
 {
     ang_engine_t *engine = peer->pair.engine;
 
-    if (__atomic_load_n(&engine->pending, __ATOMIC_RELAXED) % STREAM_LOOK != 0) {
-        return;
-    }
     ang_engine_lock(engine);
-    if (peer->agent >= 0 && peer->agent_is_short && soft_agent_answered(peer)) {
+    if (peer->agent < 0 ? peer->paces.is_decided :
+                          peer->agent_is_short && soft_agent_answered(peer)) {
         ang_engine_pair_progress(
             &peer->pair, engine->turn_bytes < SOFT_STAGING ? engine->turn_bytes : SOFT_STAGING);
     }
@@ -545,12 +561,14 @@ static void stream_on(soft_peer_t *peer)
 angara_status_t soft_post(angara_peer_h peer, ang_desc_t *desc, const void *data)
 {
     angara_status_t status;
+    unsigned        pending;
 
     if (soft_now(peer, desc, data)) {
         return ANGARA_OK;
     }
-    status = soft_pair_post(&soft_peer(peer)->pair, desc, data);
-    if (ang_engine_is_shared(soft_peer(peer)->pair.engine)) {
+    status  = soft_pair_post(&soft_peer(peer)->pair, desc, data);
+    pending = __atomic_load_n(&soft_peer(peer)->pair.engine->pending, __ATOMIC_RELAXED);
+    if (pending != 0 && pending % STREAM_LOOK == 0) {
         stream_on(soft_peer(peer));
     }
     soft_helper_wake_if_kicked();
@@ -569,6 +587,9 @@ angara_status_t soft_post_batch(angara_peer_h peer, ang_desc_t *descs, unsigned 
     ang_engine_lock(engine); /* the first one that is queued makes the queue a shared one */
     status = ang_engine_post_batch(&soft_peer(peer)->pair, descs, count, posted_p);
     ang_engine_unlock(engine);
+    if (ang_engine_is_shared(engine)) {
+        stream_on(soft_peer(peer));
+    }
     soft_helper_wake_if_kicked();
     return status;
 }

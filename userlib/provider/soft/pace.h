@@ -5,11 +5,14 @@
  * way is faster depends on how far the two processors are from each other, and on what else the
  * peer does. The faster one is taken; now and then the other one, to see whether it still is slower
  * (the epsilon-greedy rule of multi-armed bandits, with fixed intervals). Touches nothing but its
- * argument.
+ * argument, and the clock.
  */
 #ifndef SOFT_PACE_H
 #define SOFT_PACE_H
 
+#include "src/clock.h"
+
+#include <stddef.h>
 #include <stdint.h>
 
 enum {
@@ -21,50 +24,97 @@ enum {
 #define SOFT_PACE_OTHER 256u /* and of so many one goes the other way */
 
 typedef struct {
-    uint32_t ns[2]; /* by way; 0: not known */
+    uint32_t ns[2]; /* for SOFT_PACE_UNIT bytes, by way; 0: not known */
     uint32_t count; /* operations so far */
 } soft_pace_t;
 
-#define SOFT_PACED 8192 /* bytes from which on it is learnt, */
-#define SOFT_PACES 4    /*   for so many lengths, each up to so many bytes more */
+#define SOFT_PACE_UNIT 65536u
+
+#define SOFT_PACED     8192u /* bytes of the shortest ones, */
+#define SOFT_PACES     8u    /*   and so many lengths, each twice the one before or less */
 
 /* A pair's. */
 typedef struct {
-    soft_pace_t  pace[2][SOFT_PACES]; /* of puts and gets, by length; */
-    soft_pace_t *timed;               /*   that of the operation that is timed, or NULL: */
-    int          way;
-    uint64_t     length;
-    uint64_t     begun_ns;
+    soft_pace_t  single[2][SOFT_PACES]; /* of puts and gets, by length; */
+    soft_pace_t  run[2][SOFT_PACES];    /*   and of those that many more follow */
+    soft_pace_t *timed;                 /* of what is timed, or NULL; */
+    uint64_t     begun_ns;              /*   since when, or 0 */
+    unsigned     heads;                 /* requests for runs, behind the first one of each */
+    int          is_decided;            /* the next one is asked for, with others behind it */
 } soft_paces_t;
+
+/** Which of the lengths it is. */
+static inline unsigned soft_pace_class(uint64_t length)
+{
+    unsigned class = 0;
+
+    while (class + 1 < SOFT_PACES && length > (uint64_t)SOFT_PACED << class) {
+        ++class;
+    }
+    return class;
+}
+
+/** The way that was faster. */
+static inline int soft_pace_way(const soft_pace_t *pace)
+{
+    const uint32_t *ns = pace->ns;
+
+    return ns[SOFT_PACE_CALLED] != 0 && ns[SOFT_PACE_CALLED] < ns[SOFT_PACE_ASKED];
+}
+
+static inline int soft_pace_is_timed(unsigned count)
+{
+    return count % SOFT_PACE_TIMED == SOFT_PACE_TIMED / 2;
+}
 
 /** The next operation's way. *is_timed: soft_pace_tell() is to hear how long it took. */
 static inline int soft_pace_next(soft_pace_t *pace, int *is_timed)
 {
-    const uint32_t *ns   = pace->ns;
-    int             way  = ns[SOFT_PACE_CALLED] != 0 && ns[SOFT_PACE_CALLED] < ns[SOFT_PACE_ASKED];
-    unsigned        turn = pace->count++ % SOFT_PACE_OTHER;
+    int      way  = soft_pace_way(pace);
+    unsigned turn = pace->count % SOFT_PACE_OTHER;
+    unsigned last = pace->count++ < SOFT_PACE_OTHER ? 4 :
+                                                      2; /* the first ones are tried more often */
 
     /* Not the very first ones: what they use is new. */
-    *is_timed = turn % SOFT_PACE_TIMED == SOFT_PACE_TIMED / 2;
-    return turn == 5 * SOFT_PACE_TIMED / 2 ? !way : way;
+    *is_timed = soft_pace_is_timed(turn);
+    return *is_timed && turn / SOFT_PACE_TIMED >= 2 && turn / SOFT_PACE_TIMED <= last ? !way : way;
 }
 
 /**
- * One took so long that way. A step up or down, an eighth at most, so that it is about the median
- * that counts: what makes some longer (a process that loses its processor) says nothing about the
- * way. Less than half as long is taken for true: few things but another length make that.
+ * So many bytes, not 0, took so long that way. A step up or down, an eighth at most, so that it is
+ * about the median that counts: what makes some longer (a process that loses its processor) says
+ * nothing about the way. Less than half as long is taken for true: few things but another length
+ * make that.
  */
-static inline void soft_pace_tell(soft_pace_t *pace, int way, uint64_t ns)
+static inline void soft_pace_tell(soft_pace_t *pace, int way, uint64_t ns, uint64_t bytes)
 {
     uint64_t was = pace->ns[way];
     uint64_t up  = was + was / 8 + 1;
     uint64_t dn  = was - was / 8;
 
+    ns = ns < UINT32_MAX ? ns * SOFT_PACE_UNIT / bytes : UINT32_MAX;
     ns = ns < UINT32_MAX / 4 ? ns : UINT32_MAX / 4;
     if (was != 0 && ns >= was / 2) {
         ns = ns > up ? up : ns < dn ? dn : ns;
     }
     pace->ns[way] = ns != 0 ? (uint32_t)ns : 1;
+}
+
+/** What is timed, if something is, begins here, if it hasn't yet. */
+static inline void soft_paces_begin(soft_paces_t *paces)
+{
+    if (paces->timed != NULL && paces->begun_ns == 0) {
+        paces->begun_ns = ang_clock_ns(CLOCK_MONOTONIC);
+    }
+}
+
+/** It has ended: so many bytes went that way. */
+static inline void soft_paces_end(soft_paces_t *paces, int way, uint64_t bytes)
+{
+    if (paces->timed != NULL && paces->begun_ns != 0 && bytes != 0) {
+        soft_pace_tell(paces->timed, way, ang_clock_ns(CLOCK_MONOTONIC) - paces->begun_ns, bytes);
+    }
+    paces->timed = NULL;
 }
 
 #endif

@@ -40,9 +40,40 @@ static angara_status_t serve_atomic(const soft_request_t *request, uint64_t addr
     return addr % request->width == 0 ? soft_guard_atomic(addr, &desc, old) : ANGARA_ERR_BOUNDS;
 }
 
-/* A put, get or atomic whose bytes are at `data`. */
-static angara_status_t serve_data(soft_pe_t *pe, const soft_request_t *request, void *data,
-                                  uint64_t *old)
+static char *staging_of(soft_pe_t *pe, const soft_slot_t *slot)
+{
+    size_t index = (size_t)(slot - pe->service->slots);
+
+    return (char *)pe->seg + pe->layout.staging + soft_staging_offset((unsigned)index);
+}
+
+/* The requester may copy what is in staging memory up to there. */
+static void tell_filled(soft_pe_t *pe, soft_slot_t *slot, const char *end)
+{
+    __atomic_store_n(&slot->filled, (uint64_t)(end - staging_of(pe, slot)), __ATOMIC_RELEASE);
+}
+
+/* The requester is told of each chunk of a long one, so that both processes copy at once. */
+static angara_status_t serve_get(soft_pe_t *pe, soft_slot_t *slot, uint64_t addr, char *data,
+                                 uint64_t length)
+{
+    angara_status_t status;
+
+    for (; length > SOFT_CHUNK; length -= SOFT_CHUNK) {
+        status = soft_guard_copy(addr, data, SOFT_CHUNK, 0);
+        if (status != ANGARA_OK) {
+            return status;
+        }
+        addr += SOFT_CHUNK;
+        data += SOFT_CHUNK;
+        tell_filled(pe, slot, data);
+    }
+    return soft_guard_copy(addr, data, length, 0);
+}
+
+/* A put, get or atomic whose bytes are at `data`, in the slot or its staging memory. */
+static angara_status_t serve_data(soft_pe_t *pe, soft_slot_t *slot, const soft_request_t *request,
+                                  void *data, uint64_t *old)
 {
     uint64_t        length = request->op == ANG_OP_ATOMIC ? request->width : request->length;
     int             is_put = request->op == ANG_OP_PUT;
@@ -63,7 +94,8 @@ static angara_status_t serve_data(soft_pe_t *pe, const soft_request_t *request, 
         return is_put ? gpu_copy(entry, addr, (uintptr_t)data, length) :
                         gpu_copy(entry, (uintptr_t)data, addr, length);
     }
-    return soft_guard_copy(addr, data, length, is_put);
+    return is_put ? soft_guard_copy(addr, data, length, 1) :
+                    serve_get(pe, slot, addr, data, length);
 }
 
 /* A put or get that isn't in a batch may be of a large piece; stage() says where. */
@@ -86,16 +118,6 @@ static int request_is_sane(const soft_request_t *request, uint32_t piece)
     }
 }
 
-/* May its piece be a large one? *addr_p: where its region begins. */
-static angara_status_t check_large(soft_pe_t *pe, const soft_request_t *request, uint64_t *addr_p)
-{
-    const soft_mr_entry_t *entry;
-    angara_status_t        status;
-
-    status = soft_mr_check(pe->dom->shared, pe->dom->mr_max, request->key, 0, 0, 0, addr_p, &entry);
-    return status == ANGARA_OK && entry->kind == ANGARA_MEM_HOST ? ANGARA_ERR_INVALID : status;
-}
-
 /* The slot has that much staging memory from here on. */
 static angara_status_t commit(soft_pe_t *pe, unsigned index, uint32_t size)
 {
@@ -115,34 +137,40 @@ static angara_status_t commit(soft_pe_t *pe, unsigned index, uint32_t size)
 
 /*
  * Allocate as much of the slot's staging memory as the request needs, if it isn't there yet. *data:
- * where its bytes are. For host memory nobody has more than a small piece.
+ * where its bytes are. Pieces of GPU memory may be large, if the slot has room for them.
  */
 static angara_status_t stage(soft_pe_t *pe, unsigned index, const soft_request_t *request,
                              char **data)
 {
-    size_t          offset = pe->layout.staging + soft_staging_offset(index);
-    uint64_t        place  = request->op != SOFT_OP_BATCH ? request->compare : 0;
-    uint32_t        size   = soft_staging_size(index);
-    char           *bytes  = (char *)pe->seg + offset;
-    uint64_t        addr;
-    angara_status_t status;
+    uint64_t               place    = request->op != SOFT_OP_BATCH ? request->compare : 0;
+    uint64_t               end      = place + request->length;
+    uint32_t               size     = SOFT_STAGING;
+    int                    is_large = 0;
+    const soft_mr_entry_t *entry;
+    uint64_t               addr;
+    angara_status_t        status;
 
-    if (request->length > size || place > size - request->length) {
+    if (end < place) {
         return ANGARA_ERR_INVALID;
     }
-    if (place + request->length <= SOFT_STAGING) {
-        size = SOFT_STAGING;
-    } else if ((status = check_large(pe, request, &addr)) != ANGARA_OK) {
-        return status;
+    if (request->op != SOFT_OP_BATCH && end > SOFT_SMALL_PIECE) {
+        status = soft_mr_check(pe->dom->shared, pe->dom->mr_max, request->key, 0, 0, 0, &addr,
+                               &entry);
+        if (status != ANGARA_OK) {
+            return status;
+        }
+        is_large = entry->kind != ANGARA_MEM_HOST;
+        size     = is_large ? soft_staging_size(index) : size;
     }
-    status = commit(pe, index, size);
+    status = end <= size ? commit(pe, index, size) : ANGARA_ERR_INVALID;
     if (status != ANGARA_OK) {
         return status;
     }
-    if (request->length > SOFT_STAGING) {
-        bytes = soft_pinned(&pe->pinned[index], bytes, size, addr);
+    *data = staging_of(pe, &pe->service->slots[index]);
+    if (is_large && request->length > SOFT_SMALL_PIECE) {
+        *data = soft_pinned(&pe->pinned[index], *data, size, addr);
     }
-    *data = bytes + place;
+    *data += place;
     return ANGARA_OK;
 }
 
@@ -169,8 +197,7 @@ static angara_status_t direct_end(soft_pe_t *pe, const soft_request_t *request, 
 static unsigned direct_run(soft_pe_t *pe, unsigned index, const soft_request_t *request,
                            uint64_t length, soft_direct_t *ops)
 {
-    const soft_request_t *items = (const void *)((char *)pe->seg + pe->layout.staging +
-                                                 soft_staging_offset(index));
+    const soft_request_t *items = (const void *)staging_of(pe, &pe->service->slots[index]);
     unsigned              count = 0;
     soft_request_t        item; /* what is checked is this copy */
 
@@ -215,9 +242,11 @@ static angara_status_t serve_direct(soft_pe_t *pe, unsigned index, soft_request_
 }
 
 /* The operations of a batch, one after the other, up to the first that can't be performed. */
-static angara_status_t serve_batch(soft_pe_t *pe, char *staging, uint32_t length, uint64_t *count)
+static angara_status_t serve_batch(soft_pe_t *pe, soft_slot_t *slot, char *staging, uint32_t length,
+                                   uint64_t *count)
 {
     uint32_t        at     = 0;
+    uint32_t        told   = 0;
     angara_status_t status = ANGARA_OK;
     soft_request_t  item; /* what is checked is this copy */
     soft_request_t *there;
@@ -233,9 +262,14 @@ static angara_status_t serve_batch(soft_pe_t *pe, char *staging, uint32_t length
             !request_is_sane(&item, SOFT_STAGING) || soft_item_end(at, &item) > length) {
             return ANGARA_ERR_INVALID;
         }
-        status = serve_data(pe, &item, soft_item_data(there, at, item.length), &there->operand);
+        status = serve_data(pe, slot, &item, soft_item_data(there, at, item.length),
+                            &there->operand);
         at     = soft_item_end(at, &item);
         *count += status == ANGARA_OK;
+        if (status == ANGARA_OK && at - told >= SOFT_CHUNK) {
+            tell_filled(pe, slot, staging + at);
+            told = at;
+        }
     }
     return status;
 }
@@ -274,13 +308,13 @@ static angara_status_t perform(soft_pe_t *pe, unsigned index, soft_request_t *re
     }
     if (request->op == ANG_OP_ATOMIC ||
         (request->op != SOFT_OP_BATCH && request->length - 1 < SOFT_SLOT_BYTES)) {
-        return serve_data(pe, request, soft_request_bytes(request), &request->operand);
+        return serve_data(pe, slot, request, soft_request_bytes(request), &request->operand);
     }
     status = stage(pe, index, request, &data);
     if (status == ANGARA_OK && request->op != SOFT_OP_BATCH) {
-        status = serve_data(pe, request, data, &request->operand);
+        status = serve_data(pe, slot, request, data, &request->operand);
     } else if (status == ANGARA_OK) {
-        status           = serve_batch(pe, data, request->length, &count);
+        status           = serve_batch(pe, slot, data, request->length, &count);
         request->operand = count;
     }
     return status;
@@ -377,7 +411,7 @@ typedef struct {
  */
 static int may_join(soft_pe_t *pe, turn_t *turn)
 {
-    int helps = !turn->by_owner || soft_joint_helps(pe);
+    int helps = !turn->by_owner || !soft_is_crowded(pe);
 
     turn->is_left |= !turn->joins && helps;
     return turn->joins && helps;
@@ -491,10 +525,11 @@ static int stays(soft_pe_t *pe)
  */
 static void serve_watched(soft_pe_t *pe, turn_t *turn)
 {
-    int is_long = 0;
-    int stay    = 0;
+    uint64_t bytes = 0;
+    int      stay  = 0;
 
-    for (unsigned i = 0; i < STAY_REQUESTS && !is_long && pe->watched < SOFT_SERVICE_SLOTS; ++i) {
+    for (unsigned i = 0;
+         i < STAY_REQUESTS && bytes < SOFT_STAGING && pe->watched < SOFT_SERVICE_SLOTS; ++i) {
         const soft_slot_t *slot = &pe->service->slots[pe->watched];
 
         for (unsigned looks = stay ? STAY_LOOKS : 1; !is_posted(slot); --looks) {
@@ -507,7 +542,7 @@ static void serve_watched(soft_pe_t *pe, turn_t *turn)
             }
         }
         pe->stay += stay && pe->stay < STAY_LOSS ? STAY_GAIN : 0;
-        is_long = __atomic_load_n(&slot->request.length, __ATOMIC_RELAXED) > SOFT_STAGING;
+        bytes += __atomic_load_n(&slot->request.length, __ATOMIC_RELAXED);
         serve_one(pe, pe->watched, turn);
         stay = stays(pe);
     }

@@ -25,6 +25,9 @@
  *   - Memory to stage data in is allocated by the server, with the slot's first request that needs
  *     it, or is direct. It stays. A put finds out by an empty one. Up to SOFT_SLOT_BYTES lie in
  *     the slot.
+ *   - While a request for host memory is served, `filled` says up to where staging memory holds
+ *     what it brings, so that its owner copies at the same time. The owner sets it to 0 before it
+ *     posts; from SERVING on it is the server's.
  *   - Some slots have room for two large pieces of GPU memory, where a driver's call costs more
  *     than the bytes do: while the server copies one of them, the owner of the slot copies the
  *     other. It touches no byte of the one that a request is about.
@@ -48,9 +51,10 @@
 #include <stdint.h>
 
 #define SOFT_SERVICE_SLOTS 128          /* requests that a PE holds at once */
-#define SOFT_STAGING       65536        /* bytes of one's staging memory; */
-#define SOFT_LARGE_SLOTS   8            /* of so many, the first, */
-#define SOFT_LARGE_PIECE   (512u << 10) /* two pieces of GPU memory */
+#define SOFT_STAGING       131072       /* bytes of one's staging memory; */
+#define SOFT_SMALL_PIECE   65536        /* of GPU memory it holds such pieces; */
+#define SOFT_LARGE_SLOTS   8            /* that of so many slots, the first, */
+#define SOFT_LARGE_PIECE   (512u << 10) /*   two large ones */
 #define SOFT_RUN           8            /* operations of a direct request at most, */
 #define SOFT_RUN_BYTES     (16u << 20)  /* and bytes of several */
 
@@ -108,6 +112,9 @@ typedef struct {
 #define SOFT_REQUEST_HEAD 40
 #define SOFT_MANY_BYTES   1024
 
+/* The server says each time that there is so much more in staging memory, at least. */
+#define SOFT_CHUNK 8192
+
 /* Who gave the answer. */
 enum {
     SOFT_BY_HELPER,
@@ -125,7 +132,7 @@ typedef struct {
     uint64_t       wake_inode; /* of the pipe that wakes the requester, and */
     int32_t        wake_fd;    /* the requester's number of its write end */
     uint32_t       staged;     /* bytes of staging memory that there are: the server's */
-    uint64_t       pad;
+    uint64_t       filled;     /* of it, by the request that is being served; atomic */
 } soft_slot_t;
 
 /* What there is to do for the helper thread, or the owner's progress. */

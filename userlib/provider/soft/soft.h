@@ -466,9 +466,12 @@ struct soft_peer {
     unsigned        agent_batch;     /* operations that it stands for; a direct one, too */
     unsigned        agent_performed; /* of these, by the answer; */
     angara_status_t agent_status;    /*   and why no more */
-    unsigned        agent_taken;     /* results taken; from the first on it is answered */
+    int             agent_received;  /* it is answered, and these two are known */
+    unsigned        agent_taken;     /* results taken, */
+    uint32_t        agent_copied;    /*   and bytes of the next one; of a long one's piece, too */
     uint32_t        agent_at;        /* of the next one, in staging memory */
-    soft_paces_t    paces;           /* of longer ones among the short */
+    uint64_t        agent_bytes;     /* of them all */
+    soft_paces_t    paces;
     soft_joint_t    joint;
     uint64_t        direct_posted_ns; /* see gpu_far.c: when the request was posted; */
     uint64_t        direct_retry_ns;  /* no more of them before that time; */
@@ -599,10 +602,6 @@ static inline void soft_counters_add_done(angara_counters_t               *count
 void soft_peers_unmap(soft_pe_t *pe);
 
 /* agent.c: requests to the peer's process; more in agent.h */
-/* May the peer's process be faster than process_vm at so many bytes? Call it once per operation. */
-int soft_agent_is_faster(soft_peer_t *peer, unsigned access, uint64_t length);
-/* An operation of that length was performed. */
-void soft_agent_paced(soft_peer_t *peer, uint64_t length);
 /* The pair's next operation has been asked for: it went along in a batch, or by soft_now(). */
 static inline int soft_agent_owes(const soft_peer_t *peer)
 {

@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "way.h"
 
+#include "agent.h"
 #include "gpu_mem.h"
 #include "joint.h"
 
@@ -79,6 +80,95 @@ static char *map_shared(soft_peer_t *peer, uint64_t key, const soft_mr_entry_t *
     return base;
 }
 
+/* ---- the peer's process, or process_vm --------------------------------------------------------
+ */
+
+/* Long ones keep both processes busy, so there must be processors for them. */
+static int may_be_asked(const soft_peer_t *peer, uint64_t length)
+{
+    return soft_is_short(length) || !soft_is_crowded(soft_pe(peer->base.pe));
+}
+
+/* Is the peer expected to poll? If not, so many operations are done without it. */
+static int is_trusted(soft_peer_t *peer, unsigned count)
+{
+    if (peer->remote.same_process || peer->pair.engine->chaos != NULL) {
+        return 0;
+    }
+    if (peer->agent_distrust != 0) {
+        peer->agent_distrust -= count < peer->agent_distrust ? count : peer->agent_distrust;
+        return 0;
+    }
+    return !soft_agent_sleeps(peer);
+}
+
+static int pace_asks(soft_peer_t *peer, soft_pace_t *pace)
+{
+    int is_timed;
+    int way = soft_pace_next(pace, &is_timed);
+
+    if (is_timed) {
+        peer->paces.timed    = pace;
+        peer->paces.begun_ns = 0;
+        if (way == SOFT_PACE_CALLED) { /* the look at the peer, now and then, isn't the copy's */
+            soft_remote_reach(&peer->remote);
+            soft_paces_begin(&peer->paces);
+        }
+    }
+    return way == SOFT_PACE_ASKED;
+}
+
+/* May the peer's process be faster? Call it once per operation. Single ones of SOFT_PACED bytes it
+ * performs faster anyway. */
+static int is_faster_asked(soft_peer_t *peer, unsigned access, uint64_t length)
+{
+    const ang_pair_t *pair   = &peer->pair;
+    soft_paces_t     *paces  = &peer->paces;
+    int               is_get = access == ANGARA_ACCESS_REMOTE_READ;
+    unsigned class           = soft_pace_class(length);
+
+    if (paces->is_decided) {
+        paces->is_decided = 0;
+        return 1;
+    }
+    paces->timed = NULL; /* of one that has failed */
+    if (!may_be_asked(peer, length) || !is_trusted(peer, 1)) {
+        return 0;
+    }
+    if (pair->head != NULL && ang_pair_queued(pair, pair->head, NULL, NULL) != NULL) {
+        if (soft_pace_way(&paces->run[is_get][class]) == SOFT_PACE_CALLED) {
+            return 0;
+        }
+        if (soft_pace_is_timed(paces->heads++)) {
+            paces->timed    = &paces->run[is_get][class];
+            paces->begun_ns = 0;
+        }
+        return 1;
+    }
+    return length <= SOFT_PACED || pace_asks(peer, &paces->single[is_get][class]);
+}
+
+int soft_way_run_is_asked(ang_pair_t *pair, const ang_desc_t *descs, unsigned count)
+{
+    soft_peer_t *peer   = soft_pair_peer(pair);
+    unsigned     access = ang_op_right(descs[0].op);
+    int          is_get = access == ANGARA_ACCESS_REMOTE_READ;
+    ang_ref_t    near;
+
+    peer->paces.timed = NULL;
+    if (!may_be_asked(peer, descs[0].length) || soft_needs_agent(peer, access) ||
+        !soft_way_may_ask(&peer->remote, descs[0].rkey) ||
+        !soft_way_near(pair, &descs[0], NULL, &near) || !is_trusted(peer, count) ||
+        !pace_asks(peer, &peer->paces.run[is_get][soft_pace_class(descs[0].length)])) {
+        return 0;
+    }
+    peer->paces.is_decided = 1;
+    return 1;
+}
+
+/* ---- the far end ------------------------------------------------------------------------------
+ */
+
 angara_status_t soft_way_remote(ang_pair_t *pair, uint64_t key, uint64_t offset, uint64_t length,
                                 unsigned access, const ang_ref_t *near, ang_ref_t *ref)
 {
@@ -126,7 +216,7 @@ angara_status_t soft_way_remote(ang_pair_t *pair, uint64_t key, uint64_t offset,
         goto err;
     } else {
         ref->kind = soft_needs_agent(peer, access) ? SOFT_REF_AGENT :
-                    near->kind == ANG_REF_HOST && soft_agent_is_faster(peer, access, length) ?
+                    near->kind == ANG_REF_HOST && is_faster_asked(peer, access, length) ?
                                                      SOFT_REF_POLLED :
                                                      SOFT_REF_CMA;
     }

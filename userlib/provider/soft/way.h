@@ -21,6 +21,9 @@ angara_status_t soft_way_local(ang_pair_t *pair, uint64_t key, uint64_t offset, 
 angara_status_t soft_way_remote(ang_pair_t *pair, uint64_t key, uint64_t offset, uint64_t length,
                                 unsigned access, const ang_ref_t *near, ang_ref_t *ref);
 void            soft_way_release(ang_pair_t *pair, ang_ref_t *ref);
+/* A run of puts, or a run of gets, with nothing queued before them: shall they be queued, and the
+ * peer's process be asked for them together? If not, and it is timed, that began. */
+int soft_way_run_is_asked(ang_pair_t *pair, const ang_desc_t *descs, unsigned count);
 
 /* The near end of an operation: host memory of a region, or the bytes of an inline put. @return 0:
  * it is neither, or something is wrong with it. */
@@ -75,6 +78,17 @@ static inline int soft_way_may_map(const soft_remote_t *remote, uint64_t key)
     return SOFT_KEY_INDEX(key) < remote->mr_max &&
            SOFT_KEY_INDEX(key) < remote->dom->mr_committed &&
            __atomic_load_n(&remote->dom->entries[SOFT_KEY_INDEX(key)].fd, __ATOMIC_RELAXED) >= 0;
+}
+
+/* The same: is it private memory of the peer's? */
+static inline int soft_way_may_ask(const soft_remote_t *remote, uint64_t key)
+{
+    const soft_mr_entry_t *entry = &remote->dom->entries[SOFT_KEY_INDEX(key)];
+
+    return SOFT_KEY_INDEX(key) < remote->mr_max &&
+           SOFT_KEY_INDEX(key) < remote->dom->mr_committed &&
+           __atomic_load_n(&entry->fd, __ATOMIC_RELAXED) < 0 &&
+           __atomic_load_n(&entry->kind, __ATOMIC_RELAXED) == ANGARA_MEM_HOST;
 }
 
 /* Where host memory lies that plain loads and stores reach by now; NULL if they don't. */

@@ -1,0 +1,392 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Requests whose bytes are copied by both processes at the same time. The test is the target here:
+ * it serves as far as it likes, and looks at what the requester has by then.
+ */
+#include "silent_target.h"
+
+#include "src/clock.h"
+
+#define PIECE ((uint64_t)65536)
+#define LONG  (3 * PIECE + 100)
+
+static char        memory[LONG];
+static angara_mr_h mr;
+
+static int begin(void **state)
+{
+    int status = setup(state);
+
+    if (status == 0) {
+        ang_config.joint_min = UINT64_MAX;
+        memset(memory, 0, sizeof(memory));
+        status = angara_mr_register(f.dom, memory, sizeof(memory), ANGARA_ACCESS_ALL, &mr);
+    }
+    return status;
+}
+
+static int end(void **state)
+{
+    angara_mr_deregister(mr);
+    return teardown(state);
+}
+
+static soft_slot_t *slot(void)
+{
+    assert_true(soft_peer(f.peer)->agent >= 0);
+    return soft_agent_slot(soft_peer(f.peer));
+}
+
+static char *staging(void)
+{
+    return soft_agent_staging(soft_peer(f.peer));
+}
+
+/* The pair trusts its peer, whose slot has staging memory. */
+static void trust(void)
+{
+    soft_pe(f.pe)->crowd.is_so        = 0;
+    soft_pe(f.pe)->crowd.looked_ns    = ang_clock_ns(CLOCK_MONOTONIC_COARSE);
+    soft_peer(f.peer)->agent_distrust = 0;
+    soft_peer(f.peer)->now_skip       = 1;
+}
+
+static void prepare(void)
+{
+    trust();
+    assert_int_equal(angara_offload_get(f.peer, mr, memory, f.hello.key, 0, 64), ANGARA_OK);
+    assert_int_equal(angara_marker(f.peer, f.slot, ++f.value), ANGARA_OK);
+    wait_for_answer();
+    trust();
+}
+
+static void serve(void)
+{
+    uint64_t state = slot()->state;
+
+    assert_int_equal(soft_state_phase(state), SOFT_POSTED);
+    __atomic_store_n(&slot()->state, soft_state_to(state, SOFT_SERVING), __ATOMIC_RELEASE);
+}
+
+static void fill(uint64_t at)
+{
+    __atomic_store_n(&slot()->filled, at, __ATOMIC_RELEASE);
+    angara_pe_progress(f.pe);
+}
+
+static void answer(angara_status_t status, uint64_t count)
+{
+    slot()->request.operand = count;
+    slot()->status          = status;
+    __atomic_store_n(&slot()->state, soft_state_to(slot()->state, SOFT_DONE), __ATOMIC_RELEASE);
+    angara_pe_progress(f.pe);
+}
+
+static void assert_bytes(uint64_t at, uint64_t end_at, char value)
+{
+    for (; at < end_at; ++at) {
+        assert_int_equal(memory[at], value);
+    }
+}
+
+static angara_status_t fault(void)
+{
+    angara_event_t event;
+
+    for (unsigned i = 0; i < LONG_MS; ++i) {
+        angara_pe_progress(f.pe);
+        if (angara_pe_event_poll(f.pe, &event) == ANGARA_OK) {
+            assert_true(event.type == ANGARA_EVENT_FAULT || event.type == ANGARA_EVENT_PEER_DOWN);
+            return event.type == ANGARA_EVENT_FAULT ? event.status : ANGARA_ERR_PEER_DEAD;
+        }
+        sleep_ms(1);
+    }
+    fail_msg("no fault");
+    return ANGARA_OK;
+}
+
+/* ---- several in one request ------------------------------------------------------------------ */
+
+static const uint64_t lengths[] = {8192, 8, 20000, 100};
+#define ITEMS (sizeof(lengths) / sizeof(lengths[0]))
+
+static uint32_t item_bytes[ITEMS], item_end[ITEMS]; /* in staging memory */
+static uint64_t item_at[ITEMS];                     /* in ours */
+
+/* A run of gets, in one request. */
+static void post_run(void)
+{
+    angara_xfer_t         xfers[ITEMS];
+    const soft_request_t *item;
+    uint32_t              place = 0;
+    uint64_t              at    = 0;
+    unsigned              posted;
+
+    prepare();
+    for (unsigned i = 0; i < ITEMS; ++i) {
+        item_at[i] = at;
+        xfers[i]   = (angara_xfer_t){
+              .lmr = mr, .laddr = memory + at, .rkey = f.hello.key, .length = lengths[i]};
+        at += lengths[i];
+    }
+    assert_int_equal(angara_offload_batch(f.peer, ANGARA_BATCH_GET, xfers, ITEMS, &posted),
+                     ANGARA_OK);
+    assert_int_equal(posted, ITEMS);
+    assert_int_equal(angara_marker(f.peer, f.slot, ++f.value), ANGARA_OK);
+    assert_int_equal(slot()->request.op, SOFT_OP_BATCH);
+    for (unsigned i = 0; i < ITEMS; ++i) {
+        item          = (const void *)(staging() + place);
+        item_bytes[i] = soft_item_bytes(place, item->length);
+        assert_int_equal(item->length, lengths[i]);
+        memset(soft_item_data((void *)(staging() + place), place, item->length), (int)i + 1,
+               item->length);
+        place = item_end[i] = soft_item_end(place, item);
+    }
+    assert_int_equal(place, slot()->request.length);
+    serve();
+}
+
+/* How many operations are queued. */
+static uint64_t pending(void)
+{
+    return soft_pe(f.pe)->engine.pending;
+}
+
+static void test_run(void **state)
+{
+    (void)state;
+    post_run();
+    angara_pe_progress(f.pe);
+    assert_bytes(0, sizeof(memory), 0);
+    fill(item_bytes[0] + 5000); /* part of the first one */
+    assert_bytes(0, 5000, 1);
+    assert_bytes(5000, sizeof(memory), 0);
+    assert_int_equal(pending(), ITEMS + 1);
+    memset(staging() + item_bytes[0], 9, 5000); /* it isn't copied twice */
+    fill(item_bytes[2] + 7000);
+    assert_bytes(0, 8192, 1);
+    assert_bytes(8192, 8200, 2);
+    assert_bytes(8200, 15200, 3);
+    assert_bytes(15200, sizeof(memory), 0);
+    assert_int_equal(pending(), ITEMS - 1);
+    fill(item_end[3]); /* the last one's end is the answer */
+    assert_bytes(8200, 28200, 3);
+    assert_int_equal(pending(), 2);
+    assert_int_not_equal(*f.slot, f.value);
+    answer(ANGARA_OK, ITEMS);
+    assert_bytes(28200, 28300, 4);
+    assert_int_equal(*f.slot, f.value);
+    assert_int_equal(pending(), 0);
+}
+
+/* The answer says that the third one failed, of which bytes have been told of. */
+static void test_run_fails(void **state)
+{
+    (void)state;
+    post_run();
+    fill(item_bytes[2] + 7000);
+    answer(ANGARA_ERR_BOUNDS, 2);
+    assert_int_equal(fault(), ANGARA_ERR_BOUNDS);
+    assert_bytes(0, 8192, 1);
+    assert_bytes(8192, 8200, 2);
+    assert_int_not_equal(*f.slot, f.value);
+}
+
+/* The answer takes back what was told before. */
+static void test_run_garbage(void **state)
+{
+    (void)state;
+    post_run();
+    fill(UINT64_MAX);
+    assert_int_equal(pending(), 2);
+    answer(ANGARA_ERR_BOUNDS, 2);
+    assert_int_equal(fault(), ANGARA_ERR_SYSTEM);
+}
+
+/* Who serves it dies. */
+static void test_run_killed(void **state)
+{
+    (void)state;
+    post_run();
+    fill(item_bytes[2] + 7000);
+    kill(f.pid, SIGKILL);
+    assert_int_equal(fault(), ANGARA_ERR_PEER_DEAD);
+    assert_int_not_equal(*f.slot, f.value);
+}
+
+/* Whoever serves takes its time: it isn't late, nor is it doubted that it polls. */
+static void test_run_slow(void **state)
+{
+    (void)state;
+    post_run();
+    for (unsigned i = 0; i < 50; ++i) {
+        angara_pe_progress(f.pe);
+        sleep_ms(1);
+    }
+    assert_int_equal(soft_peer(f.peer)->agent_doubt, 0);
+    fill(item_end[3]);
+    answer(ANGARA_OK, ITEMS);
+    assert_int_equal(*f.slot, f.value);
+}
+
+/* What needs staging memory isn't waited for in the call before there is some: the slot would be
+ * left to its server, and so would the next one's. */
+static void test_no_staging(void **state)
+{
+    soft_peer_t *peer = soft_peer(f.peer);
+    uint64_t     turn;
+
+    (void)state;
+    post(); /* once, for 8 bytes: it has asked before */
+    wait_for_answer();
+    trust();
+    peer->now_skip = 0;
+    turn           = peer->agent_turn;
+    assert_int_equal(angara_asked_get(f.peer, memory, f.hello.key, 0, 64), 0);
+    assert_int_equal(peer->agent_turn, turn);
+    assert_int_equal(angara_asked_get(f.peer, memory, f.hello.key, 0, 8), 0);
+    assert_int_not_equal(peer->agent_turn, turn);
+}
+
+/* ---- long ones ------------------------------------------------------------------------------- */
+
+static void post_long(int is_put)
+{
+    prepare();
+    assert_int_equal(is_put ? angara_offload_put(f.peer, mr, memory, f.hello.key, 0, LONG) :
+                              angara_offload_get(f.peer, mr, memory, f.hello.key, 0, LONG),
+                     ANGARA_OK);
+    assert_int_equal(angara_marker(f.peer, f.slot, ++f.value), ANGARA_OK);
+}
+
+/* One piece: it is copied as it comes; the next one is asked for before the rest of it is. */
+static uint64_t get_piece(uint64_t at, char value)
+{
+    uint64_t length = slot()->request.length;
+    uint64_t place  = slot()->request.compare;
+    uint64_t turn   = soft_peer(f.peer)->agent_turn;
+
+    assert_int_equal(slot()->request.op, ANG_OP_GET);
+    assert_int_equal(slot()->request.offset, at);
+    memset(staging() + place, value, length);
+    serve();
+    if (length > 8192) {
+        fill(place + 8192);
+        assert_bytes(at, at + 8192, value);
+        assert_bytes(at + 8192, LONG, 0);
+    }
+    answer(ANGARA_OK, 0);
+    assert_bytes(at, at + length, value);
+    if (at + length < LONG) {
+        assert_int_equal(soft_peer(f.peer)->agent_turn, turn + 1);
+        assert_int_not_equal(slot()->request.compare, place);
+    }
+    return at + length;
+}
+
+static void test_get(void **state)
+{
+    uint64_t at = 0;
+    char     value;
+
+    (void)state;
+    memset(memory, 0, sizeof(memory));
+    post_long(0);
+    for (value = 1; at < LONG; ++value) {
+        trust();
+        at = get_piece(at, value);
+    }
+    assert_int_equal(value, 5);
+    assert_int_equal(*f.slot, f.value);
+}
+
+/* Nobody begins with the second piece: the rest goes by process_vm. */
+static void test_get_late(void **state)
+{
+    uint64_t at;
+
+    (void)state;
+    post_long(0);
+    at = get_piece(0, 1);
+    for (unsigned i = 0; *f.slot != f.value && i < LONG_MS; ++i) {
+        angara_pe_progress(f.pe);
+    }
+    assert_int_equal(*f.slot, f.value);
+    assert_bytes(0, at, 1);
+    assert_bytes(at, LONG, 0);
+    assert_int_equal(soft_peer(f.peer)->agent, -1);
+}
+
+static void test_get_fails(void **state)
+{
+    (void)state;
+    post_long(0);
+    get_piece(0, 1);
+    serve();
+    answer(ANGARA_ERR_BOUNDS, 0);
+    assert_int_equal(fault(), ANGARA_ERR_BOUNDS);
+    assert_int_not_equal(*f.slot, f.value);
+}
+
+/* As many pieces as the target serves; the rest, which begins with one that is taken back, goes
+ * by process_vm. */
+static void put_pieces(unsigned pieces)
+{
+    char     copy[LONG];
+    uint64_t at = 0;
+
+    for (uint64_t i = 0; i < LONG; ++i) {
+        memory[i] = (char)(i % 251);
+    }
+    post_long(1);
+    while (pieces-- > 0 && at < LONG) {
+        soft_request_t request = slot()->request;
+
+        trust();
+        assert_int_equal(request.op, ANG_OP_PUT);
+        assert_int_equal(request.offset, at);
+        serve();
+        angara_pe_progress(f.pe); /* it fills the other place meanwhile */
+        assert_memory_equal(staging() + request.compare, memory + at, request.length);
+        at += request.length;
+        answer(ANGARA_OK, 0);
+    }
+    for (unsigned i = 0; *f.slot != f.value && i < LONG_MS; ++i) {
+        angara_pe_progress(f.pe);
+    }
+    assert_int_equal(*f.slot, f.value);
+    /* What the target was to copy it hasn't, what was written without it is there. */
+    memcpy(copy, memory, LONG);
+    memset(copy, 0, at);
+    memset(memory, 1, LONG);
+    soft_peer(f.peer)->agent_distrust = 64;
+    assert_int_equal(angara_offload_get(f.peer, mr, memory, f.hello.key, 0, LONG), ANGARA_OK);
+    assert_int_equal(angara_marker(f.peer, f.slot, ++f.value), ANGARA_OK);
+    wait_for_answer();
+    assert_memory_equal(memory, copy, LONG);
+}
+
+static void test_put(void **state)
+{
+    (void)state;
+    put_pieces(UINT32_MAX);
+}
+
+static void test_put_late(void **state)
+{
+    (void)state;
+    put_pieces(2);
+}
+
+#define CASE(_name) cmocka_unit_test_setup_teardown(_name, begin, end)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(test_run),       CASE(test_run_fails),  CASE(test_run_garbage), CASE(test_run_killed),
+        CASE(test_run_slow),  CASE(test_no_staging), CASE(test_get),         CASE(test_get_late),
+        CASE(test_get_fails), CASE(test_put),        CASE(test_put_late),
+    };
+
+    return cmocka_run_group_tests_name("overlap", tests, NULL, NULL);
+}
