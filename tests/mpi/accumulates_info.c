@@ -99,6 +99,33 @@ static void single_result(void)
     MPI_Win_free(&win);
 }
 
+/* What MPI_Win_set_info() says later changes nothing: some ranks may be adding by then. */
+static void single_told_later(void)
+{
+    long     words[WORDS] = {0}, one = 1, old;
+    MPI_Win  win = told_window("acc_single_intrinsic", words, sizeof(long));
+    MPI_Info info;
+
+    MPI_Info_create(&info);
+    MPI_Info_set(info, "acc_single_intrinsic", "false");
+    MPI_Win_set_info(win, info);
+    MPI_Info_free(&info);
+    MPI_Win_lock_all(0, win);
+    for (int i = 0; i < ROUNDS; ++i) {
+        if ((i + mt.rank) % 2) {
+            MPI_Accumulate(&one, 1, MPI_LONG, 0, 1, 1, MPI_LONG, MPI_SUM, win);
+        } else {
+            MPI_Fetch_and_op(&one, &old, MPI_LONG, 0, 1, MPI_SUM, win);
+        }
+        MPI_Win_flush(0, win);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Win_sync(win);
+    MT_CHECK(words[1] == (mt.rank == 0 ? ROUNDS * mt.size : 0), "the sum is %ld", words[1]);
+    MPI_Win_unlock_all(win);
+    MPI_Win_free(&win);
+}
+
 static void no_locks(void)
 {
     long    words[WORDS] = {0}, ones[WORDS], old = -1;
@@ -123,6 +150,7 @@ int main(int argc, char **argv)
     mt_run("single elements: sums by all ranks", 2, single_sums);
     mt_run("single elements: complex numbers", 1, single_complex);
     mt_run("single elements: a result with an offset", 1, single_result);
+    mt_run("single elements: what is said later", 2, single_told_later);
     mt_run("no locks", 1, no_locks);
     return mt_finish();
 }

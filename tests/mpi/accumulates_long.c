@@ -178,6 +178,80 @@ static void complex_numbers(void)
     MPI_Win_free(&win);
 }
 
+#define MANY 4096 /* elements with a gap behind each */
+
+/* What many runs of bytes became, of which each second one belongs to the target's type. */
+static void check_runs(const long *found, long even, const char *what)
+{
+    for (int i = 0; i < 2 * MANY; ++i) {
+        long expected = (i % 2) ? 0 : even + i / 2;
+
+        if (found[i] != expected) {
+            MT_CHECK(false, "%s: element %d is %ld, expected %ld", what, i, found[i], expected);
+            return;
+        }
+    }
+}
+
+/* More pieces than a transport has under way at once, in every kind of window, with and without
+ * a result. */
+static void many_runs_of(mt_window_kind_t kind)
+{
+    size_t       bytes  = 2 * MANY * sizeof(long);
+    long        *values = mt_alloc(bytes), *old = mt_alloc(bytes), *now = mt_alloc(bytes);
+    int          peer   = (mt.rank + 1) % mt.size;
+    mt_window_t  window = mt_window_open(kind, bytes * (size_t)mt.size, MPI_INFO_NULL);
+    MPI_Aint     place  = mt_window_at(&window, peer, bytes * (size_t)mt.rank);
+    MPI_Datatype runs;
+    MPI_Request  request;
+
+    MPI_Type_vector(MANY, 1, 2, MPI_LONG, &runs);
+    MPI_Type_commit(&runs);
+    MPI_Win_lock_all(0, window.win);
+    for (int i = 0; i < MANY; ++i) {
+        values[i] = 1000 + i;
+    }
+    MPI_Accumulate(values, MANY, MPI_LONG, peer, place, 1, runs, MPI_REPLACE, window.win);
+    MPI_Win_flush(peer, window.win);
+    memset(old, 0, bytes);
+    MPI_Get_accumulate(NULL, 0, MPI_LONG, old, 1, runs, peer, place, 1, runs, MPI_NO_OP,
+                       window.win);
+    MPI_Win_flush(peer, window.win);
+    check_runs(old, 1000, "MPI_NO_OP");
+    memset(old, 0, bytes);
+    MPI_Rget_accumulate(values, MANY, MPI_LONG, old, 1, runs, peer, place, 1, runs, MPI_SUM,
+                        window.win, &request);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+    check_runs(old, 1000, "MPI_SUM's result");
+    for (int i = 0; i < MANY; ++i) {
+        values[i] = 3000 + i;
+    }
+    memset(old, 0, bytes);
+    MPI_Get_accumulate(values, MANY, MPI_LONG, old, 1, runs, peer, place, 1, runs, MPI_REPLACE,
+                       window.win);
+    MPI_Win_flush(peer, window.win);
+    for (int i = 0; i < MANY; ++i) {
+        old[2 * i] -= 1000 + i; /* twice what the first one left */
+    }
+    check_runs(old, 1000, "MPI_REPLACE's result");
+    MPI_Get(now, (int)bytes, MPI_BYTE, peer, place, (int)bytes, MPI_BYTE, window.win);
+    MPI_Win_flush(peer, window.win);
+    check_runs(now, 3000, "MPI_REPLACE");
+    MPI_Win_unlock_all(window.win);
+    mt_window_close(&window);
+    MPI_Type_free(&runs);
+    free(values);
+    free(old);
+    free(now);
+}
+
+static void many_runs(void)
+{
+    for (int kind = 0; kind < MT_WINDOW_KINDS; ++kind) {
+        many_runs_of((mt_window_kind_t)kind);
+    }
+}
+
 int main(int argc, char **argv)
 {
     mt_start(&argc, &argv, MPI_THREAD_SINGLE, "Accumulates of many elements.",
@@ -186,5 +260,6 @@ int main(int argc, char **argv)
     mt_run("reads among sums aren't torn", 1, reads);
     mt_run("results at addresses, other extents, between fences", 1, shapes);
     mt_run("complex numbers that aren't aligned as words", 1, complex_numbers);
+    mt_run("thousands of runs of bytes", 1, many_runs);
     return mt_finish();
 }

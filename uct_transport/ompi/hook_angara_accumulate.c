@@ -26,10 +26,13 @@
  *     operation compares and swaps. That of 4 bytes, as MPI_Fetch_and_op(), reads 8 of the origin.
  *   - MPI_Rget_accumulate() and MPI_Raccumulate() that only copy: the request is complete before
  *     the copy is.
+ *   - Accumulates with a result in a dynamic window: the second get lets go of the key that the
+ *     first one may still use. There what is mended ends before the next begins.
  *
  * Not mended: reductions of more than 2 GiB that it gets wrong, which are refused; words that
- * aren't aligned; and that 4.1, and 5 with an exclusive lock, goes on behind an atomic without a
- * fence, which takes a transport that performs them in posting order, as ours does.
+ * aren't aligned; that 4.1, and 5 with an exclusive lock, goes on behind an atomic without a
+ * fence, which takes a transport that performs them in posting order, as ours does; and that its
+ * own errors (a target without memory there) leave the window's lock taken.
  *
  * Touches functions of a window's module.
  */
@@ -52,10 +55,11 @@
 #define RUNS       64 /* that are asked for at once */
 #define SINGLE_KEY "acc_single_intrinsic"
 
-/* osc/ucx's own functions, and the operation on bytes. */
+/* osc/ucx's own functions, the operation on bytes, and which windows have single ones. */
 static ompi_osc_base_module_t own;
-static MPI_Op                 apply_op = MPI_OP_NULL;
-static pthread_mutex_t        own_lock = PTHREAD_MUTEX_INITIALIZER;
+static MPI_Op                 apply_op   = MPI_OP_NULL;
+static int                    single_key = MPI_KEYVAL_INVALID;
+static pthread_mutex_t        own_lock   = PTHREAD_MUTEX_INITIALIZER;
 
 /* An accumulate. */
 typedef struct {
@@ -153,11 +157,27 @@ static bool is_on_gpu(const void *first)
     return (gpu != NULL) && gpu->is_device(first, 0);
 }
 
-/* May osc/ucx of Open MPI 5 make an atomic of UCX of it? */
+/* Bytes of a word, which may be a GPU's. */
+static void load(void *word, const void *at, size_t size)
+{
+    if (is_on_gpu(at)) {
+        hook_angara_plugin_gpu()->read(word, at, size);
+    } else {
+        memcpy(word, at, size);
+    }
+}
+
+static bool job_is_dynamic(const job_t *job)
+{
+    return job->win->w_flavor == MPI_WIN_FLAVOR_DYNAMIC;
+}
+
+/* May osc/ucx of Open MPI 5 make an atomic of UCX of it? It looked at the info when the window was
+ * created, and never again. */
 static bool job_is_single(const job_t *job)
 {
-    bool is_told = false;
-    int  is_there;
+    int   is_told = 0;
+    void *value;
 
     if (OSC_UCX_IS_OLD || (job->origin_type != job->target_type) || (job->origin_count != 1) ||
         (job->target_count != 1) || !ompi_datatype_is_predefined(job->target_type) ||
@@ -166,7 +186,7 @@ static bool job_is_single(const job_t *job)
          ((job->target_type == MPI_FLOAT) || (job->target_type == MPI_DOUBLE)))) {
         return false;
     }
-    opal_info_get_bool(job->win->super.s_info, SINGLE_KEY, &is_told, &is_there);
+    PMPI_Win_get_attr(job->win, single_key, &value, &is_told);
     return is_told;
 }
 
@@ -186,6 +206,9 @@ static bool job_is_right(const job_t *job)
     }
     if (basic == NULL) {
         return true; /* MPI has refused it before */
+    }
+    if (OSC_UCX_IS_OLD && job->has_result && job_is_dynamic(job)) {
+        return false;
     }
     origin_is_basic = ompi_datatype_is_predefined(job->origin_type);
     if (has_gap(basic)) {
@@ -217,17 +240,23 @@ typedef struct call {
     void (*func)(struct call *call, void *bytes);
     const job_t     *job;
     const void      *origin; /* packed, as the target's bytes are */
-    size_t           size;   /* bytes of both */
+    void            *old;    /* what these were; NULL: nobody wants to know */
+    size_t           size;   /* bytes of each */
     const void      *expected;
     ompi_datatype_t *type;
     int              status;
 } call_t;
 
-static void apply(void *call, void *bytes, int *count, ompi_datatype_t **type)
+static void apply(void *arg, void *bytes, int *count, ompi_datatype_t **type)
 {
+    call_t *call = arg;
+
     (void)count;
     (void)type;
-    ((call_t *)call)->func(call, bytes);
+    if (call->old != NULL) {
+        memcpy(call->old, bytes, call->size);
+    }
+    call->func(call, bytes);
 }
 
 static void apply_replace(call_t *call, void *bytes)
@@ -271,6 +300,13 @@ static void apply_to_gapped(call_t *call, void *bytes)
     }
 }
 
+static void end_copy(call_t *call)
+{
+    if ((call->status == OMPI_SUCCESS) && job_is_dynamic(call->job)) {
+        call->status = own.osc_flush(call->job->target, call->job->win);
+    }
+}
+
 /* On no bytes at all: what is done within the lock is a call of its own. */
 static void apply_get(call_t *call, void *bytes)
 {
@@ -279,6 +315,7 @@ static void apply_get(call_t *call, void *bytes)
     (void)bytes;
     call->status = own.osc_get(job->result, job->result_count, job->result_type, job->target,
                                job->disp, job->target_count, job->target_type, job->win);
+    end_copy(call);
 }
 
 static void apply_put(call_t *call, void *bytes)
@@ -288,6 +325,7 @@ static void apply_put(call_t *call, void *bytes)
     (void)bytes;
     call->status = own.osc_put(job->origin, job->origin_count, job->origin_type, job->target,
                                job->disp, job->target_count, job->target_type, job->win);
+    end_copy(call);
 }
 
 /* The bytes of `count` elements, in the order of the type, as a type. */
@@ -329,28 +367,37 @@ static int type_of_bytes(int count, const ompi_datatype_t *type, ompi_datatype_t
     }
     if (status == OMPI_SUCCESS) {
         status = PMPI_Type_commit(bytes);
+        if (status != OMPI_SUCCESS) {
+            PMPI_Type_free(bytes);
+        }
     }
     free(lengths);
     free(places);
     return status;
 }
 
+/*
+ * The target's bytes from before become the result, if the CPU can write it: then there is one get
+ * only.
+ */
 static int job_apply(const job_t *job)
 {
     size_t bytes = job_bytes(job);
+    bool   keeps = job->has_result && !is_on_gpu(first_byte(job->result, job->result_type));
     call_t call  = {.job = job, .size = bytes, .type = job_basic(job)};
     job_t  part  = *job;
-    void  *packed;
+    char  *packed;
     int    status, at = 0;
 
     call.func = (job->op == MPI_REPLACE) ? apply_replace :
                 has_gap(call.type)       ? apply_to_gapped :
                                            apply_reduction;
-    packed    = malloc(bytes);
+    packed    = malloc(keeps ? 2 * bytes : bytes);
     if (packed == NULL) {
         return OMPI_ERR_OUT_OF_RESOURCE;
     }
     call.origin = packed;
+    call.old    = keeps ? packed + bytes : NULL;
     status = PMPI_Pack(job->origin, job->origin_count, job->origin_type, packed, (int)bytes, &at,
                        MPI_COMM_SELF);
     if (status == OMPI_SUCCESS) {
@@ -360,13 +407,20 @@ static int job_apply(const job_t *job)
         part.origin       = &call;
         part.origin_count = (int)bytes;
         part.origin_type  = MPI_BYTE;
+        part.has_result   = job->has_result && !keeps;
         part.target_count = 1;
         part.op           = apply_op;
         status            = job_pass(&part);
         PMPI_Type_free(&part.target_type);
     }
+    status = (status == OMPI_SUCCESS) ? call.status : status;
+    if ((status == OMPI_SUCCESS) && keeps) {
+        at     = 0;
+        status = PMPI_Unpack(call.old, (int)bytes, &at, job->result, job->result_count,
+                             job->result_type, MPI_COMM_SELF);
+    }
     free(packed);
-    return (status == OMPI_SUCCESS) ? call.status : status;
+    return status;
 }
 
 /* A copy, within the lock. */
@@ -375,6 +429,9 @@ static int job_copy(const job_t *job)
     call_t call = {.func = (job->op == MPI_NO_OP) ? apply_get : apply_put, .job = job};
     int    status;
 
+    if (job_is_dynamic(job) && (own.osc_flush(job->target, job->win) != OMPI_SUCCESS)) {
+        return job_pass(job); /* an epoch in which nothing can be waited for */
+    }
     status = own.osc_accumulate(&call, 0, MPI_BYTE, job->target, job->disp, 0, MPI_BYTE, apply_op,
                                 job->win);
     return (status == OMPI_SUCCESS) ? call.status : status;
@@ -385,19 +442,21 @@ static bool job_fetch(const job_t *job, int *status)
 {
     static uint64_t nowhere; /* nobody reads it */
     size_t          size   = size_of(job->target_type);
+    uint64_t        value  = 0;
     const void     *result = &nowhere;
 
-    if (!job->is_single || !is_atomic(job->target_type, job->op) || is_on_gpu(job->origin)) {
+    if (!job->is_single || !is_atomic(job->target_type, job->op) ||
+        (job->has_result && !is_run(job->result_count, job->result_type, size))) {
         return false;
     }
     if (job->has_result) {
         result = first_byte(job->result, job->result_type);
-        if (!is_run(job->result_count, job->result_type, size) || is_on_gpu(result)) {
-            return false;
-        }
     }
-    *status = own.osc_fetch_and_op(job->origin, (void *)(uintptr_t)result, job->target_type,
-                                   job->target, job->disp, job->op, job->win);
+    if (job->origin != NULL) {
+        load(&value, job->origin, size);
+    }
+    *status = own.osc_fetch_and_op((job->origin != NULL) ? &value : NULL, (void *)(uintptr_t)result,
+                                   job->target_type, job->target, job->disp, job->op, job->win);
     return true;
 }
 
@@ -405,7 +464,7 @@ static int run(const job_t *job)
 {
     size_t bytes = job_bytes(job);
     int    status;
-    bool   fits;
+    bool   fits, fits_int;
 
     if ((bytes == 0) || job_is_right(job) || ((job->op == MPI_NO_OP) && !job->has_result)) {
         return job_pass(job);
@@ -416,14 +475,13 @@ static int run(const job_t *job)
     if ((job->op == MPI_NO_OP) || ((job->op == MPI_REPLACE) && !job->has_result)) {
         return job_copy(job);
     }
-    fits = size_of(job->origin_type) * (size_t)job->origin_count == bytes;
+    fits     = size_of(job->origin_type) * (size_t)job->origin_count == bytes;
+    fits_int = bytes <= INT_MAX; /* as a type's bytes must */
     if ((job->op == MPI_REPLACE) &&
-        (!fits || is_on_gpu(first_byte(job->origin, job->origin_type)))) {
+        (!fits || !fits_int || is_on_gpu(first_byte(job->origin, job->origin_type)))) {
         return job_pass(job); /* what has gaps can't be packed there */
     }
-    return !fits             ? MPI_ERR_TYPE :
-           (bytes > INT_MAX) ? MPI_ERR_COUNT : /* a type's bytes are an int */
-                               job_apply(job);
+    return !fits ? MPI_ERR_TYPE : !fits_int ? MPI_ERR_COUNT : job_apply(job);
 }
 
 /* ---- the functions of a window --------------------------------------------------------------- */
@@ -515,8 +573,8 @@ static int fetch_and_op(const void *origin, void *result, ompi_datatype_t *type,
     if (!is_atomic(type, op)) {
         return get_accumulate(origin, 1, type, result, 1, type, target, disp, 1, type, op, win);
     }
-    if (OSC_UCX_IS_OLD && (origin != NULL)) {
-        memcpy(&value, origin, size_of(type)); /* it reads 8 bytes of any type */
+    if (origin != NULL) {
+        load(&value, origin, size_of(type)); /* 4.1 reads 8 bytes of any type */
         origin = &value;
     }
     return own.osc_fetch_and_op(origin, result, type, target, disp, op, win);
@@ -526,16 +584,21 @@ static int compare_and_swap(const void *origin, const void *compare, void *resul
                             ompi_datatype_t *type, int target, ptrdiff_t disp, ompi_win_t *win)
 {
     uint64_t value = 0, expected = 0;
-    call_t   call = {.func = apply_swap_if_equal, .origin = origin, .size = size_of(type)};
+    call_t   call = {.func = apply_swap_if_equal, .size = size_of(type)};
 
-    call.expected = compare;
-    if (!is_atomic(type, MPI_REPLACE)) {
+    load(&value, origin, call.size);
+    load(&expected, compare, call.size);
+    if (is_atomic(type, MPI_REPLACE)) {
+        return own.osc_compare_and_swap(&value, &expected, result, type, target, disp, win);
+    }
+    call.origin   = &value;
+    call.expected = &expected;
+    if (is_on_gpu(result)) {
         return own.osc_get_accumulate(&call, 1, type, result, 1, type, target, disp, 1, type,
                                       apply_op, win);
     }
-    memcpy(&value, origin, call.size);
-    memcpy(&expected, compare, call.size);
-    return own.osc_compare_and_swap(&value, &expected, result, type, target, disp, win);
+    call.old = result;
+    return own.osc_accumulate(&call, 1, type, target, disp, 1, type, apply_op, win);
 }
 
 /* A parameter of osc/ucx. */
@@ -554,7 +617,10 @@ static bool own_prepare(const ompi_osc_base_module_t *module)
     bool is_there;
 
     pthread_mutex_lock(&own_lock);
-    if ((apply_op == MPI_OP_NULL) && (PMPI_Op_create(apply, 0, &apply_op) == MPI_SUCCESS)) {
+    if ((single_key == MPI_KEYVAL_INVALID) &&
+        (PMPI_Win_create_keyval(MPI_WIN_NULL_COPY_FN, MPI_WIN_NULL_DELETE_FN, &single_key, NULL) ==
+         MPI_SUCCESS) &&
+        (PMPI_Op_create(apply, 0, &apply_op) == MPI_SUCCESS)) {
         own = *module; /* the same of all windows */
     }
     is_there = apply_op != MPI_OP_NULL;
@@ -564,8 +630,8 @@ static bool own_prepare(const ompi_osc_base_module_t *module)
 
 void hook_angara_accumulate_mend(struct ompi_win_t *win)
 {
-    ompi_osc_base_module_t *module = win->w_osc_module;
-    bool                    is_told;
+    ompi_osc_base_module_t *module   = win->w_osc_module;
+    bool                    is_told  = false;
     int                     is_there = 1;
 
     /* Its accumulates would go on behind the call, and want their operands. */
@@ -573,8 +639,8 @@ void hook_angara_accumulate_mend(struct ompi_win_t *win)
         return;
     }
     opal_info_get_bool(win->super.s_info, SINGLE_KEY, &is_told, &is_there);
-    if (!is_there && own_parameter(SINGLE_KEY)) {
-        opal_info_set(win->super.s_info, SINGLE_KEY, "true");
+    if (is_told || (!is_there && own_parameter(SINGLE_KEY))) {
+        PMPI_Win_set_attr(win, single_key, NULL);
     }
     module->osc_accumulate      = accumulate;
     module->osc_get_accumulate  = get_accumulate;
