@@ -84,7 +84,8 @@ static const ang_var_t ang_vars[] = {
      "has turns of its own: there it counts for operations on the own PE."},
     {"ANGARA_JOINT_MIN", "256K", ANG_VAR_SIZE, FIELD(joint_min), 4096, 1ull << 40, NULL,
      "Puts and gets from so many bytes on, above 40 KiB, are copied by both processes, if the "
-     "target polls; 4K to 1T, which is never. On a NIC: nothing, it moves them itself.",
+     "target polls, those of memory that peers map from four times as many; 4K to 1T, which is "
+     "never. On a NIC: nothing, it moves them itself.",
      1},
     {"ANGARA_WINDOW_SIZE", "64M", ANG_VAR_SIZE, FIELD(window_size), 4096, 1ull << 40, NULL,
      "Put window of a PE where the program asks for none, bytes, 4K to 1T. Address space only: "

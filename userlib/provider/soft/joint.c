@@ -33,6 +33,10 @@
 #define PAUSE_DOUBLINGS 3u
 #define PAUSE_NEVER_NS  1000000000ull
 
+/* Mapped memory is copied by plain loads and stores, at twice the speed where it is in the caches:
+ * both processes copy what is so many times as long. */
+#define MAPPED_TIMES 4u
+
 /*
  * With more processes than processors nobody is idle: help would take the time of others' copies,
  * and a piece waits as long as its process doesn't run. A thread that loses its processor so often
@@ -99,11 +103,12 @@ int soft_is_crowded(soft_pe_t *pe)
 
 /* ---- the initiator --------------------------------------------------------------------------- */
 
-int soft_joint_is_worth(soft_peer_t *peer, uint64_t length, const ang_ref_t *near)
+int soft_joint_is_worth(soft_peer_t *peer, uint64_t length, const ang_ref_t *near, int is_mapped)
 {
-    if (length < ang_config.joint_min || length <= SOFT_SHORT || length > UINT32_MAX ||
-        near->kind != ANG_REF_HOST || near->key == 0 || peer->remote.same_process || !peer->cma ||
-        !ang_config.loopback || peer->pair.engine->chaos != NULL) {
+    if (length / (is_mapped ? MAPPED_TIMES : 1) < ang_config.joint_min || length <= SOFT_SHORT ||
+        length > UINT32_MAX || near->kind != ANG_REF_HOST || near->key == 0 ||
+        peer->remote.same_process || !peer->cma || !ang_config.loopback ||
+        peer->pair.engine->chaos != NULL) {
         return 0;
     }
     if (peer->joint.retry_ns != 0 && ang_clock_ns(CLOCK_MONOTONIC_COARSE) < peer->joint.retry_ns) {

@@ -30,8 +30,8 @@
 
 #include "soft.h"
 
-/* Should this operation be a joint one? `near`: its end here. */
-int soft_joint_is_worth(soft_peer_t *peer, uint64_t length, const ang_ref_t *near);
+/* Should this operation be a joint one? `near`: its end here; `is_mapped`: so is the other one. */
+int soft_joint_is_worth(soft_peer_t *peer, uint64_t length, const ang_ref_t *near, int is_mapped);
 /*
  * As the backend's copy(), one piece a call if the peer takes part. With the last one *done comes
  * to the end of the operation, with what the peer has moved. ANGARA_ERR_UNSUPPORTED: it can't be

@@ -11,8 +11,8 @@
 #include "engine/atomic.h"
 #include "src/config.h"
 
-#define MAPPED_MAX 65536 /* bytes, and no more than a turn's; */
-#define ASKED_MAX  8192  /* of what is waited for: more takes longer than it is looked for */
+#define MAPPED_MAX 524288 /* bytes, and no more than a turn's; */
+#define ASKED_MAX  8192   /* of what is waited for: more takes longer than it is looked for */
 
 /* ---- mapped memory -------------------------------------------------------------------------- */
 

@@ -221,7 +221,7 @@ angara_status_t soft_way_remote(ang_pair_t *pair, uint64_t key, uint64_t offset,
                                                      SOFT_REF_CMA;
     }
     if ((ref->kind == ANG_REF_HOST || ref->kind == SOFT_REF_CMA) &&
-        soft_joint_is_worth(peer, length, near)) {
+        soft_joint_is_worth(peer, length, near, ref->kind == ANG_REF_HOST)) {
         ref->kind = SOFT_REF_JOINT;
     }
     if (soft_ref_is_asked(ref)) {
