@@ -122,7 +122,7 @@ static inline int served(unsigned ms)
 static inline int serve(const soft_request_t *r, unsigned ms)
 {
     post(r);
-    ring(SLOT);
+    ring((unsigned)(f.slot - f.target->service->slots));
     return served(ms);
 }
 

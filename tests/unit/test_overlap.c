@@ -7,6 +7,8 @@
 
 #include "src/clock.h"
 
+#include <pthread.h>
+
 #define PIECE ((uint64_t)65536)
 #define LONG  (3 * PIECE + 100)
 
@@ -248,6 +250,66 @@ static void test_no_staging(void **state)
     assert_int_not_equal(peer->agent_turn, turn);
 }
 
+static volatile int ends;
+
+/* As the peer's process, at once: what comes into that slot, and brings no more than staging
+ * memory. */
+static void *serve_at_once(void *arg)
+{
+    soft_slot_t *there = arg;
+    uint64_t     state;
+
+    while (!ends) {
+        state = __atomic_load_n(&there->state, __ATOMIC_ACQUIRE);
+        if (soft_state_phase(state) != SOFT_POSTED ||
+            !__atomic_compare_exchange_n(&there->state, &state, soft_state_to(state, SOFT_SERVING),
+                                         0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
+            continue;
+        }
+        there->staged          = SOFT_STAGING;
+        there->status          = ANGARA_OK;
+        there->request.operand = there->request.length != 0;
+        __atomic_store_n(&there->state, soft_state_to(state, SOFT_DONE), __ATOMIC_RELEASE);
+    }
+    return NULL;
+}
+
+/* Somebody else has the slot of the last request, so another one is claimed, whose staging memory
+ * comes within the call. */
+static void test_other_slot(void **state)
+{
+    soft_peer_t *peer = soft_peer(f.peer);
+    soft_slot_t *last, *next;
+    pthread_t    thread;
+
+    (void)state;
+    prepare();
+    soft_agent_withdraw(peer);
+    last        = &service()->slots[peer->agent_last];
+    next        = last + 1;
+    last->owner = soft_pe(f.pe)->owner;
+    ends        = 0;
+    assert_int_equal(pthread_create(&thread, NULL, serve_at_once, next), 0);
+    for (unsigned i = 0; i < 50; ++i) {
+        soft_agent_withdraw(peer);
+        peer->agent_last = (unsigned)(last - service()->slots);
+        next->staged     = 0;
+        trust();
+        peer->now_skip = 0;
+        peer->now_vain = 0;
+        angara_peer_settled(f.peer); /* the next put is waited for */
+        assert_int_equal(angara_offload_put(f.peer, mr, memory, f.hello.key, 0, 64), ANGARA_OK);
+        for (unsigned j = 0; j < LONG_MS && !angara_peer_settled(f.peer); ++j) {
+            angara_pe_progress(f.pe);
+        }
+        assert_int_equal(angara_peer_status(f.peer), ANGARA_OK);
+        assert_true(angara_peer_settled(f.peer));
+    }
+    ends = 1;
+    pthread_join(thread, NULL);
+    last->owner = 0;
+}
+
 /* ---- long ones ------------------------------------------------------------------------------- */
 
 static void post_long(int is_put)
@@ -383,9 +445,9 @@ static void test_put_late(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        CASE(test_run),       CASE(test_run_fails),  CASE(test_run_garbage), CASE(test_run_killed),
-        CASE(test_run_slow),  CASE(test_no_staging), CASE(test_get),         CASE(test_get_late),
-        CASE(test_get_fails), CASE(test_put),        CASE(test_put_late),
+        CASE(test_run),        CASE(test_run_fails), CASE(test_run_garbage), CASE(test_run_killed),
+        CASE(test_other_slot), CASE(test_run_slow),  CASE(test_no_staging),  CASE(test_get),
+        CASE(test_get_late),   CASE(test_get_fails), CASE(test_put),         CASE(test_put_late),
     };
 
     return cmocka_run_group_tests_name("overlap", tests, NULL, NULL);

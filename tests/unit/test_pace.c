@@ -23,7 +23,7 @@ static unsigned perform(soft_pace_t *pace, unsigned count, cost_t cost)
     int      is_timed;
 
     for (unsigned n = 0; n < count; ++n) {
-        int way = soft_pace_next(pace, &is_timed);
+        int way = soft_pace_next(pace, 1, &is_timed);
 
         called += way == SOFT_PACE_CALLED;
         if (is_timed) {
@@ -114,6 +114,21 @@ static void test_extreme(void **state)
     assert_int_equal(perform(&pace, SOFT_PACE_OTHER, asked_is_faster), 1);
 }
 
+/* Who may not explore takes the way that is known, and still times it. */
+static void test_not_exploring(void **state)
+{
+    soft_pace_t pace  = {.ns = {2000, 1000}};
+    unsigned    timed = 0;
+    int         is_timed;
+
+    (void)state;
+    for (unsigned n = 0; n < 2 * SOFT_PACE_OTHER; ++n) {
+        assert_int_equal(soft_pace_next(&pace, 0, &is_timed), SOFT_PACE_CALLED);
+        timed += (unsigned)is_timed;
+    }
+    assert_int_equal(timed, 2 * SOFT_PACE_OTHER / SOFT_PACE_TIMED);
+}
+
 /* Lengths: each is twice the one before at most; costs are of so many bytes. */
 static void test_lengths(void **state)
 {
@@ -136,9 +151,10 @@ static void test_lengths(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_asked),   cmocka_unit_test(test_called),
-        cmocka_unit_test(test_change),  cmocka_unit_test(test_disturbed),
-        cmocka_unit_test(test_extreme), cmocka_unit_test(test_lengths),
+        cmocka_unit_test(test_asked),         cmocka_unit_test(test_called),
+        cmocka_unit_test(test_change),        cmocka_unit_test(test_disturbed),
+        cmocka_unit_test(test_extreme),       cmocka_unit_test(test_lengths),
+        cmocka_unit_test(test_not_exploring),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

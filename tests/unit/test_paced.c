@@ -166,11 +166,42 @@ static void test_paced_times(void **state)
     assert_int_equal(angara_mr_deregister(mr), ANGARA_OK);
 }
 
+/* A way is chosen once, however many turns there are, and told of what it moved. */
+static void test_paced_long(void **state)
+{
+    angara_mr_h   mr     = register_memory();
+    soft_paces_t *paces  = &soft_peer(f.peer)->paces;
+    soft_pace_t  *single = &paces->single[1][SOFT_PACES - 1];
+    uint64_t      turn   = ang_config.turn_bytes;
+    uint64_t      length = sizeof(memory);
+
+    (void)state;
+    for (int called = 0; called < 2; ++called) {
+        set_paces(single, called);
+        single->count                    = SOFT_PACE_TIMED / 2;
+        soft_pe(f.pe)->engine.turn_bytes = 65536;
+        trust();
+        transfer(mr, ANGARA_ACCESS_REMOTE_READ, length);
+        assert_int_equal(angara_marker(f.peer, f.slot, ++f.value), ANGARA_OK); /* none of a run */
+        angara_pe_progress(f.pe);
+        assert_int_equal(soft_peer(f.peer)->agent >= 0, !called);
+        wait_for_answer();
+        assert_int_equal(single->count, SOFT_PACE_TIMED / 2 + 1);
+        assert_int_equal(paces->decided, SOFT_IS_OPEN);
+        assert_null(paces->timed);
+        soft_pe(f.pe)->engine.turn_bytes = turn;
+    }
+    assert_int_not_equal(single->ns[SOFT_PACE_CALLED], 1500);
+    assert_true(single->ns[SOFT_PACE_CALLED] > 1500 / 2); /* as if a turn's time were all's */
+    assert_int_equal(angara_mr_deregister(mr), ANGARA_OK);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(test_paced),
         TEST(test_paced_times),
+        TEST(test_paced_long),
     };
 
     return cmocka_run_group_tests_name("paced", tests, NULL, NULL);

@@ -102,6 +102,22 @@ static void test_rights(void **state_p)
     assert_untouched();
 }
 
+/* The large pieces of a GPU's memory have slots of their own. */
+static void test_large_elsewhere(void **state_p)
+{
+    uint64_t         key   = angara_mr_key(f.all);
+    soft_mr_entry_t *entry = &f.target->dom->shared->entries[SOFT_KEY_INDEX(key)];
+
+    (void)state_p;
+    f.slot      = &f.target->service->slots[SOFT_LARGE_SLOTS];
+    entry->kind = ANGARA_MEM_CUDA;
+    assert_int_equal(status_of(request(ANG_OP_GET, key, 0, SOFT_SMALL_PIECE + 1)),
+                     ANGARA_ERR_INVALID);
+    assert_int_equal(status_of(request(ANG_OP_PUT, key, 0, SOFT_STAGING)), ANGARA_ERR_INVALID);
+    entry->kind = ANGARA_MEM_HOST;
+    f.slot      = &f.target->service->slots[SLOT];
+}
+
 /* Requests that make no sense get an error and no service: no memory is touched. */
 static void test_nonsense(void **state_p)
 {
@@ -494,6 +510,7 @@ int main(void)
         TEST(test_good),
         TEST(test_keys_and_bounds),
         TEST(test_rights),
+        TEST(test_large_elsewhere),
         TEST(test_nonsense),
         TEST(test_garbage),
         TEST(test_withdrawn),

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WAYS       3  /* that a backend has for an operation at most, one closing after the other */
+#define WAYS       4  /* that a backend has for an operation at most, one closing after the other */
 #define TURN_LIMIT 16 /* entries of one pair in one turn: one pair can't starve the others */
 
 angara_status_t ang_desc_check(const ang_desc_t *desc)

@@ -529,7 +529,7 @@ angara_status_t soft_agent_receive(soft_peer_t *peer, int has_other)
         return agent_wait(peer);
     }
     peer->agent_since_ns = 0;
-    if (slot->by_owner != SOFT_BY_HELPER) {
+    if (slot->by_owner != SOFT_BY_HELPER && !peer->joint.is_under_way) { /* that isn't awaited */
         peer->agent_doubt    = 0;
         peer->agent_distrust = 0;
     }

@@ -103,6 +103,7 @@ static angara_status_t short_send(soft_peer_t *peer, const soft_request_t *item,
 {
     const ang_entry_t *first   = ang_pair_queued(&peer->pair, NULL, NULL, NULL);
     soft_request_t     request = *item;
+    uint64_t           since   = soft_paces_spend(&peer->paces);
     angara_status_t    status  = soft_agent_open(peer, 0);
 
     if (status != ANGARA_OK) {
@@ -125,6 +126,7 @@ static angara_status_t short_send(soft_peer_t *peer, const soft_request_t *item,
         }
     }
     peer->agent_in_slot = request.op != SOFT_OP_BATCH;
+    soft_paces_spent(&peer->paces, since);
     soft_agent_post(peer, &request, others);
     return ANGARA_INPROGRESS;
 }
@@ -246,7 +248,7 @@ angara_status_t soft_agent_short(soft_peer_t *peer, const soft_request_t *item, 
     angara_status_t status;
 
     if (peer->agent >= 0 && !peer->agent_received) {
-        soft_paces_begin(&peer->paces);
+        soft_paces_begin(&peer->paces, 0);
         if (!soft_agent_answered(peer) && short_take_early(peer, item, near, old)) {
             return ANGARA_OK;
         }
@@ -341,8 +343,14 @@ int soft_agent_now(soft_peer_t *peer, const soft_request_t *item, void *near, ui
         return 0;
     }
     peer->now_vain = 0;
-    return short_receive(peer) == ANGARA_OK && peer->agent_performed != 0 &&
-           short_take(peer, item, near, old) == ANGARA_OK;
+    if (short_receive(peer) != ANGARA_OK) {
+        return 0;
+    }
+    if (peer->agent_batch == 0) { /* another slot than the last one: it has staging memory now */
+        soft_agent_end(peer);
+        return 0;
+    }
+    return peer->agent_performed != 0 && short_take(peer, item, near, old) == ANGARA_OK;
 }
 
 /* ---- long ones, in pieces -------------------------------------------------------------------- */
@@ -484,12 +492,15 @@ static angara_status_t out_first(soft_peer_t *peer, const ang_ref_t *dst, const 
     angara_status_t status = piece_open(peer, dst);
     char            word[SOFT_SLOT_BYTES];
     uint32_t        length, staged;
+    uint64_t        since;
 
     if (status != ANGARA_OK) {
         return status;
     }
     length = piece_length(peer, ANG_OP_PUT, dst, end - *done);
+    since  = soft_paces_spend(&peer->paces);
     staged = piece_stage(peer, src, *done, length, 0, word, &status);
+    soft_paces_spent(&peer->paces, since);
     if (status != ANGARA_OK) {
         soft_agent_end(peer);
         return status;
@@ -525,7 +536,7 @@ angara_status_t soft_agent_copy_out(soft_peer_t *peer, const ang_ref_t *dst, con
     int             is_small = 0;
 
     if (peer->agent >= 0) {
-        soft_paces_begin(&peer->paces);
+        soft_paces_begin(&peer->paces, *done - peer->agent_length);
         status = *done < end ? out_ahead(peer, dst, src, end, *done) : ANGARA_OK;
         if (status == ANGARA_OK) {
             if (piece_taken_back(peer, dst)) {
@@ -556,7 +567,6 @@ angara_status_t soft_agent_copy_out(soft_peer_t *peer, const ang_ref_t *dst, con
         }
     }
     if (*done >= end) {
-        soft_paces_end(&peer->paces, SOFT_PACE_ASKED, *done == dst->length ? *done : 0);
         return ANGARA_OK;
     }
     return out_first(peer, dst, src, end, done);
@@ -584,7 +594,7 @@ angara_status_t soft_agent_copy_in(soft_peer_t *peer, const ang_ref_t *src, cons
     int             has_next, is_small;
 
     if (peer->agent >= 0) {
-        soft_paces_begin(&peer->paces);
+        soft_paces_begin(&peer->paces, *done);
         if (peer->agent_length - peer->agent_copied > end - *done) {
             return ANGARA_INPROGRESS; /* asked for by a turn that had more bytes left */
         }
@@ -627,7 +637,6 @@ angara_status_t soft_agent_copy_in(soft_peer_t *peer, const ang_ref_t *src, cons
         }
     }
     if (*done >= end) {
-        soft_paces_end(&peer->paces, SOFT_PACE_ASKED, *done == src->length ? *done : 0);
         return ANGARA_OK;
     }
     status = piece_open(peer, src);

@@ -15,6 +15,7 @@
 #include <errno.h>
 #include <sys/resource.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 /*
  * A piece is half of what is left, so that neither side waits long for the other's last one (guided
@@ -90,11 +91,13 @@ int soft_is_crowded(soft_pe_t *pe)
     uint64_t      now   = ang_clock_ns(CLOCK_MONOTONIC_COARSE);
     struct rusage usage;
     long          switches;
+    pid_t         thread;
 
     if (now - crowd->looked_ns >= CROWD_LOOK_NS && getrusage(RUSAGE_THREAD, &usage) == 0) {
-        switches     = usage.ru_nivcsw - crowd->switches; /* another thread's: any number */
-        crowd->is_so = switches > 0 &&
-                       (uint64_t)switches * 1000000000 > (now - crowd->looked_ns) * CROWD_SWITCHES;
+        thread        = gettid();
+        switches      = thread == crowd->thread ? usage.ru_nivcsw - crowd->switches : 0;
+        crowd->is_so  = (uint64_t)switches * 1000000000 > (now - crowd->looked_ns) * CROWD_SWITCHES;
+        crowd->thread = thread;
         crowd->switches  = usage.ru_nivcsw;
         crowd->looked_ns = now;
     }

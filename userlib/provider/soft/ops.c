@@ -185,17 +185,19 @@ static angara_status_t short_copy(ang_pair_t *pair, ang_op_t op, const ang_ref_t
     status = soft_agent_short(soft_pair_peer(pair), &item, (void *)(uintptr_t)near->addr,
                               far->kind == SOFT_REF_POLLED, NULL);
     if (status == ANGARA_OK) {
-        *done = far->length;
+        *done                               = far->length;
+        soft_pair_peer(pair)->paces.decided = SOFT_IS_OPEN;
     }
     return status;
 }
 
-/* By process_vm: has it ended? */
-static angara_status_t called(soft_peer_t *peer, angara_status_t status, uint64_t done,
-                              uint64_t length)
+/* A long one, or one by process_vm: has it ended? */
+static angara_status_t ended(soft_peer_t *peer, int way, angara_status_t status, uint64_t done,
+                             uint64_t length)
 {
     if (status == ANGARA_OK && done == length) {
-        soft_paces_end(&peer->paces, SOFT_PACE_CALLED, length);
+        soft_paces_end(&peer->paces, way, length);
+        peer->paces.decided = SOFT_IS_OPEN;
     }
     return status;
 }
@@ -221,19 +223,21 @@ static angara_status_t backend_copy(ang_pair_t *pair, const ang_ref_t *dst, cons
     }
     if (dst->kind == SOFT_REF_JOINT) {
         status = soft_joint_copy(peer, ANG_OP_PUT, dst, src, end, done);
-        return called(peer, status, *done, dst->length);
+        return ended(peer, SOFT_PACE_CALLED, status, *done, dst->length);
     }
     if (src->kind == SOFT_REF_JOINT) {
         status = soft_joint_copy(peer, ANG_OP_GET, src, dst, end, done);
-        return called(peer, status, *done, dst->length);
+        return ended(peer, SOFT_PACE_CALLED, status, *done, dst->length);
     }
     if (dst->kind == SOFT_REF_AGENT || dst->kind == SOFT_REF_STAGED ||
         dst->kind == SOFT_REF_POLLED) {
-        return soft_agent_copy_out(peer, dst, src, end, done);
+        status = soft_agent_copy_out(peer, dst, src, end, done);
+        return ended(peer, SOFT_PACE_ASKED, status, *done, dst->length);
     }
     if (src->kind == SOFT_REF_AGENT || src->kind == SOFT_REF_STAGED ||
         src->kind == SOFT_REF_POLLED) {
-        return soft_agent_copy_in(peer, src, dst, end, done);
+        status = soft_agent_copy_in(peer, src, dst, end, done);
+        return ended(peer, SOFT_PACE_ASKED, status, *done, dst->length);
     }
     if (dst->kind == SOFT_REF_CMA || src->kind == SOFT_REF_CMA) {
         if (is_gpu) {
@@ -242,7 +246,7 @@ static angara_status_t backend_copy(ang_pair_t *pair, const ang_ref_t *dst, cons
         status = dst->kind == SOFT_REF_CMA ?
                      soft_cma_copy(peer, dst->addr, src->addr, end, 0, done) :
                      soft_cma_copy(peer, src->addr, dst->addr, end, 1, done);
-        return called(peer, status, *done, dst->length);
+        return ended(peer, SOFT_PACE_CALLED, status, *done, dst->length);
     }
     return gpu_copy(pair, dst, src, end, done);
 }
@@ -451,6 +455,7 @@ static void backend_fault(ang_pair_t *pair, uint64_t key, angara_status_t status
     ang_info("an operation to %s faulted: %s (key %#llx)", peer->base.name, angara_strerror(status),
              (unsigned long long)key);
     ang_peer_unmap(&peer->base); /* calls say that it failed */
+    soft_paces_drop(&peer->paces);
     soft_agent_withdraw(peer);
     soft_event_raise(soft_pair_pe(pair), ANGARA_EVENT_FAULT, status, peer, key);
 }
@@ -550,7 +555,7 @@ static void stream_on(soft_peer_t *peer)
     ang_engine_t *engine = peer->pair.engine;
 
     ang_engine_lock(engine);
-    if (peer->agent < 0 ? peer->paces.is_decided :
+    if (peer->agent < 0 ? peer->paces.decided == SOFT_IS_ASKED :
                           peer->agent_is_short && soft_agent_answered(peer)) {
         ang_engine_pair_progress(
             &peer->pair, engine->turn_bytes < SOFT_STAGING ? engine->turn_bytes : SOFT_STAGING);
@@ -586,6 +591,9 @@ angara_status_t soft_post_batch(angara_peer_h peer, ang_desc_t *descs, unsigned 
     }
     ang_engine_lock(engine); /* the first one that is queued makes the queue a shared one */
     status = ang_engine_post_batch(&soft_peer(peer)->pair, descs, count, posted_p);
+    if (soft_peer(peer)->pair.head == NULL) {
+        soft_peer(peer)->paces.decided = SOFT_IS_OPEN; /* none found room */
+    }
     ang_engine_unlock(engine);
     if (ang_engine_is_shared(engine)) {
         stream_on(soft_peer(peer));

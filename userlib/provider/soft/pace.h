@@ -33,14 +33,17 @@ typedef struct {
 #define SOFT_PACED     8192u /* bytes of the shortest ones, */
 #define SOFT_PACES     8u    /*   and so many lengths, each twice the one before or less */
 
+enum { SOFT_IS_OPEN, SOFT_IS_ASKED, SOFT_IS_CALLED };
+
 /* A pair's. */
 typedef struct {
     soft_pace_t  single[2][SOFT_PACES]; /* of puts and gets, by length; */
     soft_pace_t  run[2][SOFT_PACES];    /*   and of those that many more follow */
     soft_pace_t *timed;                 /* of what is timed, or NULL; */
-    uint64_t     begun_ns;              /*   since when, or 0 */
-    unsigned     heads;                 /* requests for runs, behind the first one of each */
-    int          is_decided;            /* the next one is asked for, with others behind it */
+    uint64_t     begun_ns;              /*   since when, or 0, */
+    uint64_t     begun_at;              /*   with so many bytes done, */
+    uint64_t     spent_ns;              /*   and what it had taken before that */
+    int          decided; /* of the operation under way, whose way stays: SOFT_IS_... */
 } soft_paces_t;
 
 /** Which of the lengths it is. */
@@ -62,22 +65,17 @@ static inline int soft_pace_way(const soft_pace_t *pace)
     return ns[SOFT_PACE_CALLED] != 0 && ns[SOFT_PACE_CALLED] < ns[SOFT_PACE_ASKED];
 }
 
-static inline int soft_pace_is_timed(unsigned count)
-{
-    return count % SOFT_PACE_TIMED == SOFT_PACE_TIMED / 2;
-}
-
-/** The next operation's way. *is_timed: soft_pace_tell() is to hear how long it took. */
-static inline int soft_pace_next(soft_pace_t *pace, int *is_timed)
+/** The next operation's way; `explores`: it may be the other one. *is_timed: soft_pace_tell() is to
+ * hear how long it took. */
+static inline int soft_pace_next(soft_pace_t *pace, int explores, int *is_timed)
 {
     int      way  = soft_pace_way(pace);
-    unsigned turn = pace->count % SOFT_PACE_OTHER;
-    unsigned last = pace->count++ < SOFT_PACE_OTHER ? 4 :
-                                                      2; /* the first ones are tried more often */
+    unsigned turn = pace->count % SOFT_PACE_OTHER / SOFT_PACE_TIMED;
+    unsigned last = pace->count < SOFT_PACE_OTHER ? 4 : 2; /* the first ones are tried more often */
 
     /* Not the very first ones: what they use is new. */
-    *is_timed = soft_pace_is_timed(turn);
-    return *is_timed && turn / SOFT_PACE_TIMED >= 2 && turn / SOFT_PACE_TIMED <= last ? !way : way;
+    *is_timed = pace->count++ % SOFT_PACE_TIMED == SOFT_PACE_TIMED / 2;
+    return *is_timed && explores && turn >= 2 && turn <= last ? !way : way;
 }
 
 /**
@@ -100,21 +98,43 @@ static inline void soft_pace_tell(soft_pace_t *pace, int way, uint64_t ns, uint6
     pace->ns[way] = ns != 0 ? (uint32_t)ns : 1;
 }
 
-/** What is timed, if something is, begins here, if it hasn't yet. */
-static inline void soft_paces_begin(soft_paces_t *paces)
+/** What is timed, if something is, begins here, if it hasn't yet; so many bytes of it are done. */
+static inline void soft_paces_begin(soft_paces_t *paces, uint64_t done)
 {
     if (paces->timed != NULL && paces->begun_ns == 0) {
-        paces->begun_ns = ang_clock_ns(CLOCK_MONOTONIC);
+        paces->begun_ns = ang_clock_ns(CLOCK_MONOTONIC) - paces->spent_ns;
+        paces->begun_at = done;
     }
 }
 
-/** It has ended: so many bytes went that way. */
-static inline void soft_paces_end(soft_paces_t *paces, int way, uint64_t bytes)
+/** It is worked for from here on, before that beginning, until soft_paces_spent(). */
+static inline uint64_t soft_paces_spend(const soft_paces_t *paces)
 {
-    if (paces->timed != NULL && paces->begun_ns != 0 && bytes != 0) {
-        soft_pace_tell(paces->timed, way, ang_clock_ns(CLOCK_MONOTONIC) - paces->begun_ns, bytes);
+    return paces->timed != NULL ? ang_clock_ns(CLOCK_MONOTONIC) : 0;
+}
+
+static inline void soft_paces_spent(soft_paces_t *paces, uint64_t since_ns)
+{
+    if (paces->timed != NULL && since_ns != 0) {
+        paces->spent_ns = ang_clock_ns(CLOCK_MONOTONIC) - since_ns;
+    }
+}
+
+/** It has ended that way, with so many bytes done. */
+static inline void soft_paces_end(soft_paces_t *paces, int way, uint64_t done)
+{
+    if (paces->timed != NULL && paces->begun_ns != 0 && done > paces->begun_at) {
+        soft_pace_tell(paces->timed, way, ang_clock_ns(CLOCK_MONOTONIC) - paces->begun_ns,
+                       done - paces->begun_at);
     }
     paces->timed = NULL;
+}
+
+/** It won't end: nothing is decided nor timed. */
+static inline void soft_paces_drop(soft_paces_t *paces)
+{
+    paces->timed   = NULL;
+    paces->decided = SOFT_IS_OPEN;
 }
 
 #endif

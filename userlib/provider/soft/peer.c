@@ -243,6 +243,7 @@ static soft_peer_t *unfinished(soft_pe_t *pe, soft_peer_t *only)
 static void drop_queue(soft_pe_t *pe, soft_peer_t *peer, angara_status_t error)
 {
     ang_peer_unmap(&peer->base);
+    soft_paces_drop(&peer->paces);
     ang_engine_pair_reset(&peer->pair, error);
     ang_slots_settle(&pe->base.slots, &peer->base);
 }

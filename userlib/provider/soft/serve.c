@@ -160,7 +160,9 @@ static angara_status_t stage(soft_pe_t *pe, unsigned index, const soft_request_t
             return status;
         }
         is_large = entry->kind != ANGARA_MEM_HOST;
-        size     = is_large ? soft_staging_size(index) : size;
+        size     = !is_large                ? size :
+                   index < SOFT_LARGE_SLOTS ? soft_staging_size(index) :
+                                              SOFT_SMALL_PIECE;
     }
     status = end <= size ? commit(pe, index, size) : ANGARA_ERR_INVALID;
     if (status != ANGARA_OK) {

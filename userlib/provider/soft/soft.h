@@ -369,7 +369,8 @@ typedef struct soft_peer soft_peer_t;
 /* Does the thread that makes a PE's progress share its processor? See joint.c. */
 typedef struct {
     uint64_t looked_ns;
-    long     switches; /* that it had been made to by then */
+    long     switches; /* that it had been made to by then, */
+    pid_t    thread;   /*   that one: a guest may look, too */
     int      is_so;
 } soft_crowd_t;
 

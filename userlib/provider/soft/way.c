@@ -102,50 +102,68 @@ static int is_trusted(soft_peer_t *peer, unsigned count)
     return !soft_agent_sleeps(peer);
 }
 
-static int pace_asks(soft_peer_t *peer, soft_pace_t *pace)
+static int pace_asks(soft_peer_t *peer, soft_pace_t *pace, int explores)
 {
-    int is_timed;
-    int way = soft_pace_next(pace, &is_timed);
+    soft_paces_t *paces = &peer->paces;
+    int           is_timed;
+    int           way = soft_pace_next(pace, explores, &is_timed);
 
     if (is_timed) {
-        peer->paces.timed    = pace;
-        peer->paces.begun_ns = 0;
+        paces->timed    = pace;
+        paces->begun_ns = 0;
+        paces->spent_ns = 0;
         if (way == SOFT_PACE_CALLED) { /* the look at the peer, now and then, isn't the copy's */
             soft_remote_reach(&peer->remote);
-            soft_paces_begin(&peer->paces);
+            soft_paces_begin(paces, 0);
         }
     }
     return way == SOFT_PACE_ASKED;
 }
 
-/* May the peer's process be faster? Call it once per operation. Single ones of SOFT_PACED bytes it
- * performs faster anyway. */
+/* Are more of the kind queued behind the first one? */
+static int is_run(const ang_pair_t *pair, unsigned access)
+{
+    const ang_desc_t *desc;
+    const void       *data;
+
+    return pair->head != NULL && ang_pair_queued(pair, pair->head, &desc, &data) != NULL &&
+           ang_op_right(desc->op) == access;
+}
+
+/* Longer ones than that don't come by batches. */
+#define BATCHED_MAX 131072
+
+/* Single ones of SOFT_PACED bytes the peer's process performs faster anyway. */
+static int prefers_asking(soft_peer_t *peer, unsigned access, uint64_t length)
+{
+    int is_get       = access == ANGARA_ACCESS_REMOTE_READ;
+    unsigned class   = soft_pace_class(length);
+    soft_pace_t *run = &peer->paces.run[is_get][class];
+
+    if (is_run(&peer->pair, access)) {
+        return pace_asks(peer, run, length > BATCHED_MAX || run->ns[SOFT_PACE_CALLED] == 0);
+    }
+    return length <= SOFT_PACED || pace_asks(peer, &peer->paces.single[is_get][class], 1);
+}
+
+/* May the peer's process be faster? That is decided once for each operation, but for a peer that
+ * is found out not to poll. */
 static int is_faster_asked(soft_peer_t *peer, unsigned access, uint64_t length)
 {
-    const ang_pair_t *pair   = &peer->pair;
-    soft_paces_t     *paces  = &peer->paces;
-    int               is_get = access == ANGARA_ACCESS_REMOTE_READ;
-    unsigned class           = soft_pace_class(length);
+    soft_paces_t *paces = &peer->paces;
 
-    if (paces->is_decided) {
-        paces->is_decided = 0;
-        return 1;
+    if (paces->decided == SOFT_IS_OPEN) {
+        paces->timed   = NULL;
+        paces->decided = may_be_asked(peer, length) && is_trusted(peer, 1) &&
+                                 prefers_asking(peer, access, length) ?
+                             SOFT_IS_ASKED :
+                             SOFT_IS_CALLED;
+    } else if (paces->decided == SOFT_IS_ASKED &&
+               (peer->agent_distrust != 0 || soft_agent_sleeps(peer))) {
+        paces->timed   = NULL;
+        paces->decided = SOFT_IS_CALLED;
     }
-    paces->timed = NULL; /* of one that has failed */
-    if (!may_be_asked(peer, length) || !is_trusted(peer, 1)) {
-        return 0;
-    }
-    if (pair->head != NULL && ang_pair_queued(pair, pair->head, NULL, NULL) != NULL) {
-        if (soft_pace_way(&paces->run[is_get][class]) == SOFT_PACE_CALLED) {
-            return 0;
-        }
-        if (soft_pace_is_timed(paces->heads++)) {
-            paces->timed    = &paces->run[is_get][class];
-            paces->begun_ns = 0;
-        }
-        return 1;
-    }
-    return length <= SOFT_PACED || pace_asks(peer, &paces->single[is_get][class]);
+    return paces->decided == SOFT_IS_ASKED;
 }
 
 int soft_way_run_is_asked(ang_pair_t *pair, const ang_desc_t *descs, unsigned count)
@@ -159,10 +177,10 @@ int soft_way_run_is_asked(ang_pair_t *pair, const ang_desc_t *descs, unsigned co
     if (!may_be_asked(peer, descs[0].length) || soft_needs_agent(peer, access) ||
         !soft_way_may_ask(&peer->remote, descs[0].rkey) ||
         !soft_way_near(pair, &descs[0], NULL, &near) || !is_trusted(peer, count) ||
-        !pace_asks(peer, &peer->paces.run[is_get][soft_pace_class(descs[0].length)])) {
+        !pace_asks(peer, &peer->paces.run[is_get][soft_pace_class(descs[0].length)], 1)) {
         return 0;
     }
-    peer->paces.is_decided = 1;
+    peer->paces.decided = SOFT_IS_ASKED;
     return 1;
 }
 
