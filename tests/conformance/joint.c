@@ -7,6 +7,7 @@ void joint_regions_init(conf_t *t, regions_t *r)
     const kind_t *kind = t->arg;
 
     CHECK(setenv("ANGARA_JOINT_MIN", "128K", 1) == 0);
+    CHECK(setenv("ANGARA_ASKED_MAX", "4K", 1) == 0);
     conf_open(t);
     conf_mem_init(t, &r->far, kind->shared, LONG + 2 * MARGIN, ANGARA_ACCESS_ALL);
     conf_mem_init(t, &r->near, 0, LONG + 2 * MARGIN, ANGARA_ACCESS_LOCAL_WRITE);

@@ -242,8 +242,8 @@ uint64_t ang_pair_mark(const ang_pair_t *pair);
 
 /*
  * What is queued to the pair behind `after`, or first (NULL): for a backend that performs several
- * operations at once. `desc_p`, `data_p` (bytes of an inline put): may be NULL, both. @return NULL: no
- * more, or in chaos mode.
+ * operations at once. `desc_p`, `data_p` (bytes of an inline put): may be NULL, both. @return NULL:
+ * no more, or in chaos mode.
  */
 const ang_entry_t *ang_pair_queued(const ang_pair_t *pair, const ang_entry_t *after,
                                    const ang_desc_t **desc_p, const void **data_p);

@@ -87,6 +87,11 @@ static const ang_var_t ang_vars[] = {
      "target polls, those of memory that peers map from four times as many; 4K to 1T, which is "
      "never. On a NIC: nothing, it moves them itself.",
      1},
+    {"ANGARA_ASKED_MAX", "1T", ANG_VAR_SIZE, FIELD(asked_max), 4096, 1ull << 40, NULL,
+     "Puts and gets of up to so many bytes, of memory that peers can't map, are asked of the "
+     "target's process where that polls and is faster; up to 40 KiB in any case; 4K to 1T. On a "
+     "NIC: nothing.",
+     1},
     {"ANGARA_WINDOW_SIZE", "64M", ANG_VAR_SIZE, FIELD(window_size), 4096, 1ull << 40, NULL,
      "Put window of a PE where the program asks for none, bytes, 4K to 1T. Address space only: "
      "memory is taken when a part is committed."},

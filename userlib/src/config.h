@@ -23,6 +23,7 @@ typedef struct {
     uint64_t chaos_delay_us; /* longest usual delay of an operation in chaos mode */
     uint64_t turn_bytes;     /* a post, or a turn of progress, copies no more */
     uint64_t joint_min;      /* bytes of a copy from which on both processes make it */
+    uint64_t asked_max;      /* and of one up to which the peer's process is asked for it */
     uint64_t window_size;    /* default put window, bytes */
     uint64_t events;         /* default event ring, records */
     uint64_t mr_max;         /* regions of a domain */

@@ -86,7 +86,8 @@ static char *map_shared(soft_peer_t *peer, uint64_t key, const soft_mr_entry_t *
 /* Long ones keep both processes busy, so there must be processors for them. */
 static int may_be_asked(const soft_peer_t *peer, uint64_t length)
 {
-    return soft_is_short(length) || !soft_is_crowded(soft_pe(peer->base.pe));
+    return soft_is_short(length) ||
+           (length <= ang_config.asked_max && !soft_is_crowded(soft_pe(peer->base.pe)));
 }
 
 /* Is the peer expected to poll? If not, so many operations are done without it. */
