@@ -290,7 +290,7 @@ static void test_other_slot(void **state)
     last->owner = soft_pe(f.pe)->owner;
     ends        = 0;
     assert_int_equal(pthread_create(&thread, NULL, serve_at_once, next), 0);
-    for (unsigned i = 0; i < 50; ++i) {
+    for (unsigned i = 0; i < 1000; ++i) {
         soft_agent_withdraw(peer);
         peer->agent_last = (unsigned)(last - service()->slots);
         next->staged     = 0;
@@ -379,6 +379,38 @@ static void test_get_late(void **state)
     assert_int_equal(soft_peer(f.peer)->agent, -1);
 }
 
+/* The target has no staging memory: all goes by process_vm. */
+static void refused(int is_put)
+{
+    memset(memory, is_put ? 7 : 1, sizeof(memory));
+    post_long(is_put);
+    serve();
+    answer(ANGARA_ERR_NO_MEMORY, 0);
+    for (unsigned i = 0; *f.slot != f.value && i < LONG_MS; ++i) {
+        angara_pe_progress(f.pe);
+    }
+    assert_int_equal(*f.slot, f.value);
+    if (is_put) {
+        memset(memory, 1, sizeof(memory));
+        assert_int_equal(angara_offload_get(f.peer, mr, memory, f.hello.key, 0, LONG), ANGARA_OK);
+        assert_int_equal(angara_marker(f.peer, f.slot, ++f.value), ANGARA_OK);
+        wait_for_answer();
+    }
+    assert_bytes(64, LONG, is_put ? 7 : 0); /* the first ones prepare() has got */
+}
+
+static void test_get_refused(void **state)
+{
+    (void)state;
+    refused(0);
+}
+
+static void test_put_refused(void **state)
+{
+    (void)state;
+    refused(1);
+}
+
 static void test_get_fails(void **state)
 {
     (void)state;
@@ -445,9 +477,11 @@ static void test_put_late(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        CASE(test_run),        CASE(test_run_fails), CASE(test_run_garbage), CASE(test_run_killed),
-        CASE(test_other_slot), CASE(test_run_slow),  CASE(test_no_staging),  CASE(test_get),
-        CASE(test_get_late),   CASE(test_get_fails), CASE(test_put),         CASE(test_put_late),
+        CASE(test_run),         CASE(test_run_fails),  CASE(test_run_garbage),
+        CASE(test_run_killed),  CASE(test_other_slot), CASE(test_run_slow),
+        CASE(test_no_staging),  CASE(test_get),        CASE(test_get_late),
+        CASE(test_get_fails),   CASE(test_put),        CASE(test_get_refused),
+        CASE(test_put_refused), CASE(test_put_late),
     };
 
     return cmocka_run_group_tests_name("overlap", tests, NULL, NULL);

@@ -486,6 +486,17 @@ static int piece_taken_back(soft_peer_t *peer, const ang_ref_t *far)
            soft_agent_take_back(peer);
 }
 
+/* The answer to a piece is an error: is there another way? The slot has been given back then. */
+static int piece_refused(soft_peer_t *peer, const ang_ref_t *far, angara_status_t status)
+{
+    if (far->kind != SOFT_REF_POLLED || status != ANGARA_ERR_NO_MEMORY) {
+        return 0;
+    }
+    soft_agent_end(peer);
+    soft_agent_doubt(peer);
+    return 1;
+}
+
 static angara_status_t out_first(soft_peer_t *peer, const ang_ref_t *dst, const ang_ref_t *src,
                                  uint64_t end, uint64_t *done)
 {
@@ -549,6 +560,10 @@ angara_status_t soft_agent_copy_out(soft_peer_t *peer, const ang_ref_t *dst, con
         if (status == ANGARA_INPROGRESS) {
             return status;
         }
+        if (piece_refused(peer, dst, status)) {
+            *done -= peer->agent_length;
+            return ANGARA_ERR_UNSUPPORTED;
+        }
         ahead = peer->agent_ahead;
         if (status == ANGARA_OK && ahead != 0) {
             if (ahead > end - *done) {
@@ -607,6 +622,9 @@ angara_status_t soft_agent_copy_in(soft_peer_t *peer, const ang_ref_t *src, cons
         status = soft_agent_receive(peer, 0);
         if (status == ANGARA_INPROGRESS) {
             return status;
+        }
+        if (piece_refused(peer, src, status)) {
+            return ANGARA_ERR_UNSUPPORTED;
         }
         left     = peer->agent_length - peer->agent_copied;
         next     = *done + left;

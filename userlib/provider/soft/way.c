@@ -134,17 +134,23 @@ static int is_run(const ang_pair_t *pair, unsigned access)
 /* Longer ones than that don't come by batches. */
 #define BATCHED_MAX 131072
 
-/* Single ones of SOFT_PACED bytes the peer's process performs faster anyway. */
+/* Those of SOFT_PACED bytes the peer's process performs faster anyway, where they aren't batched.
+ */
 static int prefers_asking(soft_peer_t *peer, unsigned access, uint64_t length)
 {
-    int is_get       = access == ANGARA_ACCESS_REMOTE_READ;
-    unsigned class   = soft_pace_class(length);
-    soft_pace_t *run = &peer->paces.run[is_get][class];
+    int is_get          = access == ANGARA_ACCESS_REMOTE_READ;
+    unsigned class      = soft_pace_class(length);
+    soft_pace_t *run    = &peer->paces.run[is_get][class];
+    int          in_run = is_run(&peer->pair, access);
 
-    if (is_run(&peer->pair, access)) {
-        return pace_asks(peer, run, length > BATCHED_MAX || run->ns[SOFT_PACE_CALLED] == 0);
+    if (length <= SOFT_PACED) {
+        if (in_run && soft_pace_way(run) == SOFT_PACE_ASKED) {
+            pace_asks(peer, run, 0); /* for its time */
+        }
+        return 1;
     }
-    return length <= SOFT_PACED || pace_asks(peer, &peer->paces.single[is_get][class], 1);
+    return in_run ? pace_asks(peer, run, length > BATCHED_MAX || run->ns[SOFT_PACE_CALLED] == 0) :
+                    pace_asks(peer, &peer->paces.single[is_get][class], 1);
 }
 
 /* May the peer's process be faster? That is decided once for each operation, but for a peer that
