@@ -504,6 +504,56 @@ static int teardown_with_helper(void **state_p)
 
 #define TEST(_name) cmocka_unit_test_setup_teardown(_name, setup, teardown)
 
+/* Post a get of so many bytes in that slot. */
+static void post_in(unsigned slot, uint32_t length)
+{
+    soft_request_t r = request(ANG_OP_GET, angara_mr_key(f.all), 0, length);
+
+    f.slot = &f.target->service->slots[slot];
+    post(&r);
+    ring(slot);
+}
+
+static int is_answered(unsigned slot)
+{
+    return soft_state_phase(f.target->service->slots[slot].state) == SOFT_DONE;
+}
+
+/* Long ones are a turn's work, one or two of them; short ones don't wait for that, and of the long
+ * ones none waits for ever. */
+static void test_long_by_turns(void **state_p)
+{
+    const unsigned first = SOFT_LARGE_SLOTS, count = 6, bytes = 40000;
+    unsigned       turns[6] = {0};
+
+    (void)state_p;
+    for (unsigned i = 0; i < count; ++i) {
+        post_in(first + i, bytes);
+    }
+    post_in(SOFT_SERVICE_SLOTS - 1, 8);
+    poll_requests(1);
+    assert_true(is_answered(SOFT_SERVICE_SLOTS - 1));
+    for (unsigned turn = 0; turn < 30; ++turn) {
+        unsigned answered = 0;
+
+        for (unsigned i = 0; i < count; ++i) {
+            answered += (unsigned)is_answered(first + i);
+        }
+        assert_int_equal(answered, 2);
+        for (unsigned i = 0; i < count; ++i) {
+            turns[i] += (unsigned)is_answered(first + i);
+            if (is_answered(first + i)) {
+                post_in(first + i, bytes); /* its requester asks for the next at once */
+            }
+        }
+        poll_requests(1);
+    }
+    for (unsigned i = 0; i < count; ++i) {
+        assert_in_range(turns[i], 5, 25);
+    }
+    f.slot = &f.target->service->slots[SLOT];
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -522,6 +572,7 @@ int main(void)
         TEST(test_batch_garbage),
         TEST(test_short_gone),
         TEST(test_watched),
+        TEST(test_long_by_turns),
     };
 
     no_threads = 1;

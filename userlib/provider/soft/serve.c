@@ -403,9 +403,25 @@ static int claim(soft_slot_t *slot, uint64_t *state)
 typedef struct {
     int      by_owner;
     int      joins;   /* a piece of a joint copy may be copied yet */
-    int      is_left; /* there is more to do of such, for a turn that may */
+    int      is_left; /* there is more to do, for another turn */
     unsigned served;
+    uint64_t bytes; /* of these */
 } turn_t;
+
+/* When the program's progress has copied so much in a turn it leaves long ones to the next: so a
+ * message is later by one piece, however many are asked for. */
+#define OWNER_BYTES SOFT_SMALL_PIECE
+
+static int has_copied(const turn_t *turn)
+{
+    return turn->by_owner && turn->bytes >= OWNER_BYTES;
+}
+
+/* Only a look. */
+static int is_long(const soft_slot_t *slot)
+{
+    return slot->request.by == SOFT_BY_SLOT && slot->request.length > OWNER_BYTES / 4;
+}
 
 /*
  * May this turn copy a piece? If it only came too early, another one may; where this process helps
@@ -463,6 +479,7 @@ static void serve_one(soft_pe_t *pe, unsigned index, turn_t *turn)
     uint64_t       state = __atomic_load_n(&slot->state, __ATOMIC_ACQUIRE);
     soft_request_t request;
     uint32_t       by;
+    int            later;
 
     do {
         if (soft_state_phase(state) != SOFT_POSTED) {
@@ -471,7 +488,9 @@ static void serve_one(soft_pe_t *pe, unsigned index, turn_t *turn)
         if (slot->request.by != SOFT_BY_SLOT && turn->by_owner && index == pe->watched) {
             unwatch(pe, turn); /* it isn't always to be served */
         }
-        if (slot->request.by == SOFT_BY_JOINT && !may_join(pe, turn)) { /* only a look */
+        later = has_copied(turn) && is_long(slot);
+        turn->is_left |= later;
+        if (later || (slot->request.by == SOFT_BY_JOINT && !may_join(pe, turn))) { /* a look */
             __atomic_fetch_or(&pe->service->posted[index / 64], 1ull << index % 64,
                               __ATOMIC_SEQ_CST);
             return;
@@ -481,6 +500,8 @@ static void serve_one(soft_pe_t *pe, unsigned index, turn_t *turn)
     take(slot, &request);
     turn->joins = turn->joins && request.by != SOFT_BY_JOINT;
     turn->served++;
+    turn->bytes += request.by == SOFT_BY_SLOT ? request.length : 0;
+    pe->serve_next = has_copied(turn) ? (index + 1) % SOFT_SERVICE_SLOTS : pe->serve_next;
     pe->asked += request.by != SOFT_BY_JOINT;
     by = turn->by_owner ? SOFT_BY_OWNER : SOFT_BY_HELPER;
     if (turn->by_owner && request.by == SOFT_BY_SLOT) {
@@ -523,15 +544,14 @@ static int stays(soft_pe_t *pe)
 
 /*
  * Serve the watched slot, and stay for a moment: the next request doesn't cost another turn of
- * the program's progress. Whoever else waits is served first; a large piece is a turn's work.
+ * the program's progress. Whoever else waits is served first.
  */
 static void serve_watched(soft_pe_t *pe, turn_t *turn)
 {
-    uint64_t bytes = 0;
-    int      stay  = 0;
+    int stay = 0;
 
-    for (unsigned i = 0;
-         i < STAY_REQUESTS && bytes < SOFT_STAGING && pe->watched < SOFT_SERVICE_SLOTS; ++i) {
+    for (unsigned i = 0; i < STAY_REQUESTS && !has_copied(turn) && pe->watched < SOFT_SERVICE_SLOTS;
+         ++i) {
         const soft_slot_t *slot = &pe->service->slots[pe->watched];
 
         for (unsigned looks = stay ? STAY_LOOKS : 1; !is_posted(slot); --looks) {
@@ -544,43 +564,61 @@ static void serve_watched(soft_pe_t *pe, turn_t *turn)
             }
         }
         pe->stay += stay && pe->stay < STAY_LOSS ? STAY_GAIN : 0;
-        bytes += __atomic_load_n(&slot->request.length, __ATOMIC_RELAXED);
         serve_one(pe, pe->watched, turn);
         stay = stays(pe);
     }
 }
 
+/* All that were posted by now, from one slot on: of those that are left each is the first some
+ * time. */
+static void serve_posted(soft_pe_t *pe, turn_t *turn)
+{
+    const unsigned words = SOFT_SERVICE_SLOTS / 64, first = pe->serve_next;
+    uint64_t       behind = ~0ull << first % 64;
+    uint64_t       posted[SOFT_SERVICE_SLOTS / 64], bits;
+
+    for (unsigned i = 0; i < words; ++i) {
+        posted[i] = __atomic_load_n(&pe->service->posted[i], __ATOMIC_SEQ_CST);
+        if (posted[i] != 0) {
+            posted[i] = __atomic_exchange_n(&pe->service->posted[i], 0, __ATOMIC_SEQ_CST);
+        }
+    }
+    for (unsigned i = 0; i <= words; ++i) {
+        unsigned word = (first / 64 + i) % words;
+
+        bits = posted[word] & (i == 0 ? behind : i == words ? ~behind : ~0ull);
+        for (; bits != 0; bits &= bits - 1) {
+            serve_one(pe, word * 64 + (unsigned)__builtin_ctzll(bits), turn);
+        }
+    }
+}
+
 unsigned soft_serve(soft_pe_t *pe, int by_owner, int joins)
 {
-    soft_service_t *service = pe->service;
-    uint32_t        serving = SOFT_WORK_SERVED;
-    uint32_t        none    = SOFT_WORK_NONE;
-    turn_t          turn    = {.by_owner = by_owner, .joins = joins};
-    uint64_t        posted;
+    soft_service_t *service  = pe->service;
+    uint32_t        serving  = SOFT_WORK_SERVED;
+    uint32_t        none     = SOFT_WORK_NONE;
+    turn_t          turn     = {.by_owner = by_owner, .joins = joins};
+    int             is_first = by_owner && !pe->watched_waits;
 
     soft_catch_look();
-    if (by_owner) {
+    if (is_first) {
         serve_watched(pe, &turn);
     }
-    if (!__atomic_load_n(&service->work, __ATOMIC_SEQ_CST)) {
-        if (turn.is_left) {
-            __atomic_compare_exchange_n(&service->work, &none, SOFT_WORK_POSTED, 0,
-                                        __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
-        }
-        return turn.served;
+    pe->watched_waits = is_first && turn.bytes > OWNER_BYTES / 4; /* the others come first then */
+    if (__atomic_load_n(&service->work, __ATOMIC_SEQ_CST)) {
+        pe->asked += __atomic_exchange_n(&service->work, serving, __ATOMIC_SEQ_CST) ==
+                     SOFT_WORK_CALLED;
+        serve_posted(pe, &turn);
+        __atomic_compare_exchange_n(&service->work, &serving, SOFT_WORK_NONE, 0, __ATOMIC_SEQ_CST,
+                                    __ATOMIC_SEQ_CST);
     }
-    pe->asked += __atomic_exchange_n(&service->work, serving, __ATOMIC_SEQ_CST) == SOFT_WORK_CALLED;
-    for (unsigned i = 0; i < SOFT_SERVICE_SLOTS / 64; ++i) {
-        if (__atomic_load_n(&service->posted[i], __ATOMIC_SEQ_CST) == 0) {
-            continue;
-        }
-        posted = __atomic_exchange_n(&service->posted[i], 0, __ATOMIC_SEQ_CST);
-        for (; posted != 0; posted &= posted - 1) {
-            serve_one(pe, i * 64 + (unsigned)__builtin_ctzll(posted), &turn);
-        }
+    if (by_owner && !is_first) {
+        serve_watched(pe, &turn);
     }
-    __atomic_compare_exchange_n(&service->work, &serving,
-                                turn.is_left ? SOFT_WORK_POSTED : SOFT_WORK_NONE, 0,
-                                __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+    if (turn.is_left) {
+        __atomic_compare_exchange_n(&service->work, &none, SOFT_WORK_POSTED, 0, __ATOMIC_SEQ_CST,
+                                    __ATOMIC_SEQ_CST);
+    }
     return turn.served;
 }

@@ -406,9 +406,11 @@ typedef struct soft_pe {
     unsigned             asked;   /* calls for a helper, and requests that could use one */
     unsigned        watched; /* slot that the progress looks at, see serve.c; none: their number */
     unsigned        others;  /* requests in other slots since the last in that */
-    int             stay;    /* not negative: to stay with that slot has paid, see serve.c; */
-    unsigned        stay_rest; /* else requests that it wasn't stayed for */
-    angara_event_t *events;    /* local events, a ring of `num_events` */
+    int             watched_waits; /* the others' come first, this time */
+    unsigned        serve_next;    /* the slot whose turn it is, of long ones */
+    int             stay;          /* not negative: to stay with that slot has paid, see serve.c; */
+    unsigned        stay_rest;     /* else requests that it wasn't stayed for */
+    angara_event_t *events;        /* local events, a ring of `num_events` */
     unsigned        num_events;
     int             is_relaxed; /* ANGARA_PE_RELAXED */
     unsigned        events_head;
@@ -453,14 +455,13 @@ struct soft_peer {
     uint64_t           agent_since_ns; /* when the request was first to be sent; 0: there is none */
     uint64_t           agent_sent_ns;  /* about when it was sent; 0: not looked yet */
     unsigned           agent_looks;
-    int                agent_woken;      /* its helper has been called for it */
-    int                agent_is_watched; /* nothing but the slot says that it is there */
-    int                agent_has_called; /* once at least, for this pair */
-    int                agent_has_other;  /* it may be taken back, for another way */
-    unsigned           agent_distrust;   /* so often the peer isn't expected to poll */
-    unsigned           agent_doubt;      /* what that began with last */
-    unsigned           now_skip;         /* so often nothing is waited for within its call */
-    unsigned           now_vain;         /* what that began with last */
+    int                agent_woken;       /* its helper has been called for it */
+    int                agent_is_watched;  /* nothing but the slot says that it is there */
+    int                agent_has_called;  /* once at least, for this pair */
+    int                agent_has_other;   /* it may be taken back, for another way */
+    unsigned agent_distrust, agent_doubt; /* so often it isn't expected to poll; at first */
+    unsigned now_skip;                    /* so often nothing is waited for within its call */
+    unsigned now_vain;                    /* what that began with last */
     /* A short one, see agent_ops.c: */
     int             agent_is_short;
     int             agent_in_slot;   /* one operation, without staging memory */
