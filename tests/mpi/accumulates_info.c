@@ -22,6 +22,16 @@ static MPI_Win told_window(const char *key, long *words, int unit)
     return win;
 }
 
+/* All ranks have added to the second word of rank 0 in each round. */
+static void close_with_sum(MPI_Win win, const long *words)
+{
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Win_sync(win);
+    MT_CHECK(words[1] == (mt.rank == 0 ? ROUNDS * mt.size : 0), "the sum is %ld", words[1]);
+    MPI_Win_unlock_all(win);
+    MPI_Win_free(&win);
+}
+
 /* All ways of adding to a word take the same way, where it lies in units and in bytes. */
 static void single_sums(void)
 {
@@ -48,11 +58,7 @@ static void single_sums(void)
         }
         MPI_Win_flush(0, win);
     }
-    MPI_Barrier(MPI_COMM_WORLD);
-    MPI_Win_sync(win);
-    MT_CHECK(words[1] == (mt.rank == 0 ? ROUNDS * mt.size : 0), "the sum is %ld", words[1]);
-    MPI_Win_unlock_all(win);
-    MPI_Win_free(&win);
+    close_with_sum(win, words);
 }
 
 /* A complex number is no word, whatever its length. */
@@ -119,11 +125,7 @@ static void single_told_later(void)
         }
         MPI_Win_flush(0, win);
     }
-    MPI_Barrier(MPI_COMM_WORLD);
-    MPI_Win_sync(win);
-    MT_CHECK(words[1] == (mt.rank == 0 ? ROUNDS * mt.size : 0), "the sum is %ld", words[1]);
-    MPI_Win_unlock_all(win);
-    MPI_Win_free(&win);
+    close_with_sum(win, words);
 }
 
 static void no_locks(void)

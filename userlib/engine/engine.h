@@ -95,6 +95,8 @@ typedef struct ang_entry  ang_entry_t;
 typedef struct ang_engine ang_engine_t;
 
 /* All functions get the pair; `ctx` of the engine is pair->engine->ctx. */
+#define ANG_BATCH_QUEUE (~0u) /* see batch() */
+
 typedef struct ang_backend {
     /* Check [offset, offset + length) of a region of the own domain for `access` and give a ref. */
     angara_status_t (*local)(ang_pair_t *pair, uint64_t key, uint64_t offset, uint64_t length,
@@ -238,7 +240,6 @@ ang_pair_t *ang_engine_local_user(const ang_engine_t *engine, const ang_pair_t *
  * each look at one that flies, which waits for nobody.
  */
 uint64_t ang_pair_mark(const ang_pair_t *pair);
-#define ANG_BATCH_QUEUE (~0u)
 
 /*
  * What is queued to the pair behind `after`, or first (NULL): for a backend that performs several

@@ -41,11 +41,6 @@
 #define DOUBT_MIN 64u
 #define DOUBT_MAX 4096u
 
-static soft_service_t *service_of(const soft_peer_t *peer)
-{
-    return (void *)((char *)peer->remote.seg + peer->remote.layout.service);
-}
-
 static soft_slot_t *slot_of(const soft_peer_t *peer)
 {
     return soft_agent_slot(peer);
@@ -115,7 +110,7 @@ static int slot_claim(soft_slot_t *slot, uint64_t us, int reclaim)
 /* One of `count` slots from `first` on, the last one again if it is free. */
 static int claim_of(soft_peer_t *peer, unsigned first, unsigned count, int reclaim)
 {
-    soft_service_t  *service = service_of(peer);
+    soft_service_t  *service = soft_agent_service(peer);
     const soft_pe_t *pe      = soft_pe(peer->base.pe);
     unsigned         start   = peer->agent_last - first < count ? peer->agent_last - first : 0;
 
@@ -140,7 +135,7 @@ static int agent_claim(soft_peer_t *peer, int reclaim, int large)
             peer->agent = (int)peer->agent_last;
             return 1;
         }
-        slot_free(&service_of(peer)->slots[peer->agent_last]);
+        slot_free(&soft_agent_service(peer)->slots[peer->agent_last]);
     }
     if (large && peer->agent_last >= SOFT_LARGE_SLOTS) {
         peer->agent_last = (unsigned)peer->pinned_slot; /* its memory may be registered here */
@@ -320,7 +315,7 @@ int soft_agent_is_late(soft_peer_t *peer)
 /* Say that there is a request. Somebody's call for the helper stays. */
 static void list(soft_peer_t *peer)
 {
-    soft_service_t *service = service_of(peer);
+    soft_service_t *service = soft_agent_service(peer);
     uint32_t        work    = __atomic_load_n(&service->work, __ATOMIC_RELAXED);
 
     peer->agent_is_watched = 0;
@@ -380,7 +375,7 @@ int soft_agent_sleep(soft_peer_t *peer)
  */
 void soft_agent_wake(soft_peer_t *peer)
 {
-    soft_service_t *service = service_of(peer);
+    soft_service_t *service = soft_agent_service(peer);
     uint32_t        helper;
     int             comes = 1;
 

@@ -11,11 +11,14 @@
 
 #include "src/config.h"
 
+static inline soft_service_t *soft_agent_service(const soft_peer_t *peer)
+{
+    return (void *)((char *)peer->remote.seg + peer->remote.layout.service);
+}
+
 static inline soft_slot_t *soft_agent_slot(const soft_peer_t *peer)
 {
-    soft_service_t *service = (void *)((char *)peer->remote.seg + peer->remote.layout.service);
-
-    return &service->slots[peer->agent];
+    return &soft_agent_service(peer)->slots[peer->agent];
 }
 
 static inline char *soft_agent_staging(const soft_peer_t *peer)
@@ -28,10 +31,8 @@ static inline char *soft_agent_staging(const soft_peer_t *peer)
  * allocate it takes longer than an answer. */
 static inline int soft_agent_is_staged(const soft_peer_t *peer)
 {
-    const soft_service_t *service = (const void *)((const char *)peer->remote.seg +
-                                                   peer->remote.layout.service);
-
-    return __atomic_load_n(&service->slots[peer->agent_last].staged, __ATOMIC_RELAXED) != 0;
+    return __atomic_load_n(&soft_agent_service(peer)->slots[peer->agent_last].staged,
+                           __ATOMIC_RELAXED) != 0;
 }
 
 /* A short operation as what the peer's process is asked for. */

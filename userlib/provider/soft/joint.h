@@ -39,7 +39,7 @@ int soft_joint_is_worth(soft_peer_t *peer, uint64_t length, const ang_ref_t *nea
  */
 angara_status_t soft_joint_copy(soft_peer_t *peer, ang_op_t op, const ang_ref_t *far,
                                 const ang_ref_t *near, uint64_t end, uint64_t *done);
-/* Is it of use to others if this PE's progress takes part? With the helper's lock held. */
+/* Does the thread that calls share its processor? Then it neither asks for help nor gives it. */
 int soft_is_crowded(soft_pe_t *pe);
 /*
  * The target's side, with the helper's lock held: copy a piece. `request`: a checked copy of the

@@ -80,8 +80,7 @@ static char *map_shared(soft_peer_t *peer, uint64_t key, const soft_mr_entry_t *
     return base;
 }
 
-/* ---- the peer's process, or process_vm --------------------------------------------------------
- */
+/* ---- the peer's process, or process_vm ------------------------------------------------------- */
 
 /* Long ones keep both processes busy, so there must be processors for them. */
 static int may_be_asked(const soft_peer_t *peer, uint64_t length)
@@ -134,13 +133,20 @@ static int is_run(const ang_pair_t *pair, unsigned access)
 /* Longer ones than that don't come by batches. */
 #define BATCHED_MAX 131072
 
-/* Those of SOFT_PACED bytes the peer's process performs faster anyway, where they aren't batched.
- */
+static soft_pace_t *run_pace(soft_peer_t *peer, unsigned access, uint64_t length)
+{
+    return &peer->paces.run[access == ANGARA_ACCESS_REMOTE_READ][soft_pace_class(length)];
+}
+
+static soft_pace_t *single_pace(soft_peer_t *peer, unsigned access, uint64_t length)
+{
+    return &peer->paces.single[access == ANGARA_ACCESS_REMOTE_READ][soft_pace_class(length)];
+}
+
+/* Short ones, of SOFT_PACED bytes, the peer's process performs faster anyway, unless batched. */
 static int prefers_asking(soft_peer_t *peer, unsigned access, uint64_t length)
 {
-    int is_get          = access == ANGARA_ACCESS_REMOTE_READ;
-    unsigned class      = soft_pace_class(length);
-    soft_pace_t *run    = &peer->paces.run[is_get][class];
+    soft_pace_t *run    = run_pace(peer, access, length);
     int          in_run = is_run(&peer->pair, access);
 
     if (length <= SOFT_PACED) {
@@ -150,7 +156,7 @@ static int prefers_asking(soft_peer_t *peer, unsigned access, uint64_t length)
         return 1;
     }
     return in_run ? pace_asks(peer, run, length > BATCHED_MAX || run->ns[SOFT_PACE_CALLED] == 0) :
-                    pace_asks(peer, &peer->paces.single[is_get][class], 1);
+                    pace_asks(peer, single_pace(peer, access, length), 1);
 }
 
 /* May the peer's process be faster? That is decided once for each operation, but for a peer that
@@ -177,22 +183,20 @@ int soft_way_run_is_asked(ang_pair_t *pair, const ang_desc_t *descs, unsigned co
 {
     soft_peer_t *peer   = soft_pair_peer(pair);
     unsigned     access = ang_op_right(descs[0].op);
-    int          is_get = access == ANGARA_ACCESS_REMOTE_READ;
     ang_ref_t    near;
 
     peer->paces.timed = NULL;
     if (!may_be_asked(peer, descs[0].length) || soft_needs_agent(peer, access) ||
         !soft_way_may_ask(&peer->remote, descs[0].rkey) ||
         !soft_way_near(pair, &descs[0], NULL, &near) || !is_trusted(peer, count) ||
-        !pace_asks(peer, &peer->paces.run[is_get][soft_pace_class(descs[0].length)], 1)) {
+        !pace_asks(peer, run_pace(peer, access, descs[0].length), 1)) {
         return 0;
     }
     peer->paces.decided = SOFT_IS_ASKED;
     return 1;
 }
 
-/* ---- the far end ------------------------------------------------------------------------------
- */
+/* ---- the far end ----------------------------------------------------------------------------- */
 
 angara_status_t soft_way_remote(ang_pair_t *pair, uint64_t key, uint64_t offset, uint64_t length,
                                 unsigned access, const ang_ref_t *near, ang_ref_t *ref)
