@@ -52,8 +52,11 @@ endif
 
 # CFLAGS_COMMON is enough to compile and to link anything; CFLAGS_EXTRA is for a fragment's own
 # target-specific flags.
+# Tuned for "generic", gcc clears and copies structures by string instructions, which take 10 ns to
+# start: as much as the rest of a put.
+TUNE          := $(if $(filter x86_64%,$(shell $(CC) -dumpmachine 2>/dev/null)),-mtune=skylake)
 CFLAGS_COMMON := -std=gnu11 -O2 -g -Wall -Wextra -Wno-missing-field-initializers $(WERROR) \
-                 -fPIC -fvisibility=hidden -Iuserlib/include $(FLAVOR_FLAGS)
+                 -fPIC -fvisibility=hidden -Iuserlib/include $(TUNE) $(FLAVOR_FLAGS)
 # A sanitizer's symbols are only there at run time, so -z defs is for the other flavours.
 LDFLAGS_COMMON := $(filter -fsanitize=%,$(FLAVOR_FLAGS))
 ifeq ($(LDFLAGS_COMMON),)

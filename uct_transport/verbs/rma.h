@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What put and get have in common, see verbs/rma.c and verbs/get.c. */
+#ifndef UCT_ANGARA_RMA_H
+#define UCT_ANGARA_RMA_H
+
+#include "life/report.h"
+#include "verbs/ep.h"
+
+static UCS_F_ALWAYS_INLINE uint64_t uct_angara_rma_offset(uint64_t remote_addr, uct_rkey_t rkey)
+{
+    /* below the base it wraps to a huge number, which the library refuses */
+    return remote_addr - ((const uct_angara_rkey_t *)rkey)->base;
+}
+
+static UCS_F_ALWAYS_INLINE uint64_t uct_angara_rma_key(uct_rkey_t rkey)
+{
+    return ((const uct_angara_rkey_t *)rkey)->key;
+}
+
+/* A post copies at most ANGARA_TURN_BYTES: this is the least value of that. */
+#define UCT_ANGARA_HERE 8192
+
+/* Without any bytes there may be none. */
+static UCS_F_ALWAYS_INLINE int uct_angara_rkey_is_given(uct_rkey_t rkey)
+{
+    return (rkey != 0) && (rkey != UCT_INVALID_RKEY);
+}
+
+/* What a posted operation's status means for the caller. */
+static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_rma_posted(uct_angara_peer_t *peer,
+                                                              angara_status_t    status,
+                                                              const char        *what)
+{
+    if (ucs_unlikely(status < 0)) {
+        return uct_angara_channel_error(&peer->ch, status, what);
+    }
+
+    peer->ch.rma_dirty = 1;
+    return UCS_OK;
+}
+
+/* May inline code be tried, for at most that many bytes? */
+static UCS_F_ALWAYS_INLINE int uct_angara_may_be_fast(const uct_angara_peer_t *peer, size_t length,
+                                                      size_t most)
+{
+    return ucs_likely(length - 1 < most) && uct_angara_peer_may_rma(peer);
+}
+
+/* The op of a transfer that brings nothing but its end. */
+void uct_angara_op_done(uct_angara_port_t *port, uct_angara_op_t *op, ucs_status_t status);
+
+/* Post a transfer. */
+ucs_status_t uct_angara_rma_post(uct_angara_peer_t *peer, angara_batch_op_t op,
+                                 const angara_xfer_t *xfer);
+
+/** So many gets since a flush are asked for one by one, and a put if it is the first: others of a
+ * stream go together. */
+#define UCT_ANGARA_GETS_ASKED 2
+#define UCT_ANGARA_ASKED_MAX  40960 /**< bytes of one: longer ones aren't waited for */
+
+/* Let the first put since a flush be posted by itself: it may be alone, and where a post waits for
+ * a peer that answers at once the batch would only make it later. It counts as one of those that
+ * are asked for one by one. @return 1: so it is to be */
+static UCS_F_ALWAYS_INLINE int uct_angara_put_take_first(uct_angara_peer_t *peer, size_t length)
+{
+    if ((peer->ch.asked > 0) || (length > UCT_ANGARA_ASKED_MAX) || !peer->ch.port->is_inline) {
+        return 0;
+    }
+    peer->ch.asked = 1;
+    return 1;
+}
+
+/* Post a transfer, or leave it to the batch, if the caller and its length let it wait. */
+static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_rma_start(uct_angara_peer_t   *peer,
+                                                             angara_batch_op_t    op,
+                                                             const angara_xfer_t *xfer,
+                                                             int                 *is_batched_p)
+{
+    *is_batched_p = *is_batched_p && uct_angara_peer_iface(peer)->is_batching &&
+                    (xfer->length <= UCT_ANGARA_BATCH_LENGTH) &&
+                    !((op == ANGARA_BATCH_PUT) && uct_angara_put_take_first(peer, xfer->length));
+    return *is_batched_p ? uct_angara_batch_add(&peer->ch, op, xfer) :
+                           uct_angara_rma_post(peer, op, xfer);
+}
+
+/** Get it now: from mapped memory, or by a peer that answers at once. @return 0: post it. */
+int uct_angara_get_here(uct_angara_peer_t *peer, void *data, size_t length, uint64_t key,
+                        uint64_t offset);
+
+#endif

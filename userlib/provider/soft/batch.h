@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What a pair remembers of operations that the peer's process has been asked for. */
+#ifndef SOFT_BATCH_H
+#define SOFT_BATCH_H
+
+#include "engine/engine.h"
+
+/* Short ones, together, see agent_short.c. */
+typedef struct {
+    uint32_t           place;     /* where in staging memory it begins, */
+    uint32_t           end;       /*   and ends by now, */
+    uint32_t           limit;     /*   and at most; */
+    uint32_t           at;        /*   of the operation whose result is taken next */
+    int                others;    /* there is another way for the first one */
+    int                in_slot;   /* one operation, without staging memory */
+    unsigned           count;     /* operations; */
+    unsigned           taken;     /*   results taken */
+    int                received;  /* it is answered, and these two are known: */
+    unsigned           performed; /*   operations performed; */
+    angara_status_t    status;    /*   and why no more */
+    uint64_t           bytes;     /* of them all */
+    const ang_entry_t *last;      /* the last one; NULL: there is one, the queue's first */
+} soft_batch_t;
+
+/* Joint copies of a pair, see joint.h. */
+typedef struct {
+    int      is_under_way; /* the request in the pair's slot is one */
+    uint64_t begin;        /* bytes of the operation that were moved before it, */
+    uint64_t claimed;      /*   and that this side has claimed of it */
+    unsigned vain;         /* so often in a row the peer took no part */
+    uint64_t retry_ns;     /* it isn't asked to before that time */
+} soft_joint_t;
+
+#endif
