@@ -269,10 +269,10 @@ ok 'RLIMIT_NOFILE' descriptors
 # Open MPI's own shared memory would be killed by SIGXFSZ.
 mpi 30 2 --mca btl ^vader prlimit --fsize=8000000 "${job[@]}"
 ok 'RLIMIT_FSIZE' all_of ended -- line_count 'ulimit -f' 1 4
-preloaded 10 env UCX_LOG_LEVEL=diag prlimit --fsize=36000000 ucx_info -d
+preloaded 10 env UCX_LOG_LEVEL=diag prlimit --fsize=56000000 ucx_info -d
 ok 'a limit that the window meets: what makes it smaller is named' all_of rc_no_crash -- \
     has_line stdout 'window of [0-9]+ bytes: .*UCX_ANGARA_MAX_PEERS'
-preloaded 10 env UCX_ANGARA_MAX_PEERS=100 prlimit --fsize=36000000 ucx_info -d
+preloaded 10 env UCX_ANGARA_MAX_PEERS=100 prlimit --fsize=56000000 ucx_info -d
 ok 'and helps' all_of rc_is 0 -- has_line stdout 'Transport: angara' -- only_messages . 0 0
 mpi 30 2 prlimit --memlock=0 "$program" --seconds 0 --size 300000 --window 2
 ok 'RLIMIT_MEMLOCK is not needed' well

@@ -16,6 +16,7 @@ UNIT_WRAP_test_engine  := malloc
 UNIT_WRAP_test_stopped := ang_log_print
 UNIT_WRAP_test_paced   := pthread_create
 UNIT_WRAP_test_overlap := pthread_create
+UNIT_WRAP_test_ahead   := pthread_create
 UNIT_WRAP_test_request := pthread_create
 UNIT_WRAP_test_service := pthread_create
 UNIT_WRAP_test_catch   := pthread_create

@@ -69,7 +69,7 @@ static void test_descriptor(void **state)
 static void test_soft_layout(void **state)
 {
     (void)state;
-    assert_int_equal(SOFT_LAYOUT, 17);
+    assert_int_equal(SOFT_LAYOUT, 18);
     assert_int_equal(sizeof(soft_mr_entry_t), 64);
     assert_int_equal(offsetof(soft_mr_entry_t, kind), 40);
     assert_int_equal(offsetof(soft_mr_entry_t, id), 48);

@@ -45,10 +45,16 @@ static uint64_t called_is_faster(int way, unsigned n)
     return way == SOFT_PACE_ASKED ? 9300 : 6200;
 }
 
-/* The faster one loses its processor at each third that is timed. */
+/* The faster one loses its processor at each fifth that is timed. */
 static uint64_t is_disturbed(int way, unsigned n)
 {
-    return way == SOFT_PACE_CALLED ? 4000 : n / SOFT_PACE_TIMED % 3 == 2 ? 4000000 : 2000;
+    return way == SOFT_PACE_CALLED ? 4000 : n / SOFT_PACE_TIMED % 5 == 2 ? 4000000 : 2000;
+}
+
+/* Who is asked serves first every other time, else is served: it is slower in the mean. */
+static uint64_t asked_by_turns(int way, unsigned n)
+{
+    return way == SOFT_PACE_CALLED ? 3400 : n / SOFT_PACE_TIMED % 2 == 0 ? 2000 : 9000;
 }
 
 /* Each of these takes no time that the clock could tell, or one that no word could hold. */
@@ -59,14 +65,15 @@ static uint64_t is_extreme(int way, unsigned n)
 }
 
 /* The first ones are asked for; the other way is tried once in a round, but three times in the
- * first one. */
+ * first one, soon. */
 static void test_asked(void **state)
 {
     soft_pace_t pace = {0};
 
     (void)state;
-    assert_int_equal(perform(&pace, 2 * SOFT_PACE_TIMED, asked_is_faster), 0);
-    assert_int_equal(perform(&pace, ROUNDS * SOFT_PACE_OTHER, asked_is_faster), ROUNDS + 2);
+    assert_int_equal(perform(&pace, SOFT_PACE_TIMED / 2, asked_is_faster), 0);
+    assert_int_equal(perform(&pace, SOFT_PACE_EARLY, asked_is_faster), SOFT_PACE_FIRST);
+    assert_int_equal(perform(&pace, ROUNDS * SOFT_PACE_OTHER, asked_is_faster), ROUNDS);
 }
 
 static void test_called(void **state)
@@ -102,6 +109,16 @@ static void test_disturbed(void **state)
                     ROUNDS * SOFT_PACE_OTHER / 4);
 }
 
+static void test_by_turns(void **state)
+{
+    soft_pace_t pace = {0};
+
+    (void)state;
+    perform(&pace, SOFT_PACE_OTHER, asked_by_turns);
+    assert_in_range(perform(&pace, ROUNDS * SOFT_PACE_OTHER, asked_by_turns),
+                    ROUNDS * SOFT_PACE_OTHER * 9 / 10, ROUNDS * SOFT_PACE_OTHER);
+}
+
 static void test_extreme(void **state)
 {
     soft_pace_t pace = {0};
@@ -126,7 +143,8 @@ static void test_not_exploring(void **state)
         assert_int_equal(soft_pace_next(&pace, 0, &is_timed), SOFT_PACE_CALLED);
         timed += (unsigned)is_timed;
     }
-    assert_int_equal(timed, 2 * SOFT_PACE_OTHER / SOFT_PACE_TIMED);
+    assert_int_equal(timed, SOFT_PACE_EARLY / 2 +
+                                (2 * SOFT_PACE_OTHER - SOFT_PACE_EARLY) / SOFT_PACE_TIMED);
 }
 
 /* Lengths: each is twice the one before at most; costs are of so many bytes. */
@@ -145,7 +163,29 @@ static void test_lengths(void **state)
     soft_pace_tell(&pace, SOFT_PACE_ASKED, 3000, 2 * SOFT_PACE_UNIT);
     assert_int_equal(pace.ns[SOFT_PACE_ASKED], 1500);
     soft_pace_tell(&pace, SOFT_PACE_CALLED, 1, UINT64_MAX);
-    assert_int_equal(pace.ns[SOFT_PACE_CALLED], 1);
+    assert_int_equal(pace.ns[SOFT_PACE_CALLED], SOFT_PACE_LEAST);
+}
+
+/* A run of few bytes doesn't count, but a single operation does. */
+static void test_small_runs(void **state)
+{
+    soft_paces_t paces = {0};
+    soft_pace_t *run   = &paces.run[1][soft_pace_class(16384)];
+
+    (void)state;
+    for (unsigned i = 1; i <= 4; ++i) {
+        paces.timed    = run;
+        paces.begun_ns = 0;
+        soft_paces_begin(&paces, 0);
+        soft_paces_end(&paces, SOFT_PACE_CALLED, i * 16384);
+        assert_null(paces.timed);
+        assert_int_equal(run->told[SOFT_PACE_CALLED], i == 4);
+    }
+    paces.timed    = &paces.single[1][soft_pace_class(16384)];
+    paces.begun_ns = 0;
+    soft_paces_begin(&paces, 0);
+    soft_paces_end(&paces, SOFT_PACE_CALLED, 16384);
+    assert_int_equal(paces.single[1][soft_pace_class(16384)].told[SOFT_PACE_CALLED], 1);
 }
 
 int main(void)
@@ -154,7 +194,8 @@ int main(void)
         cmocka_unit_test(test_asked),         cmocka_unit_test(test_called),
         cmocka_unit_test(test_change),        cmocka_unit_test(test_disturbed),
         cmocka_unit_test(test_extreme),       cmocka_unit_test(test_lengths),
-        cmocka_unit_test(test_not_exploring),
+        cmocka_unit_test(test_not_exploring), cmocka_unit_test(test_by_turns),
+        cmocka_unit_test(test_small_runs),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,6 +4,7 @@
  * called, whichever was faster (pace.h; unit/pace tests the rule alone).
  */
 #include "silent_target.h"
+#include "way.h"
 
 #include "src/clock.h"
 
@@ -24,48 +25,54 @@ static void settle(void)
     wait_for_answer();
 }
 
-/* The target is trusted to poll, and to have a processor of its own. */
+/* The target is trusted to poll, and to have a processor of its own. Nothing is waited for within
+ * its call. */
 static void trust(void)
 {
+    soft_peer(f.peer)->now_skip       = 1;
     soft_peer(f.peer)->agent_distrust = 0;
     soft_pe(f.pe)->crowd.is_so        = 0;
     soft_pe(f.pe)->crowd.looked_ns    = ang_clock_ns(CLOCK_MONOTONIC_COARSE);
 }
 
-static int is_under_way(void)
+static unsigned long long requests(void)
 {
-    int asked = soft_peer(f.peer)->agent >= 0;
-
-    settle();
-    return asked;
+    return soft_pe(f.pe)->counters.services;
 }
 
 /* @return 1 if the target was asked for one of so many bytes. */
 static int is_asked(angara_mr_h mr, unsigned access, uint64_t length)
 {
+    unsigned long long before = requests();
+
     trust();
     transfer(mr, access, length);
-    return is_under_way();
+    settle();
+    return requests() != before;
 }
+
+#define RUN 5u /* of those longer than SOFT_PACED they are more than SOFT_PACE_UNIT bytes */
 
 /* The same, for a run of them. */
 static int run_is_asked(angara_mr_h mr, unsigned access, uint64_t length)
 {
-    angara_xfer_t xfers[4];
-    unsigned      posted;
+    unsigned long long before = requests();
+    angara_xfer_t      xfers[RUN];
+    unsigned           posted;
 
     trust();
-    for (unsigned i = 0; i < 4; ++i) {
+    for (unsigned i = 0; i < RUN; ++i) {
         xfers[i] = (angara_xfer_t){
             .lmr = mr, .laddr = memory, .rkey = f.hello.key, .length = length};
     }
     assert_int_equal(angara_offload_batch(f.peer,
                                           access == ANGARA_ACCESS_REMOTE_READ ? ANGARA_BATCH_GET :
                                                                                 ANGARA_BATCH_PUT,
-                                          xfers, 4, &posted),
+                                          xfers, RUN, &posted),
                      ANGARA_OK);
-    assert_int_equal(posted, 4);
-    return is_under_way();
+    assert_int_equal(posted, RUN);
+    settle();
+    return requests() != before;
 }
 
 static angara_mr_h register_memory(void)
@@ -109,7 +116,7 @@ static void test_paced(void **state)
                 set_paces(&paces->single[kind][i], called);
                 assert_int_equal(is_asked(mr, accesses[kind], length), i == 0 || !called);
                 set_paces(&paces->run[kind][i], called);
-                if (4 * length <= ang_config.turn_bytes) {
+                if (RUN * length <= ang_config.turn_bytes) {
                     assert_int_equal(run_is_asked(mr, accesses[kind], length), !called);
                 }
             }
@@ -129,26 +136,26 @@ static void test_paced_times(void **state)
     (void)state;
     assert_true(is_asked(mr, ANGARA_ACCESS_REMOTE_WRITE, 3 * SOFT_PACED));
     assert_int_equal(pace->ns[SOFT_PACE_ASKED], 0);
-    pace->count = SOFT_PACE_TIMED / 2;
+    pace->count = 1;
     assert_true(is_asked(mr, ANGARA_ACCESS_REMOTE_WRITE, 3 * SOFT_PACED));
     assert_int_not_equal(pace->ns[SOFT_PACE_ASKED], 0);
     assert_int_equal(pace->ns[SOFT_PACE_CALLED], 0);
 
-    *pace = (soft_pace_t){.ns = {2, 1}, .count = SOFT_PACE_TIMED / 2};
+    *pace = (soft_pace_t){.ns = {2, 1}, .count = 1};
     assert_false(is_asked(mr, ANGARA_ACCESS_REMOTE_WRITE, 3 * SOFT_PACED));
     assert_int_equal(pace->ns[SOFT_PACE_ASKED], 2);
     assert_int_not_equal(pace->ns[SOFT_PACE_CALLED], 1);
 
     pace  = &paces->run[0][2];
-    *pace = (soft_pace_t){.count = SOFT_PACE_TIMED / 2};
+    *pace = (soft_pace_t){.count = 1};
     assert_true(run_is_asked(mr, ANGARA_ACCESS_REMOTE_WRITE, 3 * SOFT_PACED));
     assert_int_not_equal(pace->ns[SOFT_PACE_ASKED], 0);
-    *pace = (soft_pace_t){.ns = {2, 1}, .count = SOFT_PACE_TIMED / 2};
+    *pace = (soft_pace_t){.ns = {2, 1}, .count = 1};
     assert_false(run_is_asked(mr, ANGARA_ACCESS_REMOTE_WRITE, 3 * SOFT_PACED));
     assert_int_not_equal(pace->ns[SOFT_PACE_CALLED], 1);
 
     pace  = &paces->single[0][2];
-    *pace = (soft_pace_t){.count = SOFT_PACE_TIMED / 2}; /* a short one goes along */
+    *pace = (soft_pace_t){.count = 1}; /* a short one goes along */
     trust();
     transfer(mr, ANGARA_ACCESS_REMOTE_READ, 4096);
     transfer(mr, ANGARA_ACCESS_REMOTE_WRITE, 3 * SOFT_PACED);
@@ -178,7 +185,7 @@ static void test_paced_long(void **state)
     (void)state;
     for (int called = 0; called < 2; ++called) {
         set_paces(single, called);
-        single->count                    = SOFT_PACE_TIMED / 2;
+        single->count                    = 1;
         soft_pe(f.pe)->engine.turn_bytes = 65536;
         trust();
         transfer(mr, ANGARA_ACCESS_REMOTE_READ, length);
@@ -186,7 +193,7 @@ static void test_paced_long(void **state)
         angara_pe_progress(f.pe);
         assert_int_equal(soft_peer(f.peer)->agent >= 0, !called);
         wait_for_answer();
-        assert_int_equal(single->count, SOFT_PACE_TIMED / 2 + 1);
+        assert_int_equal(single->count, 2);
         assert_int_equal(paces->decided, SOFT_IS_OPEN);
         assert_null(paces->timed);
         soft_pe(f.pe)->engine.turn_bytes = turn;
@@ -196,12 +203,33 @@ static void test_paced_long(void **state)
     assert_int_equal(angara_mr_deregister(mr), ANGARA_OK);
 }
 
+/* What only the peer's process may do it is always asked for, whatever the pace. */
+static void test_paced_needed(void **state)
+{
+    soft_peer_t   *peer = soft_peer(f.peer);
+    soft_pace_t   *pace = &peer->paces.single[1][soft_pace_class(16384)];
+    const int      cma  = peer->cma;
+    const uint64_t key  = f.hello.key;
+
+    (void)state;
+    trust();
+    for (int forbidden = 0; forbidden < 2; ++forbidden) {
+        peer->cma = cma && !forbidden;
+        *pace     = (soft_pace_t){.ns = {2000, 0}, .told = {2, 0}, .count = 5};
+        assert_int_equal(soft_way_single_is_asked(peer, ANGARA_ACCESS_REMOTE_READ, key, 16384),
+                         forbidden);
+        assert_null(peer->paces.timed);
+    }
+    peer->cma = cma;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(test_paced),
         TEST(test_paced_times),
         TEST(test_paced_long),
+        TEST(test_paced_needed),
     };
 
     return cmocka_run_group_tests_name("paced", tests, NULL, NULL);

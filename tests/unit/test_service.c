@@ -118,6 +118,33 @@ static void test_large_elsewhere(void **state_p)
     f.slot      = &f.target->service->slots[SLOT];
 }
 
+/* Staging memory of a slot that has room grows as requests come to its end; that of others doesn't.
+ * Whatever there is of it, all of it is good for requests. */
+static void test_room(void **state_p)
+{
+    soft_request_t r      = request(ANG_OP_GET, angara_mr_key(f.all), 0, SIZE);
+    uint32_t       staged = SOFT_STAGING;
+
+    (void)state_p;
+    for (unsigned round = 0; round < 40; ++round) {
+        for (uint32_t end = SIZE; end <= f.slot->staged || round + end == SIZE; end += SIZE) {
+            r.compare = end - SIZE;
+            assert_int_equal(status_of(r), ANGARA_OK);
+            assert_in_range(f.slot->staged, staged, 2 * staged);
+            staged = f.slot->staged;
+            assert_memory_equal(staging(SLOT) + r.compare, f.memory[0], SIZE);
+        }
+    }
+    assert_int_equal(staged, SOFT_ROOM);
+    f.slot    = &f.target->service->slots[SOFT_ROOM_SLOTS];
+    r.compare = SOFT_STAGING - SIZE;
+    for (unsigned i = 0; i < 100; ++i) {
+        assert_int_equal(status_of(r), ANGARA_OK);
+        assert_int_equal(f.slot->staged, SOFT_STAGING);
+    }
+    f.slot = &f.target->service->slots[SLOT];
+}
+
 /* Requests that make no sense get an error and no service: no memory is touched. */
 static void test_nonsense(void **state_p)
 {
@@ -137,18 +164,26 @@ static void test_nonsense(void **state_p)
     }
     assert_int_equal(status_of(request(ANG_OP_GET, key, 0, SOFT_STAGING + 1)), ANGARA_ERR_INVALID);
     assert_int_equal(status_of(request(ANG_OP_PUT, key, 0, UINT32_MAX)), ANGARA_ERR_INVALID);
-    for (unsigned i = 0; i < 4; ++i) { /* beyond staging memory */
-        const uint64_t places[] = {SOFT_STAGING - 99, 2 * SOFT_LARGE_PIECE - 100,
-                                   2 * SOFT_LARGE_PIECE - 99, UINT64_MAX - 50};
+    for (unsigned i = 0; i < 8; ++i) { /* beyond staging memory */
+        const uint64_t places[] = {SOFT_ROOM - 99,  SOFT_ROOM,         UINT64_MAX - 50,
+                                   UINT64_MAX - 99, SOFT_STAGING - 99, SOFT_ROOM - 100,
+                                   SOFT_ROOM - 99,  UINT64_MAX - 50};
 
+        f.slot    = &f.target->service->slots[i < 4 ? SLOT : SOFT_ROOM_SLOTS];
         r         = request(i % 2 ? ANG_OP_PUT : ANG_OP_GET, key, 0, 100);
         r.compare = places[i];
         assert_int_equal(status_of(r), ANGARA_ERR_INVALID);
+        r.op = SOFT_OP_BATCH;
+        assert_int_equal(status_of(r), ANGARA_ERR_INVALID);
     }
     r         = request(ANG_OP_PUT, key, 0, 0);
-    r.compare = 2 * SOFT_LARGE_PIECE; /* to no end: that is host memory */
+    r.compare = SOFT_ROOM; /* to no end: that is host memory */
     assert_int_equal(status_of(r), ANGARA_ERR_INVALID);
     assert_true(f.slot->staged <= SOFT_STAGING);
+    f.slot    = &f.target->service->slots[SLOT];
+    r         = request(SOFT_OP_BATCH, key, 0, 0);
+    r.compare = 8; /* no place for one */
+    assert_int_equal(status_of(r), ANGARA_ERR_INVALID);
     r       = request(ANG_OP_ATOMIC, key, 0, 8);
     r.width = 16;
     assert_int_equal(status_of(r), ANGARA_ERR_INVALID);
@@ -561,6 +596,7 @@ int main(void)
         TEST(test_keys_and_bounds),
         TEST(test_rights),
         TEST(test_large_elsewhere),
+        TEST(test_room),
         TEST(test_nonsense),
         TEST(test_garbage),
         TEST(test_withdrawn),

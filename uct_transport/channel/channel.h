@@ -34,7 +34,7 @@ typedef struct uct_angara_channel {
     angara_peer_h        ap;
     unsigned             blocked;     /**< UCT_ANGARA_BLOCK_* */
     uint16_t             rma_dirty;   /**< ring operations since the last marker */
-    uint8_t              gets_asked;  /**< one by one, since the last flush */
+    uint8_t              asked;       /**< one by one, since the last flush */
     uint8_t              is_unfenced; /**< plain stores to the peer's memory since the last fence */
     uct_angara_markers_t markers;
     uint64_t             fence_value; /**< marker that ends a fence */
@@ -205,7 +205,7 @@ static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_channel_flush(uct_angara_chan
                                                                  void                 *group)
 {
     if (ucs_likely(uct_angara_channel_is_quiet(ch))) {
-        ch->gets_asked = 0;
+        ch->asked = 0;
         uct_angara_channel_fence_stores(ch);
         return UCS_OK;
     }

@@ -33,8 +33,8 @@ static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_channel_flush_start(uct_angar
         return UCS_INPROGRESS;
     }
 
-    *value_p       = markers->posted;
-    ch->gets_asked = 0;
+    *value_p  = markers->posted;
+    ch->asked = 0;
     uct_angara_channel_fence_stores(ch);
     if (uct_angara_channel_is_dirty(ch) && !uct_angara_channel_settle(ch) &&
         !(uct_angara_channel_hurry(ch) && uct_angara_channel_settle(ch))) {

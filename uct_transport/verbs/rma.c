@@ -3,51 +3,31 @@
  * Put and get. Data moves by offload operations; what is complete is decided by markers
  * (channel/marker.c). Touches the peer's channel and the bounce buffers.
  */
-#include "life/report.h"
-#include "verbs/ep.h"
+#include "verbs/rma.h"
 
 #include <uct/base/uct_iov.inl>
 
-static UCS_F_ALWAYS_INLINE uint64_t uct_angara_rma_offset(uint64_t remote_addr, uct_rkey_t rkey)
+ucs_status_t uct_angara_rma_post(uct_angara_peer_t *peer, angara_batch_op_t op,
+                                 const angara_xfer_t *xfer)
 {
-    /* below the base it wraps to a huge number, which the library refuses */
-    return remote_addr - ((const uct_angara_rkey_t *)rkey)->base;
-}
+    angara_status_t status;
 
-static UCS_F_ALWAYS_INLINE uint64_t uct_angara_rma_key(uct_rkey_t rkey)
-{
-    return ((const uct_angara_rkey_t *)rkey)->key;
-}
-
-/* A post copies at most ANGARA_TURN_BYTES: this is the least value of that. */
-#define UCT_ANGARA_HERE 8192
-
-/* Without any bytes there may be none. */
-static UCS_F_ALWAYS_INLINE int uct_angara_rkey_is_given(uct_rkey_t rkey)
-{
-    return (rkey != 0) && (rkey != UCT_INVALID_RKEY);
-}
-
-/* What a posted operation's status means for the caller. */
-static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_rma_posted(uct_angara_peer_t *peer,
-                                                              angara_status_t    status,
-                                                              const char        *what)
-{
-    if (ucs_unlikely(status < 0)) {
-        return uct_angara_channel_error(&peer->ch, status, what);
+    if (op == ANGARA_BATCH_GET) {
+        status = angara_offload_get(peer->ch.ap, xfer->lmr, xfer->laddr, xfer->rkey, xfer->roffset,
+                                    xfer->length);
+    } else {
+        status = angara_offload_put(peer->ch.ap, xfer->lmr, xfer->laddr, xfer->rkey, xfer->roffset,
+                                    xfer->length);
     }
+    return uct_angara_rma_posted(peer, status, (op == ANGARA_BATCH_GET) ? "get" : "put");
+}
 
-    peer->ch.rma_dirty = 1;
-    return UCS_OK;
+void uct_angara_op_done(uct_angara_port_t *port, uct_angara_op_t *op, ucs_status_t status)
+{
+    uct_angara_op_finish(port, op, status);
 }
 
 /* ---- put ----------------------------------------------------------------------------------- */
-
-/* May a short operation of inline code be tried? */
-static UCS_F_ALWAYS_INLINE int uct_angara_may_be_fast(const uct_angara_peer_t *peer, size_t length)
-{
-    return ucs_likely(length - 1 < ANGARA_FAST_MAX) && uct_angara_peer_may_rma(peer);
-}
 
 static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_put_short_done(uct_ep_h tl_ep, unsigned length)
 {
@@ -59,11 +39,22 @@ static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_put_short_done(uct_ep_h tl_ep
     return UCS_OK;
 }
 
+/* So many bytes have been stored by inline code. */
+static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_put_short_stored(uct_ep_h tl_ep, unsigned length)
+{
+    uct_angara_peer_t *peer = uct_angara_ep_peer(tl_ep);
+
+    angara_fast_put_end(peer->ch.ap, length);
+    peer->ch.is_unfenced = 1;
+    return uct_angara_put_short_done(tl_ep, length);
+}
+
 /* Store to mapped memory now. @return 0: it is to be posted */
 static UCS_F_ALWAYS_INLINE int uct_angara_put_here(uct_angara_peer_t *peer, const void *buffer,
                                                    uint64_t key, uint64_t offset, size_t length)
 {
-    if (!angara_mapped_put(peer->ch.ap, buffer, key, offset, length)) {
+    if (angara_fast_is_queued(peer->ch.ap) ||
+        !angara_mapped_put(peer->ch.ap, buffer, key, offset, length)) {
         return 0;
     }
     peer->ch.is_unfenced = 1;
@@ -99,50 +90,34 @@ static UCS_F_NOINLINE ucs_status_t uct_angara_put_short_slow(uct_ep_h tl_ep, con
     return ucs_likely(status == UCS_OK) ? uct_angara_put_short_done(tl_ep, length) : status;
 }
 
+/* The bytes of other lengths than a word's. A function of its own: the call to copy them would cost
+ * a word's put its registers. */
+static UCS_F_NOINLINE ucs_status_t uct_angara_put_short_bytes(uct_ep_h tl_ep, const void *buffer,
+                                                              unsigned length, char *there)
+{
+    angara_fast_copy(there, buffer, length);
+    return uct_angara_put_short_stored(tl_ep, length);
+}
+
 ucs_status_t uct_angara_ep_put_short(uct_ep_h tl_ep, const void *buffer, unsigned length,
                                      uint64_t remote_addr, uct_rkey_t rkey)
 {
     uct_angara_peer_t *peer = uct_angara_ep_peer(tl_ep);
+    char              *there;
 
-    if (uct_angara_may_be_fast(peer, length) &&
-        ucs_likely(angara_fast_put(peer->ch.ap, buffer, uct_angara_rma_key(rkey),
-                                   uct_angara_rma_offset(remote_addr, rkey), length))) {
-        peer->ch.is_unfenced = 1;
-        return uct_angara_put_short_done(tl_ep, length);
+    if (ucs_unlikely(!uct_angara_may_be_fast(peer, length, ANGARA_FAST_MAX))) {
+        return uct_angara_put_short_slow(tl_ep, buffer, length, remote_addr, rkey);
     }
-    return uct_angara_put_short_slow(tl_ep, buffer, length, remote_addr, rkey);
-}
-
-static ucs_status_t uct_angara_rma_post(uct_angara_peer_t *peer, angara_batch_op_t op,
-                                        const angara_xfer_t *xfer)
-{
-    angara_status_t status;
-
-    if (op == ANGARA_BATCH_GET) {
-        status = angara_offload_get(peer->ch.ap, xfer->lmr, xfer->laddr, xfer->rkey, xfer->roffset,
-                                    xfer->length);
-    } else {
-        status = angara_offload_put(peer->ch.ap, xfer->lmr, xfer->laddr, xfer->rkey, xfer->roffset,
-                                    xfer->length);
+    there = angara_fast_put_begin(peer->ch.ap, uct_angara_rma_key(rkey),
+                                  uct_angara_rma_offset(remote_addr, rkey), length);
+    if (ucs_unlikely(there == NULL)) {
+        return uct_angara_put_short_slow(tl_ep, buffer, length, remote_addr, rkey);
     }
-    return uct_angara_rma_posted(peer, status, (op == ANGARA_BATCH_GET) ? "get" : "put");
-}
-
-/* Post a transfer, or leave it to the batch, if the caller and its length let it wait. */
-static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_rma_start(uct_angara_peer_t   *peer,
-                                                             angara_batch_op_t    op,
-                                                             const angara_xfer_t *xfer,
-                                                             int                 *is_batched_p)
-{
-    *is_batched_p = *is_batched_p && uct_angara_peer_iface(peer)->is_batching &&
-                    (xfer->length <= UCT_ANGARA_BATCH_LENGTH);
-    return *is_batched_p ? uct_angara_batch_add(&peer->ch, op, xfer) :
-                           uct_angara_rma_post(peer, op, xfer);
-}
-
-static void uct_angara_op_done(uct_angara_port_t *port, uct_angara_op_t *op, ucs_status_t status)
-{
-    uct_angara_op_finish(port, op, status);
+    if (ucs_unlikely(length != sizeof(uint64_t))) {
+        return uct_angara_put_short_bytes(tl_ep, buffer, length, there);
+    }
+    angara_fast_copy(there, buffer, sizeof(uint64_t));
+    return uct_angara_put_short_stored(tl_ep, sizeof(uint64_t));
 }
 
 static UCS_F_ALWAYS_INLINE ssize_t uct_angara_put_bcopy_done(uct_ep_h tl_ep, size_t length)
@@ -296,20 +271,19 @@ static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_zcopy_start(
     return UCS_OK;
 }
 
-/** So many gets since a flush are asked for one by one: others of a stream go together. */
-#define UCT_ANGARA_GETS_ASKED 2
-
-/** Get it now: from mapped memory, or by a peer that answers at once. @return 0: post it. */
-static int uct_angara_get_here(uct_angara_peer_t *peer, void *data, size_t length, uint64_t key,
-                               uint64_t offset)
+int uct_angara_get_here(uct_angara_peer_t *peer, void *data, size_t length, uint64_t key,
+                        uint64_t offset)
 {
+    if (angara_fast_is_queued(peer->ch.ap)) {
+        return 0;
+    }
     if (angara_mapped_get(peer->ch.ap, data, key, offset, length)) {
         return 1;
     }
-    if ((length > UCT_ANGARA_HERE) || (peer->ch.gets_asked >= UCT_ANGARA_GETS_ASKED)) {
+    if ((length > UCT_ANGARA_ASKED_MAX) || (peer->ch.asked >= UCT_ANGARA_GETS_ASKED)) {
         return 0;
     }
-    ++peer->ch.gets_asked;
+    ++peer->ch.asked;
     return angara_asked_get(peer->ch.ap, data, key, offset, length);
 }
 
@@ -459,242 +433,6 @@ ucs_status_t uct_angara_ep_get_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov, size_
         ++uct_angara_ep_peer(tl_ep)->ch.stats.get_zcopy;
         uct_angara_ep_peer(tl_ep)->ch.stats.get_bytes += length;
         UCT_TL_EP_STAT_OP(&ucs_derived_of(tl_ep, uct_angara_ep_t)->super, GET, ZCOPY, length);
-    }
-    return status;
-}
-
-/* ---- get ----------------------------------------------------------------------------------- */
-
-/** Bytes that are got within the call, without a bounce buffer. */
-#define UCT_ANGARA_GET_HERE UCT_ANGARA_HERE
-
-/** Shorter ones don't join the batch: their start costs less than the wait for the others. */
-#define UCT_ANGARA_GET_BATCHED 1024
-
-static void uct_angara_get_bcopy_done(uct_angara_port_t *port, uct_angara_op_t *op,
-                                      ucs_status_t status)
-{
-    if (ucs_likely(status == UCS_OK)) {
-        op->unpack.cb(op->unpack.arg, op->bounce, op->unpack.length);
-    }
-    uct_angara_op_finish(port, op, status);
-}
-
-static UCS_F_ALWAYS_INLINE void uct_angara_get_bcopy_count(uct_ep_h tl_ep, size_t length)
-{
-    uct_angara_peer_t *peer = uct_angara_ep_peer(tl_ep);
-
-    ++peer->ch.stats.get_bcopy;
-    peer->ch.stats.get_bytes += length;
-    UCT_TL_EP_STAT_OP(&ucs_derived_of(tl_ep, uct_angara_ep_t)->super, GET, BCOPY, length);
-}
-
-/**
- * Get it through a bounce buffer; what is mapped and longer than uct_angara_get_here() is for, now.
- * @param may_wait  it may join the batch.
- */
-static ucs_status_t uct_angara_get_bounced(uct_ep_h tl_ep, uct_unpack_callback_t unpack_cb,
-                                           void *arg, size_t length, uint64_t remote_addr,
-                                           uct_rkey_t rkey, uct_completion_t *comp, int may_wait)
-{
-    uct_angara_peer_t *peer  = uct_angara_ep_peer(tl_ep);
-    uct_angara_port_t *port  = peer->ch.port;
-    uint64_t           value = 0;
-    angara_xfer_t      xfer;
-    uct_angara_op_t   *op;
-    ucs_status_t       status;
-    int                is_now;
-
-    status = uct_angara_bounce_op_get(peer, uct_angara_get_bcopy_done, comp, &op);
-    if (ucs_unlikely(status != UCS_OK)) {
-        return status;
-    }
-
-    op->unpack.cb     = unpack_cb;
-    op->unpack.arg    = arg;
-    op->unpack.length = length;
-    xfer              = (angara_xfer_t){.lmr     = port->bounce.mr,
-                                        .laddr   = op->bounce,
-                                        .rkey    = uct_angara_rma_key(rkey),
-                                        .roffset = uct_angara_rma_offset(remote_addr, rkey),
-                                        .length  = length};
-    is_now            = (length > UCT_ANGARA_GET_HERE) &&
-             angara_mapped_get(peer->ch.ap, op->bounce, xfer.rkey, xfer.roffset, length);
-    if (!is_now) {
-        status = uct_angara_rma_start(peer, ANGARA_BATCH_GET, &xfer, &may_wait);
-        if (ucs_unlikely(status != UCS_OK)) {
-            op->comp = NULL;
-            uct_angara_op_finish(port, op, UCS_OK);
-            return status;
-        }
-        value  = peer->ch.markers.posted + 1; /* that of a batch */
-        is_now = !may_wait && (uct_angara_channel_try_complete(&peer->ch, &value) == UCS_OK);
-    }
-
-    uct_angara_get_bcopy_count(tl_ep, length);
-    if (ucs_likely(is_now)) {
-        unpack_cb(arg, op->bounce, length);
-        op->comp = NULL; /* told by the return value */
-        uct_angara_op_finish(port, op, UCS_OK);
-        return UCS_OK;
-    }
-
-    uct_angara_channel_enqueue(&peer->ch, op, value);
-    return UCS_INPROGRESS;
-}
-
-static UCS_F_NOINLINE ucs_status_t uct_angara_get_bcopy_slow(uct_ep_h              tl_ep,
-                                                             uct_unpack_callback_t unpack_cb,
-                                                             void *arg, size_t length,
-                                                             uint64_t remote_addr, uct_rkey_t rkey,
-                                                             uct_completion_t *comp)
-{
-    uct_angara_peer_t *peer = uct_angara_ep_peer(tl_ep);
-    uct_angara_port_t *port = peer->ch.port;
-    ucs_status_t       status;
-    const char        *there;
-    char               data[UCT_ANGARA_GET_HERE];
-
-    UCT_CHECK_LENGTH(length, 0, port->bounce.size, "get_bcopy");
-    if (ucs_unlikely(length == 0)) {
-        unpack_cb(arg, port->scratch, 0);
-        return UCS_OK;
-    }
-
-    status = uct_angara_peer_check_rma(peer);
-    if (ucs_unlikely(status != UCS_OK)) {
-        return status;
-    }
-
-    there = ((length > ANGARA_FAST_MAX) && (length <= UCT_ANGARA_HERE)) ? /* shorter: was tried */
-                angara_fast_get_begin(peer->ch.ap, uct_angara_rma_key(rkey),
-                                      uct_angara_rma_offset(remote_addr, rkey), length) :
-                NULL;
-    if (there != NULL) {
-        unpack_cb(arg, there, length);
-        angara_fast_get_end(peer->ch.ap, length);
-        uct_angara_get_bcopy_count(tl_ep, length);
-        return UCS_OK;
-    }
-
-    if ((length <= sizeof(data)) &&
-        uct_angara_get_here(peer, data, length, uct_angara_rma_key(rkey),
-                            uct_angara_rma_offset(remote_addr, rkey))) {
-        unpack_cb(arg, data, length);
-        uct_angara_get_bcopy_count(tl_ep, length);
-        return UCS_OK;
-    }
-
-    return uct_angara_get_bounced(tl_ep, unpack_cb, arg, length, remote_addr, rkey, comp,
-                                  port->is_inline && (length > UCT_ANGARA_GET_BATCHED));
-}
-
-ucs_status_t uct_angara_ep_get_bcopy(uct_ep_h tl_ep, uct_unpack_callback_t unpack_cb, void *arg,
-                                     size_t length, uint64_t remote_addr, uct_rkey_t rkey,
-                                     uct_completion_t *comp)
-{
-    uct_angara_peer_t *peer = uct_angara_ep_peer(tl_ep);
-    char               data[ANGARA_FAST_MAX];
-
-    if (uct_angara_may_be_fast(peer, length) &&
-        ucs_likely(angara_fast_get(peer->ch.ap, data, uct_angara_rma_key(rkey),
-                                   uct_angara_rma_offset(remote_addr, rkey), length))) {
-        unpack_cb(arg, data, length);
-        uct_angara_get_bcopy_count(tl_ep, length);
-        return UCS_OK;
-    }
-    return uct_angara_get_bcopy_slow(tl_ep, unpack_cb, arg, length, remote_addr, rkey, comp);
-}
-
-/** Blocking get: waits here for the data. */
-typedef struct uct_angara_get_wait {
-    uct_completion_t comp;
-    void            *buffer;
-} uct_angara_get_wait_t;
-
-static void uct_angara_get_short_unpack(void *arg, const void *data, size_t length)
-{
-    memcpy(((uct_angara_get_wait_t *)arg)->buffer, data, length);
-}
-
-static void uct_angara_get_short_done(uct_completion_t *comp)
-{
-    (void)comp; /* the count says it */
-}
-
-/*
- * The call ends with the failure. Its op, the oldest, stays until the report: only then has the
- * peer been stopped, and until then the data may still land in the buffer.
- */
-static ucs_status_t uct_angara_get_short_leave(uct_angara_peer_t           *peer,
-                                               const uct_angara_get_wait_t *wait)
-{
-    uct_angara_op_t *op = ucs_queue_head_elem_non_empty(&peer->ch.markers.ops, uct_angara_op_t,
-                                                        queue);
-
-    ucs_assert(op->comp == &wait->comp);
-    (void)wait; /* in a UCX without assertions */
-    op->func = uct_angara_op_done;
-    op->comp = NULL;
-    return peer->ch.status;
-}
-
-ucs_status_t uct_angara_ep_get_short(uct_ep_h tl_ep, void *buffer, unsigned length,
-                                     uint64_t remote_addr, uct_rkey_t rkey)
-{
-    uct_angara_peer_t    *peer = uct_angara_ep_peer(tl_ep);
-    uct_angara_get_wait_t wait = {
-        .comp   = {.func = uct_angara_get_short_done, .count = 1, .status = UCS_OK},
-        .buffer = buffer};
-    angara_status_t angara_status;
-    ucs_status_t    status;
-
-    UCT_CHECK_LENGTH(length, 0, uct_angara_iface_md(uct_angara_peer_iface(peer))->attr.inline_max,
-                     "get_short");
-    UCT_SKIP_ZERO_LENGTH(length);
-
-    status = uct_angara_peer_check_rma(peer);
-    if (ucs_unlikely(status != UCS_OK)) {
-        return status;
-    }
-
-    if (ucs_likely(uct_angara_get_here(peer, buffer, length, uct_angara_rma_key(rkey),
-                                       uct_angara_rma_offset(remote_addr, rkey)))) {
-        ++peer->ch.stats.get_short;
-        peer->ch.stats.get_bytes += length;
-        UCT_TL_EP_STAT_OP(&ucs_derived_of(tl_ep, uct_angara_ep_t)->super, GET, SHORT, length);
-        return UCS_OK;
-    }
-
-    /* Waiting below must not complete other requests of the user, and not be for a long put that a
-     * self-marker will complete: be the first. */
-    if (ucs_unlikely(!ucs_queue_is_empty(&peer->ch.markers.ops) || (peer->ch.self_ops > 0))) {
-        return UCS_ERR_NO_RESOURCE;
-    }
-
-    status = uct_angara_channel_take_slot(&peer->ch);
-    if (ucs_unlikely(status != UCS_OK)) {
-        return status;
-    }
-
-    status = uct_angara_get_bounced(tl_ep, uct_angara_get_short_unpack, &wait, length, remote_addr,
-                                    rkey, &wait.comp, 0);
-    if (status == UCS_INPROGRESS) {
-        do {
-            uct_angara_port_push(peer->ch.port);
-            uct_angara_channel_progress_markers(&peer->ch);
-            angara_status = angara_peer_status(peer->ch.ap);
-            if (ucs_unlikely(angara_status != ANGARA_OK)) {
-                uct_angara_channel_error(&peer->ch, angara_status, "get");
-            }
-            status = uct_angara_peer_verdict(peer);
-        } while ((wait.comp.count > 0) && (status == UCS_OK));
-        status = (wait.comp.count > 0) ? uct_angara_get_short_leave(peer, &wait) : wait.comp.status;
-    }
-
-    if (ucs_likely(status == UCS_OK)) {
-        --peer->ch.stats.get_bcopy;
-        ++peer->ch.stats.get_short;
     }
     return status;
 }

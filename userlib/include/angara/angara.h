@@ -635,9 +635,9 @@ ANGARA_API int angara_mapped_atomic(angara_peer_h peer, angara_atomic_op_t op, u
 
 /**
  * Get at once by asking the peer's process, where nothing is queued before it and an answer within
- * a microsecond is expected, which is waited for here: as a rule if the peer makes progress.
+ * a microsecond, or bytes of a long one, is expected and waited for: if the peer makes progress.
  * @param dst     any memory of the program's, registered or not, but no GPU's.
- * @param length  1 to 1024 bytes.
+ * @param length  bytes: 0 and more than 40 KiB aren't for this call.
  * @return 1: performed. 0: nothing came, post it; the peer may read its memory for it all the same.
  *         Always 0 for a region that peers map, and for the own process: see angara_mapped_get().
  */

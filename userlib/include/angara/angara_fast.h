@@ -213,6 +213,18 @@ static inline void angara_wake_if_armed(angara_peer_h peer)
 }
 
 /**
+ * Does something wait in a queue of the PE's? Then angara_mapped_put(), _get(), _atomic() and
+ * angara_asked_get() return 0.
+ */
+static inline int angara_fast_is_queued(angara_peer_h peer)
+{
+    const struct angara_peer_fast *fast   = angara_peer_fast(peer);
+    uint32_t                       queued = __atomic_load_n(fast->pending, __ATOMIC_ACQUIRE);
+
+    return (queued | __atomic_load_n(fast->guest, __ATOMIC_ACQUIRE)) != 0;
+}
+
+/**
  * Where a short operation may touch a peer's memory now, as this CPU touches its own. Only if no
  * operation waits in front of it; and a region that wasn't used by angara_mapped_put(), _get() or
  * _atomic() before isn't known here. Valid for one operation: ask again for the next.
@@ -224,12 +236,9 @@ static inline char *angara_fast_mapped(angara_peer_h peer, uint64_t rkey, uint64
 {
     const struct angara_peer_fast *fast = angara_peer_fast(peer);
     const struct angara_fast_map  *map  = &fast->maps[rkey % ANGARA_FAST_MAPS];
-    uint32_t                       queued;
 
     /* First: while something is queued, another thread may change the maps. */
-    queued = __atomic_load_n(fast->pending, __ATOMIC_ACQUIRE);
-    queued |= __atomic_load_n(fast->guest, __ATOMIC_ACQUIRE);
-    if (ANGARA_UNLIKELY(queued != 0 || *fast->generation_p != fast->generation ||
+    if (ANGARA_UNLIKELY(angara_fast_is_queued(peer) || *fast->generation_p != fast->generation ||
                         map->rkey != rkey || roffset > map->length ||
                         length - 1 >= map->length - roffset || (access & ~map->access) != 0 ||
                         __atomic_load_n(map->there, __ATOMIC_ACQUIRE) != rkey)) {

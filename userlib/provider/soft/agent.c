@@ -2,7 +2,7 @@
 /*
  * The requester's side of service operations: a request goes into a slot of the peer's segment
  * (service.h), the peer's process (serve.c) carries it out and answers there. Here is how requests
- * are sent, waited for and taken back; what they are for is in agent_ops.c.
+ * are sent, waited for and taken back; what they are for is in agent_short.c and agent_long.c.
  *
  * Who carries it out: a peer that polls does so itself, within a microsecond; waking its helper
  * thread takes ten times as long. So the helper is woken at once only if the peer sleeps, or didn't
@@ -107,6 +107,18 @@ static int slot_claim(soft_slot_t *slot, uint64_t us, int reclaim)
     return 1;
 }
 
+void soft_agent_reclaim(soft_pe_t *pe, pid_t dead)
+{
+    for (unsigned i = 0; i < SOFT_SERVICE_SLOTS; ++i) {
+        soft_slot_t *slot  = &pe->service->slots[i];
+        uint64_t     owner = __atomic_load_n(&slot->owner, __ATOMIC_RELAXED);
+
+        if (owner != 0 && soft_owner_pid(owner) == dead && slot_claim(slot, pe->owner, 1)) {
+            slot_free(slot);
+        }
+    }
+}
+
 /* One of `count` slots from `first` on, the last one again if it is free. */
 static int claim_of(soft_peer_t *peer, unsigned first, unsigned count, int reclaim)
 {
@@ -150,6 +162,8 @@ static void agent_close(soft_peer_t *peer)
     peer->agent              = -1;
     peer->agent_ahead        = 0;
     peer->agent_is_short     = 0;
+    peer->ahead.count        = 0;
+    peer->ahead_is_posted    = 0;
     peer->joint.is_under_way = 0;
     peer->agent_look_ns      = 0;
     peer->agent_waited_ns    = 0;
@@ -173,6 +187,8 @@ int soft_agent_withdraw(soft_peer_t *peer)
     soft_slot_t *slot;
     uint64_t     state;
 
+    peer->batch.count = 0; /* their operations may be gone from the queue */
+    peer->ahead.count = 0;
     if (peer->agent_is_kept) {
         agent_claim(peer, 0, 0);
     }
@@ -227,13 +243,16 @@ static inline void turns(unsigned count)
     }
 }
 
-/* Look for the answer for a moment. @return 1: there is one, or somebody asks this process. */
-static int look_closely(const soft_peer_t *peer, const soft_slot_t *slot, uint64_t turn)
+/* Look for the answer for a moment. @return 1: there is one, or more than `filled` in staging
+ * memory, or somebody asks this process. */
+static int look_closely(const soft_peer_t *peer, const soft_slot_t *slot, uint64_t turn,
+                        uint64_t filled)
 {
     turns(HURRY_FIRST);
     for (unsigned i = 0; i < HURRY_LOOKS; ++i) {
         /* Of two that wait for each other, one serves first. */
-        if (is_answer(slot, turn) || angara_pe_is_asked(peer->base.pe)) {
+        if (is_answer(slot, turn) || angara_pe_is_asked(peer->base.pe) ||
+            __atomic_load_n(&slot->filled, __ATOMIC_RELAXED) > filled) {
             return 1;
         }
         turns(HURRY_GAP);
@@ -241,23 +260,26 @@ static int look_closely(const soft_peer_t *peer, const soft_slot_t *slot, uint64
     return 0;
 }
 
-int soft_agent_is_soon(const soft_peer_t *peer)
+void soft_agent_look(const soft_peer_t *peer, uint64_t filled)
 {
-    return look_closely(peer, slot_of(peer), peer->agent_turn) && soft_agent_answered(peer);
+    look_closely(peer, slot_of(peer), peer->agent_turn, filled);
 }
 
 int soft_agent_hurry(soft_peer_t *peer)
 {
-    const soft_slot_t *slot = NULL;
-    uint64_t           turn = 0;
+    const soft_slot_t *slot  = NULL;
+    uint64_t           turn  = 0;
+    int                is_in = 0;
 
     ang_engine_lock(peer->pair.engine); /* a guest may end the request meanwhile */
-    if (peer->agent >= 0 && peer->agent_is_short && !peer->agent_woken) {
-        slot = slot_of(peer);
-        turn = peer->agent_turn;
+    if (peer->agent >= 0 && peer->agent_is_short) {
+        is_in = peer->batch.received;
+        slot  = peer->agent_woken ? NULL : slot_of(peer);
+        turn  = peer->agent_turn;
     }
     ang_engine_unlock(peer->pair.engine);
-    return slot != NULL && (is_answer(slot, turn) || look_closely(peer, slot, turn));
+    return is_in ||
+           (slot != NULL && (is_answer(slot, turn) || look_closely(peer, slot, turn, UINT64_MAX)));
 }
 
 int soft_agent_take_back(soft_peer_t *peer)
@@ -351,6 +373,9 @@ int soft_agent_sleep(soft_peer_t *peer)
 
     if (peer->agent < 0) {
         return 0;
+    }
+    if (peer->agent_is_short && peer->batch.received) {
+        return 0; /* there are results to take */
     }
     if (peer->agent_has_other) {
         return 0; /* it is taken back in a moment, if nobody answers */
@@ -490,8 +515,11 @@ void soft_agent_post(soft_peer_t *peer, const soft_request_t *request, int has_o
         slot->wake_fd    = pe->wake_pipe[1];
         slot->wake_inode = pe->wake_inode;
     }
-    peer->agent_length    = request->length;
-    peer->agent_turn      = slot_state(slot) / SOFT_TURN + 1;
+    peer->agent_length = request->length;
+    peer->agent_turn   = slot_state(slot) / SOFT_TURN + 1;
+    if (peer->agent_since_ns == 0) {
+        peer->agent_since_ns = ang_clock_ns(CLOCK_MONOTONIC_COARSE);
+    }
     peer->agent_look_ns   = 0;
     peer->agent_waited_ns = 0;
     peer->agent_sent_ns   = 0;

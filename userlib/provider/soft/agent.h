@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Requests to a peer's process, the requester's side: agent.c sends them and takes the answers,
- * agent_ops.c says what for. A pair has one under way at most, in slot peer->agent; all of it
- * belongs to whoever may touch the pair's queue.
+ * agent_short.c and agent_long.c say what for. A pair has one under way at most, in slot
+ * peer->agent; all of it belongs to whoever may touch the pair's queue.
  */
 #ifndef SOFT_AGENT_H
 #define SOFT_AGENT_H
@@ -10,6 +10,8 @@
 #include "soft.h"
 
 #include "src/config.h"
+
+#include <string.h>
 
 static inline soft_service_t *soft_agent_service(const soft_peer_t *peer)
 {
@@ -33,6 +35,31 @@ static inline int soft_agent_is_staged(const soft_peer_t *peer)
 {
     return __atomic_load_n(&soft_agent_service(peer)->slots[peer->agent_last].staged,
                            __ATOMIC_RELAXED) != 0;
+}
+
+/*
+ * Requests take their places in staging memory one behind the other, and begin anew at its end. So
+ * what one processor writes has left the other one's second-level cache by then, if there is enough
+ * of it: then twice as many bytes go through it in the same time.
+ */
+
+/* Bytes of it that there are, of which `least` may be used in any case. */
+static inline uint32_t soft_agent_staged(const soft_peer_t *peer, uint32_t least)
+{
+    uint32_t staged = __atomic_load_n(&soft_agent_slot(peer)->staged, __ATOMIC_RELAXED);
+    uint32_t room   = soft_staging_size((unsigned)peer->agent);
+
+    staged = staged < room ? staged : room; /* the peer's process has written it */
+    return staged > least ? staged : least;
+}
+
+/* Where the next request begins, with so many bytes at most: at a multiple of `align`. */
+static inline uint32_t soft_agent_place(const soft_peer_t *peer, uint32_t staged, uint32_t most,
+                                        uint32_t align)
+{
+    uint32_t place = (peer->agent_next + align - 1) / align * align;
+
+    return place + most <= staged ? place : 0;
 }
 
 /* A short operation as what the peer's process is asked for. */
@@ -76,10 +103,10 @@ int             soft_agent_answered(const soft_peer_t *peer);
 void soft_agent_end(soft_peer_t *peer);
 /* The peer was expected to poll, and hasn't answered in time; nobody else has been woken yet. */
 int soft_agent_is_late(soft_peer_t *peer);
-/* Look for the answer to the request for a moment. @return 1: it's there. */
-int soft_agent_is_soon(const soft_peer_t *peer);
+/* Look for a moment for the answer to the request, or for more than so much in staging memory. */
+void soft_agent_look(const soft_peer_t *peer, uint64_t filled);
 /*
- * The same, if a short request is under way and the peer is expected to
+ * Look for the answer for a moment, if a short request is under way and the peer is expected to
  * answer by its own progress. @return 1: there is one, or somebody asks this process for something.
  */
 int soft_agent_hurry(soft_peer_t *peer);
@@ -90,13 +117,40 @@ void soft_agent_doubt(soft_peer_t *peer);
 /* @return 1: nobody has begun with the request, and nobody will. The slot is given back. */
 int soft_agent_take_back(soft_peer_t *peer);
 
-/* ---- agent_ops.c ----------------------------------------------------------------------------- */
+/* Up to where staging memory holds what the request brings, by what the peer's process says. */
+static inline uint64_t soft_agent_filled(const soft_peer_t *peer)
+{
+    return __atomic_load_n(&soft_agent_slot(peer)->filled, __ATOMIC_ACQUIRE);
+}
 
-/* Longer ones, through staging memory in pieces: as the backend's copy(). */
+/*
+ * Before the answer: copy what the peer's process says is there of a get, whose bytes lie in
+ * staging memory from `place` on. So both processes copy at the same time.
+ */
+static inline void soft_agent_copy_early(soft_peer_t *peer, char *dst, uint32_t place,
+                                         uint32_t length)
+{
+    uint64_t there  = soft_agent_filled(peer);
+    uint32_t copied = peer->agent_copied;
+
+    if (there > place + copied) {
+        there -= place;
+        there = there < length ? there : length;
+        memcpy(dst + copied, soft_agent_staging(peer) + place + copied, there - copied);
+        peer->agent_copied = (uint32_t)there;
+    }
+}
+
+/* ---- agent_long.c ---------------------------------------------------------------------------- */
+
+/* Through staging memory in pieces: as the backend's copy(). */
 angara_status_t soft_agent_copy_out(soft_peer_t *peer, const ang_ref_t *dst, const ang_ref_t *src,
                                     uint64_t end, uint64_t *done);
 angara_status_t soft_agent_copy_in(soft_peer_t *peer, const ang_ref_t *src, const ang_ref_t *dst,
                                    uint64_t end, uint64_t *done);
+angara_status_t soft_agent_read_back(soft_peer_t *peer);
+
+/* ---- agent_short.c --------------------------------------------------------------------------- */
 
 /* Bytes of an operation that a peer's process may do faster than a call. It isn't done in parts:
  * so it has no more than a turn. */
@@ -121,6 +175,8 @@ int soft_agent_along(soft_peer_t *peer, const ang_desc_t *desc);
  * next of all; what has been asked for (soft_agent_owes()) goes on with that.
  */
 int soft_agent_now(soft_peer_t *peer, const soft_request_t *item, void *near, uint64_t *old);
-angara_status_t soft_agent_read_back(soft_peer_t *peer);
+/* A batch is under way, or its results are being taken: put what has been queued since into the
+ * next one. */
+void soft_agent_ahead(soft_peer_t *peer);
 
 #endif

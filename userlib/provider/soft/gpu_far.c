@@ -109,7 +109,7 @@ static angara_status_t direct_post(soft_peer_t *peer, ang_op_t op, const ang_ref
     request.offset += done;
     request.near_offset += done;
     direct_add(peer, &request);
-    peer->agent_batch  = 1 + (unsigned)request.compare;
+    peer->direct_batch = 1 + (unsigned)request.compare;
     peer->direct_along = 0;
     soft_agent_post(peer, &request, 0);
     return ANGARA_INPROGRESS;
@@ -129,7 +129,7 @@ static angara_status_t direct_receive(soft_peer_t *peer, uint64_t left, uint64_t
     if (status == ANGARA_OK) {
         *moved = __atomic_load_n(&answer->operand, __ATOMIC_RELAXED);
         along  = __atomic_load_n(&answer->compare, __ATOMIC_RELAXED);
-        if (*moved == 0 || *moved > left || along >= peer->agent_batch ||
+        if (*moved == 0 || *moved > left || along >= peer->direct_batch ||
             (along != 0 && *moved != left)) {
             status = ANGARA_ERR_SYSTEM; /* garbage from the peer */
         }

@@ -11,8 +11,7 @@
 #include "engine/atomic.h"
 #include "src/config.h"
 
-#define MAPPED_MAX 524288 /* bytes, and no more than a turn's; */
-#define ASKED_MAX  8192   /* of what is waited for: more takes longer than it is looked for */
+#define MAPPED_MAX 524288 /* bytes, and no more than a turn's */
 
 /* ---- mapped memory -------------------------------------------------------------------------- */
 
@@ -193,12 +192,13 @@ int soft_asked_get(angara_peer_h base, void *dst, uint64_t rkey, uint64_t roffse
     soft_request_t      item  = {
               .op = ANG_OP_GET, .length = (uint32_t)length, .key = rkey, .offset = roffset};
 
-    if (length - 1 >= ASKED_MAX || !pair_is_free(peer)) {
+    if (!soft_is_short(length) || !pair_is_free(peer)) {
         return 0;
     }
     if (!soft_agent_now(peer, &item, dst, NULL)) {
         if (peer->agent >= 0) {
             soft_agent_abandon(peer); /* a get may be repeated */
+            soft_paces_drop(&peer->paces);
         }
         return 0;
     }
@@ -220,7 +220,7 @@ static int asked_post(angara_peer_h base, const ang_desc_t *desc, const void *da
     soft_request_t item;
     ang_ref_t      local;
 
-    if ((is_put ? desc->length - 1 >= ASKED_MAX : desc->op != ANG_OP_ATOMIC) ||
+    if ((is_put ? !soft_is_short(desc->length) : desc->op != ANG_OP_ATOMIC) ||
         (!fetches && peer->has_begun)) {
         return 0;
     }
@@ -241,6 +241,10 @@ int soft_now(angara_peer_h base, const ang_desc_t *desc, const void *data)
     ang_engine_t *engine = soft_peer(base)->pair.engine;
     int           is_done;
 
+    if (ang_engine_is_shared(engine)) { /* something is queued */
+        soft_peer(base)->has_begun |= desc->op != ANG_OP_GET;
+        return 0;
+    }
     is_done = is_mapped(soft_peer(base), desc->rkey) ? mapped_post(base, desc, data) :
                                                        asked_post(base, desc, data);
     if (!is_done) {

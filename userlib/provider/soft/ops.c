@@ -2,8 +2,8 @@
 /*
  * Operations of the soft fabric, and the backend through which the descriptor engine moves data:
  * by plain copies (own process, shared regions), by process_vm_readv/writev (private memory of a
- * peer), by a GPU (its memory, own or mapped), or by the peer's process (agent_ops.c) where none of
- * them can, or it is faster. Which of them is way.c's choice.
+ * peer), by a GPU (its memory, own or mapped), or by the peer's process (agent_short.c,
+ * agent_long.c) where none of them can, or it is faster. Which of them is way.c's choice.
  */
 #define _GNU_SOURCE
 #include "agent.h"
@@ -555,10 +555,13 @@ static void stream_on(soft_peer_t *peer)
     ang_engine_t *engine = peer->pair.engine;
 
     ang_engine_lock(engine);
-    if (peer->agent < 0 ? peer->paces.decided == SOFT_IS_ASKED :
-                          peer->agent_is_short && soft_agent_answered(peer)) {
+    if (peer->agent < 0 ?
+            peer->paces.decided == SOFT_IS_ASKED :
+            peer->agent_is_short && (peer->batch.received || soft_agent_answered(peer))) {
         ang_engine_pair_progress(
             &peer->pair, engine->turn_bytes < SOFT_STAGING ? engine->turn_bytes : SOFT_STAGING);
+    } else {
+        soft_agent_ahead(peer);
     }
     ang_engine_unlock(engine);
 }

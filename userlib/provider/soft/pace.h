@@ -23,15 +23,24 @@ enum {
 #define SOFT_PACE_TIMED 8u   /* of so many operations one is timed, */
 #define SOFT_PACE_OTHER 256u /* and of so many one goes the other way */
 
+#define SOFT_PACE_FIRST 3u  /* but at first so many, one soon after the other: */
+#define SOFT_PACE_EARLY 32u /*   of so many operations each second one is timed */
+
 typedef struct {
-    uint32_t ns[2]; /* for SOFT_PACE_UNIT bytes, by way; 0: not known */
-    uint32_t count; /* operations so far */
+    uint32_t ns[2];   /* for SOFT_PACE_UNIT bytes, by way; 0: not known */
+    uint32_t told[2]; /* so often: counted up to SOFT_PACE_TOLD */
+    uint32_t count;   /* operations so far */
 } soft_pace_t;
 
-#define SOFT_PACE_UNIT 65536u
+#define SOFT_PACE_TOLD  7u
+#define SOFT_PACE_LEAST 16u /* ns: from less, a mean of whole numbers wouldn't grow */
 
-#define SOFT_PACED     8192u /* bytes of the shortest ones, */
-#define SOFT_PACES     8u    /*   and so many lengths, each twice the one before or less */
+#define SOFT_PACE_UNIT  65536u
+#define SOFT_PACE_RUN \
+    262144u /* of a run so many bytes are timed at most: its beginning is slower */
+
+#define SOFT_PACED 8192u /* bytes of the shortest ones, */
+#define SOFT_PACES 8u    /*   and so many lengths, each twice the one before or less */
 
 enum { SOFT_IS_OPEN, SOFT_IS_ASKED, SOFT_IS_CALLED };
 
@@ -65,37 +74,56 @@ static inline int soft_pace_way(const soft_pace_t *pace)
     return ns[SOFT_PACE_CALLED] != 0 && ns[SOFT_PACE_CALLED] < ns[SOFT_PACE_ASKED];
 }
 
+/** What soft_pace_next() would say now. */
+static inline int soft_pace_peek(const soft_pace_t *pace, int explores, int *is_timed)
+{
+    int      way   = soft_pace_way(pace);
+    int      other = !way;
+    unsigned every = pace->count < SOFT_PACE_EARLY ? SOFT_PACE_TIMED / 4 : SOFT_PACE_TIMED;
+
+    *is_timed = pace->count % every == 1; /* not the very first one: what it uses is new */
+    if (*is_timed && explores &&
+        (pace->count < SOFT_PACE_OTHER ?
+             pace->told[way] >= SOFT_PACE_FIRST - 1 && pace->told[other] < SOFT_PACE_FIRST :
+             pace->count % SOFT_PACE_OTHER == 1)) {
+        return other;
+    }
+    return way;
+}
+
 /** The next operation's way; `explores`: it may be the other one. *is_timed: soft_pace_tell() is to
  * hear how long it took. */
 static inline int soft_pace_next(soft_pace_t *pace, int explores, int *is_timed)
 {
-    int      way  = soft_pace_way(pace);
-    unsigned turn = pace->count % SOFT_PACE_OTHER / SOFT_PACE_TIMED;
-    unsigned last = pace->count < SOFT_PACE_OTHER ? 4 : 2; /* the first ones are tried more often */
+    int way = soft_pace_peek(pace, explores, is_timed);
 
-    /* Not the very first ones: what they use is new. */
-    *is_timed = pace->count++ % SOFT_PACE_TIMED == SOFT_PACE_TIMED / 2;
-    return *is_timed && explores && turn >= 2 && turn <= last ? !way : way;
+    pace->count++;
+    return way;
 }
 
 /**
- * So many bytes, not 0, took so long that way. A step up or down, an eighth at most, so that it is
- * about the median that counts: what makes some longer (a process that loses its processor) says
- * nothing about the way. Less than half as long is taken for true: few things but another length
- * make that.
+ * So many bytes, not 0, took so long that way. What counts is the mean of the last ones: of two
+ * processes that ask each other, one waits long and the other doesn't, in turn. The way that isn't
+ * taken is told of seldom, so its last ones count for more. More than twice the
+ * mean counts as that: what makes some much longer (a process that loses its processor) says
+ * nothing about the way. One of the first that took less than half as long is taken for true: what
+ * is used for the first time takes longer.
  */
 static inline void soft_pace_tell(soft_pace_t *pace, int way, uint64_t ns, uint64_t bytes)
 {
     uint64_t was = pace->ns[way];
-    uint64_t up  = was + was / 8 + 1;
-    uint64_t dn  = was - was / 8;
+    uint32_t n   = pace->told[way];
 
     ns = ns < UINT32_MAX ? ns * SOFT_PACE_UNIT / bytes : UINT32_MAX;
     ns = ns < UINT32_MAX / 4 ? ns : UINT32_MAX / 4;
-    if (was != 0 && ns >= was / 2) {
-        ns = ns > up ? up : ns < dn ? dn : ns;
+    if (n != 0 && (n > SOFT_PACE_FIRST || ns >= was / 2)) {
+        uint64_t weight = way != soft_pace_way(pace) && n > SOFT_PACE_FIRST ? SOFT_PACE_FIRST : n;
+
+        ns = ns < 2 * was ? ns : 2 * was;
+        ns = (was * weight + ns) / (weight + 1);
     }
-    pace->ns[way] = ns != 0 ? (uint32_t)ns : 1;
+    pace->ns[way]   = ns < SOFT_PACE_LEAST ? SOFT_PACE_LEAST : (uint32_t)ns;
+    pace->told[way] = n < SOFT_PACE_TOLD ? n + 1 : n;
 }
 
 /** What is timed, if something is, begins here, if it hasn't yet; so many bytes of it are done. */
@@ -120,10 +148,34 @@ static inline void soft_paces_spent(soft_paces_t *paces, uint64_t since_ns)
     }
 }
 
+/** Is a run of so many bytes like others of its length? Few operations take longer by the byte. Of
+ * the shortest ones, class 0, even many are few bytes. */
+static inline int soft_paces_is_alike(const soft_paces_t *paces, uint64_t bytes)
+{
+    for (unsigned is_get = 0; is_get < 2; ++is_get) {
+        for (unsigned class = 1; class < SOFT_PACES; ++class) {
+            if (paces->timed == &paces->run[is_get][class]) {
+                return bytes >= SOFT_PACE_UNIT;
+            }
+        }
+    }
+    return bytes != 0;
+}
+
+/** Is it what is timed that goes along? */
+static inline int soft_paces_is_timed(const soft_paces_t *paces, int is_get, uint64_t length)
+{
+    unsigned class = soft_pace_class(length);
+
+    return paces->timed == &paces->single[is_get][class] ||
+           paces->timed == &paces->run[is_get][class];
+}
+
 /** It has ended that way, with so many bytes done. */
 static inline void soft_paces_end(soft_paces_t *paces, int way, uint64_t done)
 {
-    if (paces->timed != NULL && paces->begun_ns != 0 && done > paces->begun_at) {
+    if (paces->timed != NULL && paces->begun_ns != 0 && done > paces->begun_at &&
+        soft_paces_is_alike(paces, done - paces->begun_at)) {
         soft_pace_tell(paces->timed, way, ang_clock_ns(CLOCK_MONOTONIC) - paces->begun_ns,
                        done - paces->begun_at);
     }

@@ -421,6 +421,7 @@ static void peer_down(soft_pe_t *pe, soft_peer_t *peer, int exited)
 /* All its PEs went with it. */
 static unsigned process_down(soft_pe_t *pe, const soft_remote_process_t *process)
 {
+    pid_t    pid   = process->pid; /* the last peer takes the rest with it */
     unsigned count = 0;
 
     for (angara_peer_h base = pe->base.peers; base != NULL; base = base->next) {
@@ -431,6 +432,7 @@ static unsigned process_down(soft_pe_t *pe, const soft_remote_process_t *process
             count++;
         }
     }
+    soft_agent_reclaim(pe, pid);
     return count;
 }
 

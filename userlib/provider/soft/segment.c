@@ -107,21 +107,33 @@ err:
     return status;
 }
 
-angara_status_t soft_segment_commit(soft_segment_t *seg, size_t offset, size_t length)
+/* @return 0, or -1 with errno */
+static int allocate(soft_segment_t *seg, size_t offset, size_t length)
 {
     size_t start = offset & ~(size_t)(SOFT_PAGE - 1);
     int    ret;
 
+    do {
+        ret = fallocate(seg->fd, FALLOC_FL_KEEP_SIZE, (off_t)start,
+                        (off_t)(offset - start + length));
+    } while (ret != 0 && errno == EINTR);
+    return ret;
+}
+
+angara_status_t soft_segment_commit(soft_segment_t *seg, size_t offset, size_t length)
+{
     /* Allocation past what there is wouldn't fail but have some process killed. */
     if (length >= COMMIT_CHECK && length > soft_memory_available()) {
         errno = ENOMEM;
         return from_errno("allocation", "shared memory", length);
     }
-    do {
-        ret = fallocate(seg->fd, FALLOC_FL_KEEP_SIZE, (off_t)start,
-                        (off_t)(offset - start + length));
-    } while (ret != 0 && errno == EINTR);
-    return ret == 0 ? ANGARA_OK : from_errno("allocation", "shared memory", length);
+    return allocate(seg, offset, length) == 0 ? ANGARA_OK :
+                                                from_errno("allocation", "shared memory", length);
+}
+
+int soft_segment_grow(soft_segment_t *seg, size_t offset, size_t length)
+{
+    return soft_memory_available() / 16 > length && allocate(seg, offset, length) == 0;
 }
 
 static int sealed(int fd)

@@ -53,14 +53,15 @@ static void tell_filled(soft_pe_t *pe, soft_slot_t *slot, const char *end)
     __atomic_store_n(&slot->filled, (uint64_t)(end - staging_of(pe, slot)), __ATOMIC_RELEASE);
 }
 
-/* The requester is told of each chunk of a long one, so that both processes copy at once. */
-static angara_status_t serve_get(soft_pe_t *pe, soft_slot_t *slot, uint64_t addr, char *data,
-                                 uint64_t length)
+/* The requester is told of each chunk of a long one: it copies those of a get at the same time, and
+ * sees by those of a put that somebody is at it. */
+static angara_status_t serve_copy(soft_pe_t *pe, soft_slot_t *slot, uint64_t addr, char *data,
+                                  uint64_t length, int is_put)
 {
     angara_status_t status;
 
     for (; length > SOFT_CHUNK; length -= SOFT_CHUNK) {
-        status = soft_guard_copy(addr, data, SOFT_CHUNK, 0);
+        status = soft_guard_copy(addr, data, SOFT_CHUNK, is_put);
         if (status != ANGARA_OK) {
             return status;
         }
@@ -68,7 +69,7 @@ static angara_status_t serve_get(soft_pe_t *pe, soft_slot_t *slot, uint64_t addr
         data += SOFT_CHUNK;
         tell_filled(pe, slot, data);
     }
-    return soft_guard_copy(addr, data, length, 0);
+    return soft_guard_copy(addr, data, length, is_put);
 }
 
 /* A put, get or atomic whose bytes are at `data`, in the slot or its staging memory. */
@@ -94,8 +95,7 @@ static angara_status_t serve_data(soft_pe_t *pe, soft_slot_t *slot, const soft_r
         return is_put ? gpu_copy(entry, addr, (uintptr_t)data, length) :
                         gpu_copy(entry, (uintptr_t)data, addr, length);
     }
-    return is_put ? soft_guard_copy(addr, data, length, 1) :
-                    serve_get(pe, slot, addr, data, length);
+    return serve_copy(pe, slot, addr, data, length, is_put);
 }
 
 /* A put or get that isn't in a batch may be of a large piece; stage() says where. */
@@ -112,7 +112,8 @@ static int request_is_sane(const soft_request_t *request, uint32_t piece)
     case ANG_OP_MARKER:
         return request->by == SOFT_BY_SLOT;
     case SOFT_OP_BATCH:
-        return request->by == SOFT_BY_SLOT && request->length <= SOFT_STAGING;
+        return request->by == SOFT_BY_SLOT && request->length <= SOFT_STAGING &&
+               request->compare % 64 == 0;
     default:
         return 0;
     }
@@ -135,6 +136,47 @@ static angara_status_t commit(soft_pe_t *pe, unsigned index, uint32_t size)
     return status;
 }
 
+/* So many requests of one requester come to the end of a slot's staging memory until there is more
+ * of it: only who moves many bytes is given that. */
+#define GROWS_AFTER 8
+
+static int may_grow(soft_pe_t *pe, unsigned index)
+{
+    soft_room_t *room  = &pe->rooms[index];
+    uint64_t     owner = __atomic_load_n(&pe->service->slots[index].owner, __ATOMIC_RELAXED);
+
+    if (room->owner != owner) {
+        *room = (soft_room_t){.owner = owner};
+    }
+    return ++room->asked % GROWS_AFTER == 0 && !pe->has_no_room;
+}
+
+/*
+ * So much of it for a request of host memory that ends there. Where a slot has room it grows as
+ * it is used: requesters go through all that there is (agent.h). Without memory for that it stays
+ * as it is, and so do the others.
+ */
+static angara_status_t commit_for(soft_pe_t *pe, unsigned index, uint64_t end)
+{
+    soft_slot_t *slot = &pe->service->slots[index];
+    uint32_t     size = slot->staged > SOFT_STAGING ? slot->staged : SOFT_STAGING;
+
+    if (end > soft_staging_size(index)) {
+        return ANGARA_ERR_INVALID;
+    }
+    while (size < end) {
+        size *= 2;
+    }
+    if (end + SOFT_STAGING / 2 > size && size < soft_staging_size(index) && may_grow(pe, index)) {
+        pe->has_no_room = !soft_segment_grow(
+            &pe->segment, pe->layout.staging + soft_staging_offset(index), 2 * size);
+        if (!pe->has_no_room) {
+            __atomic_store_n(&slot->staged, 2 * size, __ATOMIC_RELAXED);
+        }
+    }
+    return commit(pe, index, size);
+}
+
 /*
  * Allocate as much of the slot's staging memory as the request needs, if it isn't there yet. *data:
  * where its bytes are. Pieces of GPU memory may be large, if the slot has room for them.
@@ -142,12 +184,11 @@ static angara_status_t commit(soft_pe_t *pe, unsigned index, uint32_t size)
 static angara_status_t stage(soft_pe_t *pe, unsigned index, const soft_request_t *request,
                              char **data)
 {
-    uint64_t               place    = request->op != SOFT_OP_BATCH ? request->compare : 0;
+    uint64_t               place    = request->compare;
     uint64_t               end      = place + request->length;
-    uint32_t               size     = SOFT_STAGING;
     int                    is_large = 0;
     const soft_mr_entry_t *entry;
-    uint64_t               addr;
+    uint64_t               addr, size;
     angara_status_t        status;
 
     if (end < place) {
@@ -160,17 +201,19 @@ static angara_status_t stage(soft_pe_t *pe, unsigned index, const soft_request_t
             return status;
         }
         is_large = entry->kind != ANGARA_MEM_HOST;
-        size     = !is_large                ? size :
-                   index < SOFT_LARGE_SLOTS ? soft_staging_size(index) :
-                                              SOFT_SMALL_PIECE;
     }
-    status = end <= size ? commit(pe, index, size) : ANGARA_ERR_INVALID;
+    if (is_large) {
+        size   = index < SOFT_LARGE_SLOTS ? soft_staging_size(index) : SOFT_SMALL_PIECE;
+        status = end <= size ? commit(pe, index, (uint32_t)size) : ANGARA_ERR_INVALID;
+    } else {
+        status = request->length <= SOFT_STAGING ? commit_for(pe, index, end) : ANGARA_ERR_INVALID;
+    }
     if (status != ANGARA_OK) {
         return status;
     }
     *data = staging_of(pe, &pe->service->slots[index]);
     if (is_large && request->length > SOFT_SMALL_PIECE) {
-        *data = soft_pinned(&pe->pinned[index], *data, size, addr);
+        *data = soft_pinned(&pe->pinned[index], *data, (uint32_t)size, addr);
     }
     *data += place;
     return ANGARA_OK;
@@ -244,24 +287,26 @@ static angara_status_t serve_direct(soft_pe_t *pe, unsigned index, soft_request_
 }
 
 /* The operations of a batch, one after the other, up to the first that can't be performed. */
-static angara_status_t serve_batch(soft_pe_t *pe, soft_slot_t *slot, char *staging, uint32_t length,
+static angara_status_t serve_batch(soft_pe_t *pe, soft_slot_t *slot, const soft_request_t *request,
                                    uint64_t *count)
 {
-    uint32_t        at     = 0;
-    uint32_t        told   = 0;
-    angara_status_t status = ANGARA_OK;
+    char           *staging = staging_of(pe, slot);
+    uint32_t        at      = (uint32_t)request->compare; /* stage() has looked at it */
+    uint32_t        end     = at + request->length;
+    uint32_t        told    = at;
+    angara_status_t status  = ANGARA_OK;
     soft_request_t  item; /* what is checked is this copy */
     soft_request_t *there;
 
     memset(&item, 0, sizeof(item));
-    while (at < length && status == ANGARA_OK) {
+    while (at < end && status == ANGARA_OK) {
         there = (void *)(staging + at);
-        if (length - at < SOFT_REQUEST_HEAD) {
+        if (end - at < SOFT_REQUEST_HEAD) {
             return ANGARA_ERR_INVALID;
         }
         memcpy(&item, there, SOFT_REQUEST_HEAD);
         if (item.op >= ANG_OP_MARKER || item.by != SOFT_BY_SLOT ||
-            !request_is_sane(&item, SOFT_STAGING) || soft_item_end(at, &item) > length) {
+            !request_is_sane(&item, SOFT_STAGING) || soft_item_end(at, &item) > end) {
             return ANGARA_ERR_INVALID;
         }
         status = serve_data(pe, slot, &item, soft_item_data(there, at, item.length),
@@ -316,7 +361,7 @@ static angara_status_t perform(soft_pe_t *pe, unsigned index, soft_request_t *re
     if (status == ANGARA_OK && request->op != SOFT_OP_BATCH) {
         status = serve_data(pe, slot, request, data, &request->operand);
     } else if (status == ANGARA_OK) {
-        status           = serve_batch(pe, slot, data, request->length, &count);
+        status           = serve_batch(pe, slot, request, &count);
         request->operand = count;
     }
     return status;

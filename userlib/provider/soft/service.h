@@ -23,11 +23,12 @@
  *   - A requester that goes to sleep says so in the state. So the server knows it before the answer
  *     is given, while the requester is sure to be there, and the number of its pipe to mean that.
  *   - Memory to stage data in is allocated by the server, with the slot's first request that needs
- *     it, or is direct. It stays. A put finds out by an empty one. Up to SOFT_SLOT_BYTES lie in
- *     the slot.
+ *     it, or is direct. It stays; that of the first slots grows as they are used. So `staged` may
+ *     become more at any time, never less. A put finds out by an empty one. Up to SOFT_SLOT_BYTES
+ *     lie in the slot.
  *   - While a request for host memory is served, `filled` says up to where staging memory holds
- *     what it brings, so that its owner copies at the same time. The owner sets it to 0 before it
- *     posts; from SERVING on it is the server's.
+ *     what it brings, so that its owner copies at the same time; of a put, what has been taken from
+ *     there. The owner sets it to 0 before it posts; from SERVING on it is the server's.
  *   - Some slots have room for two large pieces of GPU memory, where a driver's call costs more
  *     than the bytes do: while the server copies one of them, the owner of the slot copies the
  *     other. It touches no byte of the one that a request is about.
@@ -51,7 +52,9 @@
 #include <stdint.h>
 
 #define SOFT_SERVICE_SLOTS 128          /* requests that a PE holds at once */
-#define SOFT_STAGING       131072       /* bytes of one's staging memory; */
+#define SOFT_STAGING       131072       /* bytes of one's staging memory, and of a request's; */
+#define SOFT_ROOM_SLOTS    24           /*   that of so many slots, the first, grows */
+#define SOFT_ROOM          (1u << 20)   /*   to that, see agent.h; */
 #define SOFT_SMALL_PIECE   65536        /* of GPU memory it holds such pieces; */
 #define SOFT_LARGE_SLOTS   8            /* that of so many slots, the first, */
 #define SOFT_LARGE_PIECE   (512u << 10) /*   two large ones */
@@ -89,9 +92,9 @@ typedef struct {
      * Of an atomic: what to do; then the old value. Of a put or get of few bytes: the bytes. Of a
      * direct one: how many were moved, and in `compare` how many more requests are in staging
      * memory; then, how many of those were performed. Of a batch: how many operations were
-     * performed. Of a put or get by staging memory: `compare` is where in that it is. Of a joint
-     * one: `operand` is what is claimed, by an atomic operation of either process; `compare` and
-     * `length` then say which piece the server couldn't copy.
+     * performed. Of one by staging memory, a batch, too: `compare` is where in that it is. Of a
+     * joint one: `operand` is what is claimed, by an atomic operation of either process; `compare`
+     * and `length` then say which piece the server couldn't copy.
      */
     uint64_t operand;
     uint64_t compare;
@@ -161,7 +164,29 @@ typedef struct {
 _Static_assert(sizeof(soft_slot_t) == 128, "a slot is two lines");
 _Static_assert(offsetof(soft_request_t, start_time) == SOFT_REQUEST_HEAD, "the part for all");
 _Static_assert(offsetof(soft_slot_t, request) + SOFT_REQUEST_HEAD == 64, "it is in the first line");
+_Static_assert(SOFT_ROOM >= 2 * SOFT_LARGE_PIECE && SOFT_ROOM_SLOTS >= SOFT_LARGE_SLOTS, "two fit");
 _Static_assert(SOFT_RUN * sizeof(soft_request_t) <= SOFT_STAGING, "a run fits");
+
+/* The part for all. Field by field: words that have just been written in parts are read with a
+ * delay. */
+static inline void soft_request_copy_head(soft_request_t *to, const soft_request_t *from)
+{
+    to->op      = from->op;
+    to->atomic  = from->atomic;
+    to->width   = from->width;
+    to->by      = from->by;
+    to->length  = from->length;
+    to->key     = from->key;
+    to->offset  = from->offset;
+    to->operand = from->operand;
+    to->compare = from->compare;
+}
+
+/* How a slot's staging memory is used, as its server sees it. */
+typedef struct {
+    uint64_t owner; /* the requester */
+    unsigned asked; /* its requests that came to the end */
+} soft_room_t;
 
 /* Where the bytes of a short put or get are. */
 static inline void *soft_request_bytes(soft_request_t *request)
@@ -172,14 +197,14 @@ static inline void *soft_request_bytes(soft_request_t *request)
 /* The staging memory of a slot: how much it may be, and where, behind that of the first slot. */
 static inline uint32_t soft_staging_size(unsigned slot)
 {
-    return slot < SOFT_LARGE_SLOTS ? 2 * SOFT_LARGE_PIECE : SOFT_STAGING;
+    return slot < SOFT_ROOM_SLOTS ? SOFT_ROOM : SOFT_STAGING;
 }
 
 static inline size_t soft_staging_offset(unsigned slot)
 {
-    return slot < SOFT_LARGE_SLOTS ? (size_t)slot * 2 * SOFT_LARGE_PIECE :
-                                     (size_t)SOFT_LARGE_SLOTS * 2 * SOFT_LARGE_PIECE +
-                                         (size_t)(slot - SOFT_LARGE_SLOTS) * SOFT_STAGING;
+    return slot < SOFT_ROOM_SLOTS ? (size_t)slot * SOFT_ROOM :
+                                    (size_t)SOFT_ROOM_SLOTS * SOFT_ROOM +
+                                        (size_t)(slot - SOFT_ROOM_SLOTS) * SOFT_STAGING;
 }
 
 /* Where in staging memory the bytes of an operation of a batch lie that is there `at`. */

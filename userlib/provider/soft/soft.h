@@ -14,6 +14,7 @@
 #include "engine/engine.h"
 #include "gpu/gpu.h"
 #include "gpu_pin.h"
+#include "batch.h"
 #include "pace.h"
 #include "provider/provider.h"
 #include "record_ring.h"
@@ -49,6 +50,8 @@ int soft_open_of(pid_t pid, int fd, mode_t type, int flags, struct stat *info);
 angara_status_t soft_segment_create(const char *name, void *at, size_t size, soft_segment_t *seg);
 /* Allocate memory for a part, so that touching it can't fail. */
 angara_status_t soft_segment_commit(soft_segment_t *seg, size_t offset, size_t length);
+/* The same for what one can do without, if there is plenty of memory. @return done? */
+int soft_segment_grow(soft_segment_t *seg, size_t offset, size_t length);
 /*
  * Map file `fd` of process `pid`, which must be a sealed memfd of at least min_size bytes. `level`:
  * how loud to say why not.
@@ -374,15 +377,6 @@ typedef struct {
     int      is_so;
 } soft_crowd_t;
 
-/* Joint copies of a pair, see joint.h. */
-typedef struct {
-    int      is_under_way; /* the request in the pair's slot is one */
-    uint64_t begin;        /* bytes of the operation that were moved before it, */
-    uint64_t claimed;      /*   and that this side has claimed of it */
-    unsigned vain;         /* so often in a row the peer took no part */
-    uint64_t retry_ns;     /* it isn't asked to before that time */
-} soft_joint_t;
-
 typedef struct soft_pe {
     struct angara_pe base;
     ang_fork_t       fork;
@@ -406,11 +400,13 @@ typedef struct soft_pe {
     unsigned             asked;   /* calls for a helper, and requests that could use one */
     unsigned        watched; /* slot that the progress looks at, see serve.c; none: their number */
     unsigned        others;  /* requests in other slots since the last in that */
-    int             watched_waits; /* the others' come first, this time */
-    unsigned        serve_next;    /* the slot whose turn it is, of long ones */
-    int             stay;          /* not negative: to stay with that slot has paid, see serve.c; */
-    unsigned        stay_rest;     /* else requests that it wasn't stayed for */
-    angara_event_t *events;        /* local events, a ring of `num_events` */
+    int             watched_waits;          /* the others' come first, this time */
+    unsigned        serve_next;             /* the slot whose turn it is, of long ones */
+    int             has_no_room;            /* staging memory doesn't grow any more */
+    soft_room_t     rooms[SOFT_ROOM_SLOTS]; /* of slots whose staging memory grows */
+    int             stay;      /* not negative: to stay with that slot has paid, see serve.c; */
+    unsigned        stay_rest; /* else requests that it wasn't stayed for */
+    angara_event_t *events;    /* local events, a ring of `num_events` */
     unsigned        num_events;
     int             is_relaxed; /* ANGARA_PE_RELAXED */
     unsigned        events_head;
@@ -449,8 +445,10 @@ struct soft_peer {
     int                agent_is_kept; /* that is still ours */
     uint32_t           agent_length;  /* bytes of the chunk under way, */
     uint32_t           agent_place;   /*   where it is in staging memory, */
-    uint32_t           agent_ahead;   /*   and bytes of the put behind it that are there already */
-    uint64_t           agent_turn;    /* of the slot's state */
+    uint32_t           agent_next;    /*   where it ends there, */
+    uint32_t           agent_ahead;   /*   and bytes of the put behind it that are there already, */
+    uint32_t           agent_ahead_place;              /* at that place */
+    uint64_t           agent_turn;                     /* of the slot's state */
     uint64_t           agent_look_ns, agent_waited_ns; /* see agent.c */
     uint64_t           agent_since_ns; /* when the request was first to be sent; 0: there is none */
     uint64_t           agent_sent_ns;  /* about when it was sent; 0: not looked yet */
@@ -462,26 +460,23 @@ struct soft_peer {
     unsigned agent_distrust, agent_doubt; /* so often it isn't expected to poll; at first */
     unsigned now_skip;                    /* so often nothing is waited for within its call */
     unsigned now_vain;                    /* what that began with last */
-    /* A short one, see agent_ops.c: */
-    int             agent_is_short;
-    int             agent_in_slot;   /* one operation, without staging memory */
-    unsigned        agent_batch;     /* operations that it stands for; a direct one, too */
-    unsigned        agent_performed; /* of these, by the answer; */
-    angara_status_t agent_status;    /*   and why no more */
-    int             agent_received;  /* it is answered, and these two are known */
-    unsigned        agent_taken;     /* results taken, */
-    uint32_t        agent_copied;    /*   and bytes of the next one; of a long one's piece, too */
-    uint32_t        agent_at;        /* of the next one, in staging memory */
-    uint64_t        agent_bytes;     /* of them all */
-    soft_paces_t    paces;
-    soft_joint_t    joint;
-    uint64_t        direct_posted_ns; /* see gpu_far.c: when the request was posted; */
-    uint64_t        direct_retry_ns;  /* no more of them before that time; */
-    uint64_t        direct_pause_ns;  /* and how long the pause was */
-    unsigned        direct_along; /* queued operations that its answer says were performed, too */
-    soft_pinned_t   pinned;       /* staging memory of this slot: */
-    int             pinned_slot;
-    int             has_no_large; /* its process has no memory for large pieces */
+    /* Short ones, see agent_short.c: */
+    int           agent_is_short;
+    uint32_t      agent_copied;    /* bytes of the next one; of a long one's piece, too */
+    soft_batch_t  batch;           /* whose results are taken, */
+    soft_batch_t  ahead;           /*   and the one behind it; `count` 0: there is none */
+    int           ahead_is_posted; /* the request under way is that one's */
+    uint64_t      run_bytes;       /* of batches before, one behind the other */
+    soft_paces_t  paces;
+    soft_joint_t  joint;
+    uint64_t      direct_posted_ns; /* see gpu_far.c: when the request was posted; */
+    uint64_t      direct_retry_ns;  /* no more of them before that time; */
+    uint64_t      direct_pause_ns;  /* and how long the pause was */
+    unsigned      direct_batch;     /* operations that it stands for; */
+    unsigned      direct_along;     /* queued operations that its answer says were performed, too */
+    soft_pinned_t pinned;           /* staging memory of this slot: */
+    int           pinned_slot;
+    int           has_no_large; /* its process has no memory for large pieces */
 };
 
 /* What a ref of the backend may be, beside ANG_REF_HOST. */
@@ -620,6 +615,8 @@ void soft_agent_wake(soft_peer_t *peer);
 int soft_agent_withdraw(soft_peer_t *peer);
 /* The pair ends, with or without its request. */
 void soft_agent_abandon(soft_peer_t *peer);
+/* That process is dead: others may have the slots of the PE's that were its own. */
+void soft_agent_reclaim(soft_pe_t *pe, pid_t dead);
 
 /*
  * serve.c: the other side. Serve what has been posted by now, one request of each slot; with the

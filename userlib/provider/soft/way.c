@@ -130,9 +130,6 @@ static int is_run(const ang_pair_t *pair, unsigned access)
            ang_op_right(desc->op) == access;
 }
 
-/* Longer ones than that don't come by batches. */
-#define BATCHED_MAX 131072
-
 static soft_pace_t *run_pace(soft_peer_t *peer, unsigned access, uint64_t length)
 {
     return &peer->paces.run[access == ANGARA_ACCESS_REMOTE_READ][soft_pace_class(length)];
@@ -155,7 +152,8 @@ static int prefers_asking(soft_peer_t *peer, unsigned access, uint64_t length)
         }
         return 1;
     }
-    return in_run ? pace_asks(peer, run, length > BATCHED_MAX || run->ns[SOFT_PACE_CALLED] == 0) :
+    /* What comes by batches tries the other way there: one operation alone isn't a run's. */
+    return in_run ? pace_asks(peer, run, length >= SOFT_PACE_UNIT) :
                     pace_asks(peer, single_pace(peer, access, length), 1);
 }
 
@@ -179,17 +177,48 @@ static int is_faster_asked(soft_peer_t *peer, unsigned access, uint64_t length)
     return paces->decided == SOFT_IS_ASKED;
 }
 
+int soft_way_single_is_asked(soft_peer_t *peer, unsigned access, uint64_t key, uint64_t length)
+{
+    soft_pace_t *pace = single_pace(peer, access, length);
+    int          is_timed;
+
+    peer->paces.timed = NULL;
+    if (length <= SOFT_PACED || soft_needs_agent(peer, access)) {
+        return 1;
+    }
+    if (!may_be_asked(peer, length) || !soft_way_may_ask(&peer->remote, key) ||
+        soft_pace_peek(pace, 1, &is_timed) != SOFT_PACE_ASKED) {
+        return 0; /* the post will hear the same */
+    }
+    return pace_asks(peer, pace, 1);
+}
+
+/* Of a run of so few bytes the time says nothing. */
+static int few_are_asked(soft_peer_t *peer, unsigned access, uint64_t length)
+{
+    return soft_pace_way(single_pace(peer, access, length)) == SOFT_PACE_ASKED;
+}
+
 int soft_way_run_is_asked(ang_pair_t *pair, const ang_desc_t *descs, unsigned count)
 {
     soft_peer_t *peer   = soft_pair_peer(pair);
     unsigned     access = ang_op_right(descs[0].op);
+    uint64_t     length = descs[0].length;
+    uint64_t     bytes  = 0;
     ang_ref_t    near;
 
     peer->paces.timed = NULL;
-    if (!may_be_asked(peer, descs[0].length) || soft_needs_agent(peer, access) ||
+    if (!may_be_asked(peer, length) || soft_needs_agent(peer, access) ||
         !soft_way_may_ask(&peer->remote, descs[0].rkey) ||
-        !soft_way_near(pair, &descs[0], NULL, &near) || !is_trusted(peer, count) ||
-        !pace_asks(peer, run_pace(peer, access, descs[0].length), 1)) {
+        !soft_way_near(pair, &descs[0], NULL, &near) || !is_trusted(peer, count)) {
+        return 0;
+    }
+    for (unsigned i = 0; i < count; ++i) {
+        bytes += descs[i].length;
+    }
+    if (length > SOFT_PACED && bytes < SOFT_PACE_UNIT ?
+            !few_are_asked(peer, access, length) :
+            !pace_asks(peer, run_pace(peer, access, length), 1)) {
         return 0;
     }
     peer->paces.decided = SOFT_IS_ASKED;

@@ -24,6 +24,10 @@ void            soft_way_release(ang_pair_t *pair, ang_ref_t *ref);
 /* A run of puts, or a run of gets, with nothing queued before them: shall they be queued, and the
  * peer's process be asked for them together? If not, and it is timed, that began. */
 int soft_way_run_is_asked(ang_pair_t *pair, const ang_desc_t *descs, unsigned count);
+/* A put, get or atomic that is alone, and isn't posted yet: shall the peer's process be asked for
+ * it, as far as pace tells? If so, and it is timed, soft_paces_begin() is next. If not, its post
+ * hears the same. */
+int soft_way_single_is_asked(soft_peer_t *peer, unsigned access, uint64_t key, uint64_t length);
 
 /* The near end of an operation: host memory of a region, or the bytes of an inline put. @return 0:
  * it is neither, or something is wrong with it. */
