@@ -109,14 +109,18 @@ static void test_ahead_stream(void **state)
 /* One of the first batch fails: none of the second one is ever asked for. */
 static void test_ahead_fails(void **state)
 {
+    unsigned long long before;
+
     (void)state;
     prepare();
     post_puts(0, 8);
     serve();
     post_puts(8, BEHIND);
     assert_int_equal(angara_marker(f.peer, f.slot, ++f.value), ANGARA_OK);
+    before = soft_pe(f.pe)->counters.services;
     answer_all(ANGARA_ERR_BOUNDS, 5);
     assert_int_equal(fault(), ANGARA_ERR_BOUNDS);
+    assert_int_equal(soft_pe(f.pe)->counters.services, before);
     assert_int_equal(soft_peer(f.peer)->agent, -1);
     assert_int_not_equal(*f.slot, f.value);
 }

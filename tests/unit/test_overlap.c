@@ -205,6 +205,63 @@ static void test_other_slot(void **state)
     last->owner = 0;
 }
 
+#define ODD 10001u /* bytes, that no word ends with */
+
+/* As the peer's process, which answers when all bytes have been copied that it has told of. */
+static void *serve_when_copied(void *arg)
+{
+    soft_slot_t *there = arg;
+    soft_peer_t *peer  = soft_peer(f.peer);
+
+    while (!ends) {
+        uint64_t posted  = __atomic_load_n(&there->state, __ATOMIC_ACQUIRE);
+        uint64_t serving = soft_state_to(posted, SOFT_SERVING);
+        uint32_t place   = (uint32_t)there->request.compare;
+
+        if (soft_state_phase(posted) != SOFT_POSTED ||
+            !__atomic_compare_exchange_n(&there->state, &posted, serving, 0, __ATOMIC_ACQ_REL,
+                                         __ATOMIC_RELAXED)) {
+            continue;
+        }
+        __atomic_store_n(&there->filled, place + there->request.length, __ATOMIC_RELEASE);
+        while (!ends && __atomic_load_n(&peer->agent_copied, __ATOMIC_RELAXED) < ODD &&
+               __atomic_load_n(&there->state, __ATOMIC_RELAXED) == serving) {
+        }
+        there->request.operand = 1;
+        there->status          = ANGARA_OK;
+        if (!__atomic_compare_exchange_n(&there->state, &serving, soft_state_to(serving, SOFT_DONE),
+                                         0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
+            __atomic_store_n(&there->state, soft_state_to(serving, SOFT_IDLE), __ATOMIC_RELEASE);
+        }
+    }
+    return NULL;
+}
+
+/* A get within the call whose bytes have all been told of is waited for until the answer. */
+static void test_now_odd(void **state)
+{
+    soft_peer_t *peer = soft_peer(f.peer);
+    int          done = 0;
+    pthread_t    thread;
+
+    (void)state;
+    prepare();
+    ends = 0;
+    assert_int_equal(pthread_create(&thread, NULL, serve_when_copied,
+                                    &soft_agent_service(peer)->slots[peer->agent_last]),
+                     0);
+    for (unsigned i = 0; !done && i < LONG_MS; ++i) { /* the thread may not run just then */
+        trust();
+        peer->now_skip                              = 0;
+        peer->paces.single[1][soft_pace_class(ODD)] = (soft_pace_t){.count = 0}; /* it is asked */
+
+        done = angara_asked_get(f.peer, memory, f.hello.key, 0, ODD);
+    }
+    ends = 1;
+    pthread_join(thread, NULL);
+    assert_true(done);
+}
+
 /* ---- long ones ------------------------------------------------------------------------------- */
 
 static void post_long(int is_put)
@@ -425,7 +482,7 @@ int main(void)
         CASE(test_no_staging),  CASE(test_get),        CASE(test_get_late),
         CASE(test_get_fails),   CASE(test_put),        CASE(test_get_refused),
         CASE(test_put_refused), CASE(test_put_late),   CASE(test_get_odd),
-        CASE(test_put_large),
+        CASE(test_put_large),   CASE(test_now_odd),
     };
 
     return cmocka_run_group_tests_name("overlap", tests, NULL, NULL);

@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -136,13 +137,61 @@ static void test_room(void **state_p)
         }
     }
     assert_int_equal(staged, SOFT_ROOM);
-    f.slot    = &f.target->service->slots[SOFT_ROOM_SLOTS];
-    r.compare = SOFT_STAGING - SIZE;
+    f.slot = &f.target->service->slots[SLOT + 1]; /* of several requesters none moves many bytes */
+    for (unsigned i = 0; i < 100; ++i) {
+        f.slot->owner = 1 + i % 2;
+        r.compare     = SOFT_STAGING - SIZE;
+        assert_int_equal(status_of(r), ANGARA_OK);
+        assert_int_equal(f.slot->staged, SOFT_STAGING);
+    }
+    f.slot->owner = 0;
+    f.slot        = &f.target->service->slots[SOFT_ROOM_SLOTS];
+    r.compare     = SOFT_STAGING - SIZE;
     for (unsigned i = 0; i < 100; ++i) {
         assert_int_equal(status_of(r), ANGARA_OK);
         assert_int_equal(f.slot->staged, SOFT_STAGING);
     }
     f.slot = &f.target->service->slots[SLOT];
+}
+
+/* A dead process's slots are given back, but for one that is being served: that is when it ends. */
+static void test_reclaimed(void **state_p)
+{
+    soft_slot_t *slots = f.target->service->slots;
+    uint64_t     turn  = 5 * SOFT_TURN;
+    uint64_t     dead;
+    int          pipes[2];
+    pid_t        pid;
+
+    (void)state_p;
+    assert_int_equal(pipe(pipes), 0);
+    pid = fork();
+    if (pid == 0) {
+        dead = soft_owner();
+        _exit(write(pipes[1], &dead, sizeof(dead)) != sizeof(dead));
+    }
+    assert_int_equal(read(pipes[0], &dead, sizeof(dead)), sizeof(dead));
+    close(pipes[0]);
+    close(pipes[1]);
+    assert_int_equal(soft_owner_pid(dead), pid);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    for (unsigned i = 0; i < 3; ++i) {
+        slots[SLOT + i].owner = i < 2 ? dead : soft_owner();
+        slots[SLOT + i].state = turn + (i == 1 ? SOFT_SERVING : SOFT_POSTED);
+    }
+    soft_agent_reclaim(f.target, pid);
+    assert_int_equal(slots[SLOT].owner, 0);
+    assert_int_equal(soft_state_phase(slots[SLOT].state), SOFT_IDLE);
+    assert_int_equal(slots[SLOT + 1].owner, 0);
+    assert_int_equal(soft_state_phase(slots[SLOT + 1].state), SOFT_ABANDONED);
+    assert_int_equal(slots[SLOT + 2].owner, soft_owner());
+    assert_int_equal(soft_state_phase(slots[SLOT + 2].state), SOFT_POSTED);
+    soft_agent_reclaim(f.target, getpid());
+    assert_int_equal(slots[SLOT + 2].owner, soft_owner());
+    for (unsigned i = 0; i < 3; ++i) {
+        slots[SLOT + i].owner = 0;
+        slots[SLOT + i].state = turn;
+    }
 }
 
 /* Requests that make no sense get an error and no service: no memory is touched. */
@@ -597,6 +646,7 @@ int main(void)
         TEST(test_rights),
         TEST(test_large_elsewhere),
         TEST(test_room),
+        TEST(test_reclaimed),
         TEST(test_nonsense),
         TEST(test_garbage),
         TEST(test_withdrawn),

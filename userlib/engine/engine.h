@@ -10,8 +10,7 @@
  *     before it, of all pairs, have been read. Nothing else is promised across pairs.
  *   - No post and no turn of ang_engine_progress() moves more than `turn_bytes`. What is longer, or
  *     the part of a batch that is beyond it, is queued and moved in pieces; the pairs take turns.
- * What a backend puts aside of queued operations (ang_pair_queued()) comes on top: it says how
- * much.
+ *     What a backend puts aside of queued operations (ang_pair_queued()) comes on top.
  *   - A piece resolves both ends anew and lets them go: nothing is held between two pieces, so who
  *     stops between them holds up nobody. A key that has gone by then is a fault like any other;
  *     what was moved before stays moved.

@@ -412,6 +412,7 @@ static int now_await(soft_peer_t *peer, const soft_request_t *item, void *near)
     int      is_staged = !peer->batch.in_slot;
     int      is_get    = item->op == ANG_OP_GET && is_staged;
     uint32_t place     = soft_item_bytes(peer->batch.place, item->length);
+    uint32_t end       = soft_item_end(peer->batch.place, item);
     uint64_t seen, filled = 0;
 
     do {
@@ -424,8 +425,8 @@ static int now_await(soft_peer_t *peer, const soft_request_t *item, void *near)
             soft_agent_copy_early(peer, near, place, item->length);
         }
         filled = soft_agent_filled(peer);
-    } while (is_staged && filled > seen && filled <= place + item->length);
-    return 0;
+    } while (is_staged && filled > seen && filled <= end);
+    return soft_agent_answered(peer);
 }
 
 int soft_agent_now(soft_peer_t *peer, const soft_request_t *item, void *near, uint64_t *old)

@@ -198,8 +198,8 @@ int soft_asked_get(angara_peer_h base, void *dst, uint64_t rkey, uint64_t roffse
     if (!soft_agent_now(peer, &item, dst, NULL)) {
         if (peer->agent >= 0) {
             soft_agent_abandon(peer); /* a get may be repeated */
-            soft_paces_drop(&peer->paces);
         }
+        soft_paces_drop(&peer->paces);
         return 0;
     }
     stats->gets++;

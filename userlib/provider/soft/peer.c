@@ -402,7 +402,8 @@ angara_status_t soft_peer_reset(angara_peer_h base)
 
 static void peer_down(soft_pe_t *pe, soft_peer_t *peer, int exited)
 {
-    int closed = peer->remote.seg->generation != peer->remote.address.generation;
+    int   closed = peer->remote.seg->generation != peer->remote.address.generation;
+    pid_t pid    = peer->remote.process->pid; /* which may end with the last of its peers */
 
     unwatch(pe, peer);
     peer->down = 1;
@@ -416,12 +417,14 @@ static void peer_down(soft_pe_t *pe, soft_peer_t *peer, int exited)
     soft_event_raise(pe, ANGARA_EVENT_PEER_DOWN, closed ? ANGARA_OK : ANGARA_ERR_PEER_DEAD, peer,
                      0);
     ang_engine_unlock(&pe->engine);
+    if (exited) {
+        soft_agent_reclaim(pe, pid);
+    }
 }
 
 /* All its PEs went with it. */
 static unsigned process_down(soft_pe_t *pe, const soft_remote_process_t *process)
 {
-    pid_t    pid   = process->pid; /* the last peer takes the rest with it */
     unsigned count = 0;
 
     for (angara_peer_h base = pe->base.peers; base != NULL; base = base->next) {
@@ -432,7 +435,6 @@ static unsigned process_down(soft_pe_t *pe, const soft_remote_process_t *process
             count++;
         }
     }
-    soft_agent_reclaim(pe, pid);
     return count;
 }
 

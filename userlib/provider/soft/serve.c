@@ -158,8 +158,9 @@ static int may_grow(soft_pe_t *pe, unsigned index)
  */
 static angara_status_t commit_for(soft_pe_t *pe, unsigned index, uint64_t end)
 {
-    soft_slot_t *slot = &pe->service->slots[index];
-    uint32_t     size = slot->staged > SOFT_STAGING ? slot->staged : SOFT_STAGING;
+    soft_slot_t    *slot = &pe->service->slots[index];
+    uint32_t        size = slot->staged > SOFT_STAGING ? slot->staged : SOFT_STAGING;
+    angara_status_t status;
 
     if (end > soft_staging_size(index)) {
         return ANGARA_ERR_INVALID;
@@ -167,14 +168,17 @@ static angara_status_t commit_for(soft_pe_t *pe, unsigned index, uint64_t end)
     while (size < end) {
         size *= 2;
     }
-    if (end + SOFT_STAGING / 2 > size && size < soft_staging_size(index) && may_grow(pe, index)) {
+    status = commit(pe, index, size);
+    /* What is there stays out of it: a failure may take back what nobody has touched yet. */
+    if (status == ANGARA_OK && end + SOFT_STAGING / 2 > size && size == slot->staged &&
+        size < soft_staging_size(index) && may_grow(pe, index)) {
         pe->has_no_room = !soft_segment_grow(
-            &pe->segment, pe->layout.staging + soft_staging_offset(index), 2 * size);
+            &pe->segment, pe->layout.staging + soft_staging_offset(index) + size, size);
         if (!pe->has_no_room) {
             __atomic_store_n(&slot->staged, 2 * size, __ATOMIC_RELAXED);
         }
     }
-    return commit(pe, index, size);
+    return status;
 }
 
 /*

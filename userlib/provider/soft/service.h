@@ -6,7 +6,8 @@
  *
  * Invariants
  *   - `owner` says whose slot it is: 0, or soft_owner() of the requester's process, changed by
- *     compare-and-swap. What a dead process has left is taken over when no slot is free.
+ *     compare-and-swap. What a dead process has left is given back by the owner of the segment, if
+ * it sees that process die, or taken over when no slot is free.
  *   - `state` says who may touch the rest: the owner, but from SERVING to the end the server. The
  *     owner posts a request by a state of a new turn. POSTED, it may take it back, and then nothing
  *     is ever done for it; SERVING, it may only abandon it: then the server does what it has begun

@@ -615,7 +615,8 @@ void soft_agent_wake(soft_peer_t *peer);
 int soft_agent_withdraw(soft_peer_t *peer);
 /* The pair ends, with or without its request. */
 void soft_agent_abandon(soft_peer_t *peer);
-/* That process is dead: others may have the slots of the PE's that were its own. */
+/* A process is dead, or another program by now: others may have the slots of the PE's that were its
+ * own. Those of a process that no peer of the PE's is of wait until no slot is free. */
 void soft_agent_reclaim(soft_pe_t *pe, pid_t dead);
 
 /*
