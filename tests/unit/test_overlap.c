@@ -3,9 +3,11 @@
  * Requests whose bytes are copied by both processes at the same time. The test is the target here:
  * it serves as far as it likes, and looks at what the requester has by then.
  */
+#define _GNU_SOURCE
 #include "played_target.h"
 
 #include <pthread.h>
+#include <sched.h>
 
 /* ---- several in one request ------------------------------------------------------------------ */
 
@@ -243,8 +245,13 @@ static void test_now_odd(void **state)
     soft_peer_t *peer = soft_peer(f.peer);
     int          done = 0;
     pthread_t    thread;
+    cpu_set_t    mine;
 
     (void)state;
+    assert_int_equal(sched_getaffinity(0, sizeof(mine), &mine), 0);
+    if (CPU_COUNT(&mine) < 2) {
+        skip(); /* nobody answers while somebody looks */
+    }
     prepare();
     ends = 0;
     assert_int_equal(pthread_create(&thread, NULL, serve_when_copied,
@@ -256,6 +263,9 @@ static void test_now_odd(void **state)
         peer->paces.single[1][soft_pace_class(ODD)] = (soft_pace_t){.count = 0}; /* it is asked */
 
         done = angara_asked_get(f.peer, memory, f.hello.key, 0, ODD);
+        if (!done) {
+            sleep_ms(1);
+        }
     }
     ends = 1;
     pthread_join(thread, NULL);
