@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Put and get. Data moves by offload operations; what is complete is decided by markers
- * (channel/marker.c). Touches the peer's channel and the bounce buffers.
+ * Put, and zero copy of both put and get; other gets: verbs/get.c. Data moves by offload
+ * operations; what is complete is decided by markers (channel/marker.c). Touches the peer's channel
+ * and the bounce buffers.
  */
 #include "verbs/rma.h"
 
@@ -37,16 +38,6 @@ static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_put_short_done(uct_ep_h tl_ep
     peer->ch.stats.put_bytes += length;
     UCT_TL_EP_STAT_OP(&ucs_derived_of(tl_ep, uct_angara_ep_t)->super, PUT, SHORT, length);
     return UCS_OK;
-}
-
-/* So many bytes have been stored by inline code. */
-static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_put_short_stored(uct_ep_h tl_ep, unsigned length)
-{
-    uct_angara_peer_t *peer = uct_angara_ep_peer(tl_ep);
-
-    angara_fast_put_end(peer->ch.ap, length);
-    peer->ch.is_unfenced = 1;
-    return uct_angara_put_short_done(tl_ep, length);
 }
 
 /* Store to mapped memory now. @return 0: it is to be posted */
@@ -90,34 +81,18 @@ static UCS_F_NOINLINE ucs_status_t uct_angara_put_short_slow(uct_ep_h tl_ep, con
     return ucs_likely(status == UCS_OK) ? uct_angara_put_short_done(tl_ep, length) : status;
 }
 
-/* The bytes of other lengths than a word's. A function of its own: the call to copy them would cost
- * a word's put its registers. */
-static UCS_F_NOINLINE ucs_status_t uct_angara_put_short_bytes(uct_ep_h tl_ep, const void *buffer,
-                                                              unsigned length, char *there)
-{
-    angara_fast_copy(there, buffer, length);
-    return uct_angara_put_short_stored(tl_ep, length);
-}
-
 ucs_status_t uct_angara_ep_put_short(uct_ep_h tl_ep, const void *buffer, unsigned length,
                                      uint64_t remote_addr, uct_rkey_t rkey)
 {
     uct_angara_peer_t *peer = uct_angara_ep_peer(tl_ep);
-    char              *there;
 
-    if (ucs_unlikely(!uct_angara_may_be_fast(peer, length, ANGARA_FAST_MAX))) {
-        return uct_angara_put_short_slow(tl_ep, buffer, length, remote_addr, rkey);
+    if (uct_angara_may_be_fast(peer, length, ANGARA_FAST_MAX) &&
+        ucs_likely(angara_fast_put(peer->ch.ap, buffer, uct_angara_rma_key(rkey),
+                                   uct_angara_rma_offset(remote_addr, rkey), length))) {
+        peer->ch.is_unfenced = 1;
+        return uct_angara_put_short_done(tl_ep, length);
     }
-    there = angara_fast_put_begin(peer->ch.ap, uct_angara_rma_key(rkey),
-                                  uct_angara_rma_offset(remote_addr, rkey), length);
-    if (ucs_unlikely(there == NULL)) {
-        return uct_angara_put_short_slow(tl_ep, buffer, length, remote_addr, rkey);
-    }
-    if (ucs_unlikely(length != sizeof(uint64_t))) {
-        return uct_angara_put_short_bytes(tl_ep, buffer, length, there);
-    }
-    angara_fast_copy(there, buffer, sizeof(uint64_t));
-    return uct_angara_put_short_stored(tl_ep, sizeof(uint64_t));
+    return uct_angara_put_short_slow(tl_ep, buffer, length, remote_addr, rkey);
 }
 
 static UCS_F_ALWAYS_INLINE ssize_t uct_angara_put_bcopy_done(uct_ep_h tl_ep, size_t length)
