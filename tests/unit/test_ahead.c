@@ -106,16 +106,22 @@ static void test_ahead_stream(void **state)
     assert_int_equal(*f.slot, f.value);
 }
 
+/* A batch of eight that has been begun with, and one behind it. */
+static void post_both(void)
+{
+    prepare();
+    post_puts(0, 8);
+    serve();
+    post_puts(8, BEHIND);
+}
+
 /* One of the first batch fails: none of the second one is ever asked for. */
 static void test_ahead_fails(void **state)
 {
     unsigned long long before;
 
     (void)state;
-    prepare();
-    post_puts(0, 8);
-    serve();
-    post_puts(8, BEHIND);
+    post_both();
     assert_int_equal(angara_marker(f.peer, f.slot, ++f.value), ANGARA_OK);
     before = soft_pe(f.pe)->counters.services;
     answer_all(ANGARA_ERR_BOUNDS, 5);
@@ -129,10 +135,7 @@ static void test_ahead_fails(void **state)
 static void test_ahead_garbage(void **state)
 {
     (void)state;
-    prepare();
-    post_puts(0, 8);
-    serve();
-    post_puts(8, BEHIND);
+    post_both();
     answer_all(ANGARA_OK, 8);
     answer_all(ANGARA_OK, BEHIND + 1);
     assert_int_equal(fault(), ANGARA_ERR_SYSTEM);
@@ -144,10 +147,7 @@ static void test_ahead_killed(void **state)
     angara_status_t status;
 
     (void)state;
-    prepare();
-    post_puts(0, 8);
-    serve();
-    post_puts(8, BEHIND);
+    post_both();
     kill(f.pid, SIGKILL);
     assert_int_equal(fault(), ANGARA_ERR_PEER_DEAD);
     for (unsigned i = 0; i < 40; ++i) {
@@ -161,10 +161,7 @@ static void test_ahead_killed(void **state)
 static void test_ahead_late(void **state)
 {
     (void)state;
-    prepare();
-    post_puts(0, 8);
-    serve();
-    post_puts(8, BEHIND);
+    post_both();
     assert_int_equal(angara_marker(f.peer, f.slot, ++f.value), ANGARA_OK);
     answer(ANGARA_OK, 8);
     assert_puts(8, BEHIND);

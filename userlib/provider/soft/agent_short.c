@@ -77,6 +77,21 @@ static void batch_open(const soft_peer_t *peer, soft_batch_t *batch, const soft_
     *batch = (soft_batch_t){.place = place, .limit = limit, .end = place, .at = place};
 }
 
+/* The part of a request that all need. Field by field: words that have just been written in parts
+ * are read with a delay. */
+static inline void copy_head(soft_request_t *to, const soft_request_t *from)
+{
+    to->op      = from->op;
+    to->atomic  = from->atomic;
+    to->width   = from->width;
+    to->by      = from->by;
+    to->length  = from->length;
+    to->key     = from->key;
+    to->offset  = from->offset;
+    to->operand = from->operand;
+    to->compare = from->compare;
+}
+
 /* Put one more operation into the batch. @return 0: it doesn't fit. */
 static int batch_add(soft_peer_t *peer, soft_batch_t *batch, const soft_request_t *item,
                      const void *src)
@@ -88,13 +103,13 @@ static int batch_add(soft_peer_t *peer, soft_batch_t *batch, const soft_request_
     if (end > batch->limit) {
         return 0;
     }
-    soft_request_copy_head(there, item);
+    copy_head(there, item);
     if (item->op == ANG_OP_PUT) {
         memcpy(soft_item_data(there, at, item->length), src, item->length);
     }
-    batch->others = batch->count == 0 ? !soft_needs_agent(peer, ang_op_right(item->op)) :
-                                        batch->others;
-    batch->end    = end;
+    batch->has_other = batch->count == 0 ? !soft_needs_agent(peer, ang_op_right(item->op)) :
+                                           batch->has_other;
+    batch->end       = end;
     batch->count++;
     batch->bytes += item->length;
     return 1;
@@ -134,7 +149,7 @@ static void ahead_post(soft_peer_t *peer)
 
     if (peer->ahead.count != 0) {
         request = batch_request(peer, &peer->ahead);
-        soft_agent_post(peer, &request, peer->ahead.others);
+        soft_agent_post(peer, &request, peer->ahead.has_other);
         peer->ahead_is_posted = 1;
     }
 }
@@ -455,8 +470,8 @@ int soft_agent_now(soft_peer_t *peer, const soft_request_t *item, void *near, ui
     if (!now_await(peer, item, near)) {
         now_in_vain(peer);
         peer->paces.timed = NULL; /* nobody knows when the program looks for it */
-        if (others && soft_agent_take_back(peer)) {
-            soft_paces_drop(&peer->paces);
+        if (others) {
+            soft_agent_take_back(peer);
         }
         return 0;
     }

@@ -11,7 +11,7 @@ typedef struct {
     uint32_t           end;       /*   and ends by now, */
     uint32_t           limit;     /*   and at most; */
     uint32_t           at;        /*   of the operation whose result is taken next */
-    int                others;    /* there is another way for the first one */
+    int                has_other; /* there is another way for the first one */
     int                in_slot;   /* one operation, without staging memory */
     unsigned           count;     /* operations; */
     unsigned           taken;     /*   results taken */

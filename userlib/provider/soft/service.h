@@ -168,21 +168,6 @@ _Static_assert(offsetof(soft_slot_t, request) + SOFT_REQUEST_HEAD == 64, "it is 
 _Static_assert(SOFT_ROOM >= 2 * SOFT_LARGE_PIECE && SOFT_ROOM_SLOTS >= SOFT_LARGE_SLOTS, "two fit");
 _Static_assert(SOFT_RUN * sizeof(soft_request_t) <= SOFT_STAGING, "a run fits");
 
-/* The part for all. Field by field: words that have just been written in parts are read with a
- * delay. */
-static inline void soft_request_copy_head(soft_request_t *to, const soft_request_t *from)
-{
-    to->op      = from->op;
-    to->atomic  = from->atomic;
-    to->width   = from->width;
-    to->by      = from->by;
-    to->length  = from->length;
-    to->key     = from->key;
-    to->offset  = from->offset;
-    to->operand = from->operand;
-    to->compare = from->compare;
-}
-
 /* How a slot's staging memory is used, as its server sees it. */
 typedef struct {
     uint64_t owner; /* the requester */

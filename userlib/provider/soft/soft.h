@@ -11,10 +11,10 @@
 #ifndef SOFT_H
 #define SOFT_H
 
+#include "batch.h"
 #include "engine/engine.h"
 #include "gpu/gpu.h"
 #include "gpu_pin.h"
-#include "batch.h"
 #include "pace.h"
 #include "provider/provider.h"
 #include "record_ring.h"
