@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# Makes a bundle and runs it as a stranger would: in an empty environment, on the stand-in runtimes.
+# Makes a bundle and runs it as a stranger would: in an empty environment, on the stand-in of CUDA. (The
+# same tests with that of ROCm are in tests/list.d/gpu.list.)
 
 set -euo pipefail
 
@@ -53,7 +54,7 @@ if [[ ! -e /dev/nvidiactl ]]; then
     grep -q SKIP bare.out
     [[ ! -e bare/bench.md ]]
 fi
-bundle LD_LIBRARY_PATH="$work/runtimes" ANGARA_TEST_MUST=1 ANGARA_TEST_STANDIN=1 bundle/run all >out || status=$?
+bundle LD_LIBRARY_PATH="$work/runtimes" ANGARA_TEST_MUST=1 ANGARA_TEST_STANDIN=cuda bundle/run all >out || status=$?
 sed '/^- GPUs:/,$d' out
 [[ -z ${status:-} ]] || {
     cat -- out >&2
