@@ -224,18 +224,6 @@ void soft_agent_abandon(soft_peer_t *peer)
 
 /* ---- waiting --------------------------------------------------------------------------------- */
 
-static int is_answer(const soft_slot_t *slot, uint64_t turn)
-{
-    uint64_t state = slot_state(slot);
-
-    return soft_state_phase(state) == SOFT_DONE && state / SOFT_TURN == turn;
-}
-
-int soft_agent_answered(const soft_peer_t *peer)
-{
-    return is_answer(slot_of(peer), peer->agent_turn);
-}
-
 static inline void turns(unsigned count)
 {
     while (count-- > 0) {
@@ -251,7 +239,7 @@ static int look_closely(const soft_peer_t *peer, const soft_slot_t *slot, uint64
     turns(HURRY_FIRST);
     for (unsigned i = 0; i < HURRY_LOOKS; ++i) {
         /* Of two that wait for each other, one serves first. */
-        if (is_answer(slot, turn) || angara_pe_is_asked(peer->base.pe) ||
+        if (soft_slot_is_answered(slot, turn) || angara_pe_is_asked(peer->base.pe) ||
             __atomic_load_n(&slot->filled, __ATOMIC_RELAXED) > filled) {
             return 1;
         }
@@ -278,8 +266,8 @@ int soft_agent_hurry(soft_peer_t *peer)
         turn  = peer->agent_turn;
     }
     ang_engine_unlock(peer->pair.engine);
-    return is_in ||
-           (slot != NULL && (is_answer(slot, turn) || look_closely(peer, slot, turn, UINT64_MAX)));
+    return is_in || (slot != NULL && (soft_slot_is_answered(slot, turn) ||
+                                      look_closely(peer, slot, turn, UINT64_MAX)));
 }
 
 int soft_agent_take_back(soft_peer_t *peer)
@@ -486,16 +474,21 @@ soft_request_t soft_agent_near_request(const soft_peer_t *peer, ang_op_t op, con
     };
 }
 
-int soft_agent_try_open(soft_peer_t *peer)
+int soft_agent_claim(soft_peer_t *peer)
 {
     return agent_claim(peer, 0, 0);
 }
 
-angara_status_t soft_agent_open(soft_peer_t *peer, int large)
+void soft_agent_since(soft_peer_t *peer)
 {
     if (peer->agent_since_ns == 0) {
         peer->agent_since_ns = ang_clock_ns(CLOCK_MONOTONIC_COARSE);
     }
+}
+
+angara_status_t soft_agent_open(soft_peer_t *peer, int large)
+{
+    soft_agent_since(peer);
     /* Those of dead processes are looked for when the wait is a long one. */
     if (!agent_claim(peer, 0, large) &&
         !(peer->agent_waited_ns != 0 && agent_claim(peer, 1, large))) {
@@ -506,6 +499,12 @@ angara_status_t soft_agent_open(soft_peer_t *peer, int large)
 
 void soft_agent_post(soft_peer_t *peer, const soft_request_t *request, int has_other)
 {
+    soft_agent_since(peer);
+    soft_agent_post_now(peer, request, has_other);
+}
+
+void soft_agent_post_now(soft_peer_t *peer, const soft_request_t *request, int has_other)
+{
     soft_pe_t   *pe   = soft_pe(peer->base.pe);
     soft_slot_t *slot = slot_of(peer);
 
@@ -515,11 +514,8 @@ void soft_agent_post(soft_peer_t *peer, const soft_request_t *request, int has_o
         slot->wake_fd    = pe->wake_pipe[1];
         slot->wake_inode = pe->wake_inode;
     }
-    peer->agent_length = request->length;
-    peer->agent_turn   = slot_state(slot) / SOFT_TURN + 1;
-    if (peer->agent_since_ns == 0) {
-        peer->agent_since_ns = ang_clock_ns(CLOCK_MONOTONIC_COARSE);
-    }
+    peer->agent_length    = request->length;
+    peer->agent_turn      = slot_state(slot) / SOFT_TURN + 1;
     peer->agent_look_ns   = 0;
     peer->agent_waited_ns = 0;
     peer->agent_sent_ns   = 0;

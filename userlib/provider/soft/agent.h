@@ -62,6 +62,19 @@ static inline uint32_t soft_agent_place(const soft_peer_t *peer, uint32_t staged
     return place + most <= staged ? place : 0;
 }
 
+/* Has the request of that turn been answered? */
+static inline int soft_slot_is_answered(const soft_slot_t *slot, uint64_t turn)
+{
+    uint64_t state = __atomic_load_n(&slot->state, __ATOMIC_ACQUIRE);
+
+    return soft_state_phase(state) == SOFT_DONE && state / SOFT_TURN == turn;
+}
+
+static inline int soft_agent_answered(const soft_peer_t *peer)
+{
+    return soft_slot_is_answered(soft_agent_slot(peer), peer->agent_turn);
+}
+
 /* A short operation as what the peer's process is asked for. */
 static inline soft_request_t soft_agent_item(const ang_desc_t *desc)
 {
@@ -84,8 +97,18 @@ static inline soft_request_t soft_agent_item(const ang_desc_t *desc)
  * ANGARA_INPROGRESS: there is none by now; else why nobody waits.
  */
 angara_status_t soft_agent_open(soft_peer_t *peer, int large);
-/* The same, but don't wait for one. @return 0: there is none */
-int soft_agent_try_open(soft_peer_t *peer);
+/* One of the others is ours from here on. @return 0: none is free */
+int soft_agent_claim(soft_peer_t *peer);
+/* Have a slot, but don't wait for one. @return 0: there is none */
+static inline int soft_agent_try_open(soft_peer_t *peer)
+{
+    if (peer->agent_is_kept) {
+        peer->agent_is_kept = 0;
+        peer->agent         = (int)peer->agent_last;
+        return 1;
+    }
+    return soft_agent_claim(peer);
+}
 /* A put or get in which the server reaches into a region of this process, but for `by` and length.
  */
 soft_request_t soft_agent_near_request(const soft_peer_t *peer, ang_op_t op, const ang_ref_t *far,
@@ -95,10 +118,13 @@ soft_request_t soft_agent_near_request(const soft_peer_t *peer, ang_op_t op, con
  * takes it back when it is late, and goes another way; the helper is never woken for it.
  */
 void soft_agent_post(soft_peer_t *peer, const soft_request_t *request, int has_other);
+/* The same, but soft_agent_since() comes only if the answer isn't there within the call. */
+void soft_agent_post_now(soft_peer_t *peer, const soft_request_t *request, int has_other);
+/* From here on the request waits. */
+void soft_agent_since(soft_peer_t *peer);
 /* The answer, if it came; the slot is ours until soft_agent_end(). `has_other`: it may ask for
  * another way. */
 angara_status_t soft_agent_receive(soft_peer_t *peer, int has_other);
-int             soft_agent_answered(const soft_peer_t *peer);
 /* Nothing is wanted of the request any more: what isn't answered is withdrawn. */
 void soft_agent_end(soft_peer_t *peer);
 /* The peer was expected to poll, and hasn't answered in time; nobody else has been woken yet. */

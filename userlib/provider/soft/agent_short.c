@@ -182,38 +182,55 @@ void soft_agent_ahead(soft_peer_t *peer)
 
 /* ---- requests and answers -------------------------------------------------------------------- */
 
-/*
- * Ask for the operation, and for what is queued behind it. With a request for nothing the peer's
- * process allocates the slot's staging memory.
- */
+/* The slot's request begins. */
+static void short_begin(soft_peer_t *peer)
+{
+    peer->agent_is_short = 1;
+    peer->agent_copied   = 0;
+    peer->run_bytes      = 0;
+}
+
+/* An operation that is alone, in the slot if it has room there. With a request for nothing the
+ * peer's process allocates the slot's staging memory. */
+static soft_request_t alone_request(soft_peer_t *peer, const soft_request_t *item, const void *src)
+{
+    soft_batch_t  *batch = &peer->batch;
+    soft_request_t request;
+
+    if (item->length > SOFT_SLOT_BYTES) {
+        batch_open(peer, batch, NULL);
+        if (soft_agent_slot(peer)->staged) {
+            batch_add(peer, batch, item, src);
+        }
+        return batch_request(peer, batch);
+    }
+    *batch  = (soft_batch_t){.in_slot = 1, .count = 1, .bytes = item->length};
+    request = *item;
+    if (item->op == ANG_OP_PUT) {
+        memcpy(soft_request_bytes(&request), src, item->length);
+    }
+    return request;
+}
+
+/* Ask for the operation, and for what is queued behind it. */
 static angara_status_t short_send(soft_peer_t *peer, const soft_request_t *item, const void *src,
                                   int others)
 {
-    const ang_entry_t *first   = ang_pair_queued(&peer->pair, NULL, NULL, NULL);
-    soft_batch_t      *batch   = &peer->batch;
-    soft_request_t     request = *item;
-    uint64_t           since   = soft_paces_spend(&peer->paces);
-    angara_status_t    status  = soft_agent_open(peer, 0);
+    const ang_entry_t *first = ang_pair_queued(&peer->pair, NULL, NULL, NULL);
+    soft_batch_t      *batch = &peer->batch;
+    soft_request_t     request;
+    uint64_t           since  = soft_paces_spend(&peer->paces);
+    angara_status_t    status = soft_agent_open(peer, 0);
 
     if (status != ANGARA_OK) {
         return status;
     }
-    if (first != NULL && ang_pair_queued(&peer->pair, first, NULL, NULL) == NULL) {
-        first = NULL; /* it is the one */
-    }
-    peer->agent_is_short = 1;
-    peer->agent_copied   = 0;
-    peer->run_bytes      = 0;
-    batch_open(peer, batch, NULL);
-    if (item->length <= SOFT_SLOT_BYTES && first == NULL) {
-        batch->in_slot = 1;
-        batch->count   = 1;
-        batch->bytes   = item->length;
-        if (item->op == ANG_OP_PUT) {
-            memcpy(soft_request_bytes(&request), src, item->length);
-        }
+    short_begin(peer);
+    if (first == NULL || ang_pair_queued(&peer->pair, first, NULL, NULL) == NULL) {
+        request = alone_request(peer, item, src); /* the queue's first is the one */
     } else {
-        if (soft_agent_slot(peer)->staged && batch_add(peer, batch, item, src) && first != NULL) {
+        batch_open(peer, batch, NULL);
+        if (soft_agent_slot(peer)->staged && batch_add(peer, batch, item, src)) {
             batch->last = first;
             batch_fill(peer, batch, first);
         }
@@ -222,14 +239,6 @@ static angara_status_t short_send(soft_peer_t *peer, const soft_request_t *item,
     soft_paces_spent(&peer->paces, since);
     soft_agent_post(peer, &request, others);
     return ANGARA_INPROGRESS;
-}
-
-/* No slot was free, and nobody waits for one. */
-static void short_unsent(soft_peer_t *peer)
-{
-    peer->agent_since_ns  = 0;
-    peer->agent_look_ns   = 0;
-    peer->agent_waited_ns = 0;
 }
 
 /* How far the peer's process has come, from its answer. */
@@ -257,7 +266,7 @@ static angara_status_t short_receive(soft_peer_t *peer)
     batch->status    = status;
     if (status != ANGARA_OK) {
         peer->ahead.count = 0;
-    } else {
+    } else if (peer->pair.head != NULL) {
         soft_agent_ahead(peer);
     }
     return ANGARA_OK;
@@ -377,7 +386,9 @@ angara_status_t soft_agent_short(soft_peer_t *peer, const soft_request_t *item, 
         status = short_send(peer, item, near, others);
         if (others && status == ANGARA_INPROGRESS && peer->agent < 0) { /* no slot is free */
             soft_agent_doubt(peer);
-            short_unsent(peer);
+            peer->agent_since_ns  = 0; /* nobody waits for one */
+            peer->agent_look_ns   = 0;
+            peer->agent_waited_ns = 0;
             return ANGARA_ERR_UNSUPPORTED;
         }
         return status;
@@ -449,6 +460,9 @@ int soft_agent_now(soft_peer_t *peer, const soft_request_t *item, void *near, ui
     unsigned access = ang_op_right(item->op);
     int      others = !soft_needs_agent(peer, access);
 
+    soft_request_t request;
+    uint64_t       since;
+
     if (peer->now_skip != 0) {
         peer->now_skip--;
         return 0;
@@ -460,14 +474,18 @@ int soft_agent_now(soft_peer_t *peer, const soft_request_t *item, void *near, ui
         !soft_way_single_is_asked(peer, access, item->key, item->length)) {
         return 0;
     }
-    short_send(peer, item, near, others);
-    if (peer->agent < 0) {
-        short_unsent(peer);
+    since = soft_paces_spend(&peer->paces);
+    if (!soft_agent_try_open(peer)) {
         soft_paces_drop(&peer->paces);
         return 0;
     }
+    short_begin(peer);
+    request = alone_request(peer, item, near);
+    soft_paces_spent(&peer->paces, since);
+    soft_agent_post_now(peer, &request, others);
     soft_paces_begin(&peer->paces, 0);
     if (!now_await(peer, item, near)) {
+        soft_agent_since(peer);
         now_in_vain(peer);
         peer->paces.timed = NULL; /* nobody knows when the program looks for it */
         if (others) {
