@@ -12,8 +12,9 @@
 
 #include <pthread.h>
 
-#define PIECE ((uint64_t)65536)
-#define LONG  (3 * PIECE + 100)
+#define PIECE  ((uint64_t)65536)
+#define STAGED (SOFT_SLOT_BYTES + 8u) /* bytes that have no room in the slot */
+#define LONG   (3 * PIECE + STAGED)
 
 static char        memory[LONG];
 static angara_mr_h mr;
@@ -61,7 +62,7 @@ static inline void trust(void)
 static inline void prepare(void)
 {
     trust();
-    assert_int_equal(angara_offload_get(f.peer, mr, memory, f.hello.key, 0, 64), ANGARA_OK);
+    assert_int_equal(angara_offload_get(f.peer, mr, memory, f.hello.key, 0, STAGED), ANGARA_OK);
     assert_int_equal(angara_marker(f.peer, f.slot, ++f.value), ANGARA_OK);
     wait_for_answer();
     trust();

@@ -69,12 +69,12 @@ static void test_descriptor(void **state)
 static void test_soft_layout(void **state)
 {
     (void)state;
-    assert_int_equal(SOFT_LAYOUT, 18);
+    assert_int_equal(SOFT_LAYOUT, 19);
     assert_int_equal(sizeof(soft_mr_entry_t), 64);
     assert_int_equal(offsetof(soft_mr_entry_t, kind), 40);
     assert_int_equal(offsetof(soft_mr_entry_t, id), 48);
     assert_int_equal(sizeof(soft_hazard_t), 128);
-    assert_int_equal(sizeof(soft_slot_t), 128);
+    assert_int_equal(sizeof(soft_slot_t), 1152);
     assert_int_equal(sizeof(soft_record_t), 128);
     assert_int_equal(sizeof(soft_request_t), 80);
     assert_int_equal(offsetof(soft_domain_seg_t, hazards) % 64, 0);

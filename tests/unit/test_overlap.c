@@ -141,7 +141,7 @@ static void test_no_staging(void **state)
     trust();
     peer->now_skip = 0;
     turn           = peer->agent_turn;
-    assert_int_equal(angara_asked_get(f.peer, memory, f.hello.key, 0, 64), 0);
+    assert_int_equal(angara_asked_get(f.peer, memory, f.hello.key, 0, STAGED), 0);
     assert_int_equal(peer->agent_turn, turn);
     assert_int_equal(angara_asked_get(f.peer, memory, f.hello.key, 0, 8), 0);
     assert_int_not_equal(peer->agent_turn, turn);
@@ -406,7 +406,7 @@ static void refused(int is_put)
         assert_int_equal(angara_marker(f.peer, f.slot, ++f.value), ANGARA_OK);
         wait_for_answer();
     }
-    assert_bytes(64, LONG, is_put ? 7 : 0); /* the first ones prepare() has got */
+    assert_bytes(STAGED, LONG, is_put ? 7 : 0); /* the first ones prepare() has got */
 }
 
 static void test_get_refused(void **state)

@@ -24,6 +24,8 @@
 
 #include <cmocka.h>
 
+#define STAGED (SOFT_SLOT_BYTES + 8u) /* bytes that have no room in the slot */
+
 static void assert_untouched(void)
 {
     unsigned i, j;
@@ -44,11 +46,11 @@ static void test_good(void **state_p)
     assert_int_equal(status_of(request(ANG_OP_PUT, angara_mr_key(f.all), 8, 0)), ANGARA_OK);
     assert_true(f.slot->staged);
     memset(staging(SLOT), 0x22, SIZE);
-    assert_int_equal(status_of(request(ANG_OP_PUT, angara_mr_key(f.all), 8, 24)), ANGARA_OK);
+    assert_int_equal(status_of(request(ANG_OP_PUT, angara_mr_key(f.all), 8, STAGED)), ANGARA_OK);
     assert_int_equal(f.memory[0][7], 0x11);
     assert_int_equal(f.memory[0][8], 0x22);
-    assert_int_equal(f.memory[0][31], 0x22);
-    assert_int_equal(f.memory[0][32], 0x11);
+    assert_int_equal(f.memory[0][STAGED + 7], 0x22);
+    assert_int_equal(f.memory[0][STAGED + 8], 0x11);
     memset(staging(SLOT), 0, SIZE);
     assert_int_equal(status_of(request(ANG_OP_GET, angara_mr_key(f.all), 0, SIZE)), ANGARA_OK);
     assert_memory_equal(staging(SLOT), f.memory[0], SIZE);
@@ -60,6 +62,35 @@ static void test_good(void **state_p)
     assert_int_equal(f.memory[0][0], 0x12);
     assert_int_equal(status_of(request(ANG_OP_MARKER, 0, 0, 0)), ANGARA_OK);
     memset(f.memory[0], 0x11, SIZE);
+}
+
+/* What has room in the slot needs no staging memory, and touches nothing else of the slot. */
+static void test_in_slot(void **state_p)
+{
+    static const uint32_t lengths[] = {1, SOFT_HEAD_BYTES, SOFT_HEAD_BYTES + 1, SOFT_SLOT_BYTES};
+    uint64_t              key       = angara_mr_key(f.all);
+
+    (void)state_p;
+    f.slot        = &f.target->service->slots[SLOT + 2];
+    f.slot->owner = soft_owner();
+    for (unsigned i = 0; i < 4; ++i) {
+        soft_request_t r = request(ANG_OP_PUT, key, 8, lengths[i]);
+
+        memset(&r.operand, 0x22, sizeof(r) - offsetof(soft_request_t, operand));
+        memset(soft_slot_bytes(f.slot, SOFT_SLOT_BYTES), 0x22, SOFT_SLOT_BYTES);
+        assert_int_equal(status_of(r), ANGARA_OK);
+        assert_int_equal(f.memory[0][7], 0x11);
+        assert_int_equal(f.memory[0][8], 0x22);
+        assert_int_equal(f.memory[0][lengths[i] + 7], 0x22);
+        assert_int_equal(f.memory[0][lengths[i] + 8], 0x11);
+        memset(soft_slot_bytes(f.slot, SOFT_SLOT_BYTES), 0, SOFT_SLOT_BYTES);
+        assert_int_equal(status_of(request(ANG_OP_GET, key, 8, lengths[i])), ANGARA_OK);
+        assert_memory_equal(soft_slot_bytes(f.slot, lengths[i]), &f.memory[0][8], lengths[i]);
+        assert_int_equal(f.slot->wake_inode, 0);
+        assert_int_equal(f.slot->staged, 0);
+        memset(f.memory[0], 0x11, SIZE);
+    }
+    f.slot = &f.target->service->slots[SLOT];
 }
 
 static void test_keys_and_bounds(void **state_p)
@@ -214,12 +245,12 @@ static void test_nonsense(void **state_p)
     assert_int_equal(status_of(request(ANG_OP_GET, key, 0, SOFT_STAGING + 1)), ANGARA_ERR_INVALID);
     assert_int_equal(status_of(request(ANG_OP_PUT, key, 0, UINT32_MAX)), ANGARA_ERR_INVALID);
     for (unsigned i = 0; i < 8; ++i) { /* beyond staging memory */
-        const uint64_t places[] = {SOFT_ROOM - 99,  SOFT_ROOM,         UINT64_MAX - 50,
-                                   UINT64_MAX - 99, SOFT_STAGING - 99, SOFT_ROOM - 100,
-                                   SOFT_ROOM - 99,  UINT64_MAX - 50};
+        const uint64_t places[] = {
+            SOFT_ROOM - STAGED + 1,    SOFT_ROOM,          UINT64_MAX - 50,        UINT64_MAX - 99,
+            SOFT_STAGING - STAGED + 1, SOFT_ROOM - STAGED, SOFT_ROOM - STAGED + 1, UINT64_MAX - 50};
 
         f.slot    = &f.target->service->slots[i < 4 ? SLOT : SOFT_ROOM_SLOTS];
-        r         = request(i % 2 ? ANG_OP_PUT : ANG_OP_GET, key, 0, 100);
+        r         = request(i % 2 ? ANG_OP_PUT : ANG_OP_GET, key, 0, STAGED);
         r.compare = places[i];
         assert_int_equal(status_of(r), ANGARA_ERR_INVALID);
         r.op = SOFT_OP_BATCH;
@@ -642,6 +673,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(test_good),
+        TEST(test_in_slot),
         TEST(test_keys_and_bounds),
         TEST(test_rights),
         TEST(test_large_elsewhere),

@@ -23,6 +23,16 @@ static inline soft_slot_t *soft_agent_slot(const soft_peer_t *peer)
     return &soft_agent_service(peer)->slots[peer->agent];
 }
 
+/* The bytes of a put that is to be posted, SOFT_SLOT_BYTES at most, go with its request. */
+static inline void soft_agent_give(const soft_peer_t *peer, soft_request_t *request,
+                                   const void *src)
+{
+    memcpy(request->length <= SOFT_HEAD_BYTES ?
+               soft_request_bytes(request) :
+               soft_slot_bytes(soft_agent_slot(peer), request->length),
+           src, request->length);
+}
+
 static inline char *soft_agent_staging(const soft_peer_t *peer)
 {
     return (char *)peer->remote.seg + peer->remote.layout.staging +

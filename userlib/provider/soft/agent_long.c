@@ -113,7 +113,7 @@ static char *staging_for(soft_peer_t *peer, uint32_t length, const ang_ref_t *ne
 static char *piece_bytes(soft_peer_t *peer, const ang_ref_t *near)
 {
     return peer->agent_length <= SOFT_SLOT_BYTES ?
-               soft_request_bytes(&soft_agent_slot(peer)->request) :
+               soft_slot_bytes(soft_agent_slot(peer), peer->agent_length) :
                staging_for(peer, peer->agent_length, near) + peer->agent_place;
 }
 
@@ -127,7 +127,7 @@ static void piece_post(soft_peer_t *peer, ang_op_t op, const ang_ref_t *far, uin
     if (length - 1 >= SOFT_SLOT_BYTES) {
         request.compare = place;
     } else if (bytes != NULL) {
-        memcpy(soft_request_bytes(&request), bytes, length);
+        soft_agent_give(peer, &request, bytes);
     }
     peer->agent_place  = place;
     peer->agent_next   = place + length;

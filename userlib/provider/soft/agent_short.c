@@ -207,7 +207,7 @@ static soft_request_t alone_request(soft_peer_t *peer, const soft_request_t *ite
     *batch  = (soft_batch_t){.in_slot = 1, .count = 1, .bytes = item->length};
     request = *item;
     if (item->op == ANG_OP_PUT) {
-        memcpy(soft_request_bytes(&request), src, item->length);
+        soft_agent_give(peer, &request, src);
     }
     return request;
 }
@@ -298,14 +298,17 @@ static void short_bring(soft_peer_t *peer, const soft_request_t *item, char *dst
 {
     soft_batch_t   *batch  = &peer->batch;
     uint32_t        copied = peer->agent_copied;
-    soft_request_t *there  = batch->in_slot ? &soft_agent_slot(peer)->request :
+    soft_slot_t    *slot   = soft_agent_slot(peer);
+    soft_request_t *there  = batch->in_slot ? &slot->request :
                                               (void *)(soft_agent_staging(peer) + batch->at);
+    char           *bytes;
 
     if (item->op == ANG_OP_ATOMIC) {
         *old = there->operand;
     } else if (item->op == ANG_OP_GET) {
-        ang_cpu_copy(dst + copied, (char *)soft_item_data(there, batch->at, item->length) + copied,
-                     item->length - copied);
+        bytes = batch->in_slot ? soft_slot_bytes(slot, item->length) :
+                                 soft_item_data(there, batch->at, item->length);
+        ang_cpu_copy(dst + copied, bytes + copied, item->length - copied);
     }
     batch->at          = soft_item_end(batch->at, item);
     peer->agent_copied = 0;

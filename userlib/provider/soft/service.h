@@ -26,7 +26,7 @@
  *   - Memory to stage data in is allocated by the server, with the slot's first request that needs
  *     it, or is direct. It stays; that of the first slots grows as they are used. So `staged` may
  *     become more at any time, never less. A put finds out by an empty one. Up to SOFT_SLOT_BYTES
- *     lie in the slot.
+ *     lie in the slot: in the line of the request, or in those behind it.
  *   - While a request for host memory is served, `filled` says up to where staging memory holds
  *     what it brings, so that its owner copies at the same time; of a put, what has been taken from
  *     there. The owner sets it to 0 before it posts; from SERVING on it is the server's.
@@ -69,7 +69,8 @@ typedef enum { SOFT_IDLE, SOFT_POSTED, SOFT_SERVING, SOFT_DONE, SOFT_ABANDONED }
 #define SOFT_TURN       16ull /* from here on turns are counted */
 
 #define SOFT_OP_BATCH   ANG_OP_LAST /* beside ang_op_t, of which PUT_INLINE isn't used */
-#define SOFT_SLOT_BYTES 16          /* of data that need no staging memory */
+#define SOFT_HEAD_BYTES 16          /* of data lie in the request, */
+#define SOFT_SLOT_BYTES 1024        /*   and so many in the slot; more in staging memory */
 
 /* Bits of a joint request's operand by which nothing is left to claim. */
 #define SOFT_ALL_CLAIMED UINT32_MAX
@@ -99,7 +100,7 @@ typedef struct {
      */
     uint64_t operand;
     uint64_t compare;
-    /* direct, joint: where the requester's end is */
+    /* direct, joint: where the requester's end is. Others have data here */
     uint64_t start_time; /* of the requester's process */
     int32_t  domain_fd;  /* its domain's segment */
     uint32_t pad;
@@ -110,7 +111,7 @@ typedef struct {
 
 /*
  * An operation of a batch is this much of a request, at a multiple of 8, and behind it the bytes of
- * a put or get that needs more than SOFT_SLOT_BYTES: many begin with a cache line, since they are
+ * a put or get that needs more than SOFT_HEAD_BYTES: many begin with a cache line, since they are
  * copied in twice the time otherwise.
  */
 #define SOFT_REQUEST_HEAD 40
@@ -126,17 +127,19 @@ enum {
     SOFT_BY_WATCHER /*   which looks at this slot by itself: the next request needs no bit */
 };
 
-/* The first line is all that a short request and its answer need. */
+/* The first line is all that a short request and its answer need; more bytes of data follow. */
 typedef struct {
     uint64_t       owner;
     uint64_t       state;
     int32_t        status;   /* of the answer; */
     uint32_t       by_owner; /*   SOFT_BY_...; written by the server only, atomic */
     soft_request_t request;
+    char           more[SOFT_SLOT_BYTES + SOFT_REQUEST_HEAD - sizeof(soft_request_t)];
     uint64_t       wake_inode; /* of the pipe that wakes the requester, and */
     int32_t        wake_fd;    /* the requester's number of its write end */
     uint32_t       staged;     /* bytes of staging memory that there are: the server's */
     uint64_t       filled;     /* of it, by the request that is being served; atomic */
+    uint64_t       pad[5];
 } soft_slot_t;
 
 /* What there is to do for the helper thread, or the owner's progress. */
@@ -158,13 +161,15 @@ typedef struct {
     uint32_t    work;   /* SOFT_WORK_... */
     uint32_t    helper; /* SOFT_HELPER_... */
     uint64_t    posted[SOFT_SERVICE_SLOTS / 64];
-    uint64_t    pad[5];
+    uint64_t    pad[13];
     soft_slot_t slots[SOFT_SERVICE_SLOTS];
 } soft_service_t;
 
-_Static_assert(sizeof(soft_slot_t) == 128, "a slot is two lines");
+_Static_assert(sizeof(soft_slot_t) % 128 == 0, "two lines that come together are one slot's");
 _Static_assert(offsetof(soft_request_t, start_time) == SOFT_REQUEST_HEAD, "the part for all");
 _Static_assert(offsetof(soft_slot_t, request) + SOFT_REQUEST_HEAD == 64, "it is in the first line");
+_Static_assert(offsetof(soft_service_t, slots) % 128 == 0, "a slot begins with two such lines");
+_Static_assert(offsetof(soft_slot_t, wake_inode) == 64 + SOFT_SLOT_BYTES, "the data's lines");
 _Static_assert(SOFT_ROOM >= 2 * SOFT_LARGE_PIECE && SOFT_ROOM_SLOTS >= SOFT_LARGE_SLOTS, "two fit");
 _Static_assert(SOFT_RUN * sizeof(soft_request_t) <= SOFT_STAGING, "a run fits");
 
@@ -174,10 +179,17 @@ typedef struct {
     unsigned asked; /* its requests that came to the end */
 } soft_room_t;
 
-/* Where the bytes of a short put or get are. */
+/* Where a request has up to SOFT_HEAD_BYTES of a put or get, */
 static inline void *soft_request_bytes(soft_request_t *request)
 {
     return &request->operand;
+}
+
+/* and its slot up to SOFT_SLOT_BYTES. */
+static inline void *soft_slot_bytes(soft_slot_t *slot, uint64_t length)
+{
+    return length <= SOFT_HEAD_BYTES ? soft_request_bytes(&slot->request) :
+                                       (char *)&slot->request + SOFT_REQUEST_HEAD;
 }
 
 /* The staging memory of a slot: how much it may be, and where, behind that of the first slot. */
@@ -203,17 +215,16 @@ static inline uint32_t soft_item_bytes(uint32_t at, uint32_t length)
 /* And where the next operation is. */
 static inline uint32_t soft_item_end(uint32_t at, const soft_request_t *item)
 {
-    if (item->op == ANG_OP_ATOMIC || item->length <= SOFT_SLOT_BYTES) {
+    if (item->op == ANG_OP_ATOMIC || item->length <= SOFT_HEAD_BYTES) {
         return at + SOFT_REQUEST_HEAD;
     }
     return soft_item_bytes(at, item->length) + (item->length + 7) / 8 * 8;
 }
 
-/* The bytes of the put or get of a batch that is `there`, at that place of staging memory; a single
- * one that lies in a slot has no more than SOFT_SLOT_BYTES. */
+/* The bytes of the put or get of a batch that is `there`, at that place of staging memory. */
 static inline void *soft_item_data(soft_request_t *there, uint32_t at, uint32_t length)
 {
-    return length <= SOFT_SLOT_BYTES ? soft_request_bytes(there) :
+    return length <= SOFT_HEAD_BYTES ? soft_request_bytes(there) :
                                        (char *)there + (soft_item_bytes(at, length) - at);
 }
 
