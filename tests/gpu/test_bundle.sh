@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# Makes a bundle and runs it as a stranger would: in an empty environment, on the stand-in of CUDA. (The
-# same tests with that of ROCm are in tests/list.d/gpu.list.)
+# Makes a bundle and runs it as a stranger would: in an empty environment, on the stand-in of CUDA. (With
+# that of ROCm most of them are in tests/list.d, gpu.list and gpu_mpi.list.)
 
 set -euo pipefail
 

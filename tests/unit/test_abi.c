@@ -80,7 +80,7 @@ static void test_soft_layout(void **state)
     assert_int_equal(offsetof(soft_domain_seg_t, hazards) % 64, 0);
     assert_int_equal(offsetof(soft_domain_seg_t, entries) % 64, 0);
     assert_int_equal(offsetof(soft_pe_seg_t, armed) % 64, 0);
-    assert_int_equal(offsetof(soft_service_t, slots) % 64, 0);
+    assert_int_equal(offsetof(soft_service_t, slots) % 128, 0);
     /* A flag that is polled shares its line with nothing that others write. */
     assert_true(offsetof(soft_pe_seg_t, probe) >= offsetof(soft_pe_seg_t, armed) + 64);
 }

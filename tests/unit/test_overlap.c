@@ -195,7 +195,7 @@ static void test_other_slot(void **state)
         peer->now_skip = 0;
         peer->now_vain = 0;
         angara_peer_settled(f.peer); /* the next put is waited for */
-        assert_int_equal(angara_offload_put(f.peer, mr, memory, f.hello.key, 0, 64), ANGARA_OK);
+        assert_int_equal(angara_offload_put(f.peer, mr, memory, f.hello.key, 0, STAGED), ANGARA_OK);
         for (unsigned j = 0; j < LONG_MS && !angara_peer_settled(f.peer); ++j) {
             angara_pe_progress(f.pe);
         }

@@ -77,15 +77,17 @@ static void test_in_slot(void **state_p)
         soft_request_t r = request(ANG_OP_PUT, key, 8, lengths[i]);
 
         memset(&r.operand, 0x22, sizeof(r) - offsetof(soft_request_t, operand));
-        memset(soft_slot_bytes(f.slot, SOFT_SLOT_BYTES), 0x22, SOFT_SLOT_BYTES);
+        memset(soft_slot_bytes(f.slot), 0x22, SOFT_SLOT_BYTES);
         assert_int_equal(status_of(r), ANGARA_OK);
         assert_int_equal(f.memory[0][7], 0x11);
-        assert_int_equal(f.memory[0][8], 0x22);
         assert_int_equal(f.memory[0][lengths[i] + 7], 0x22);
         assert_int_equal(f.memory[0][lengths[i] + 8], 0x11);
-        memset(soft_slot_bytes(f.slot, SOFT_SLOT_BYTES), 0, SOFT_SLOT_BYTES);
+        memset(soft_slot_bytes(f.slot), 0, SOFT_SLOT_BYTES);
         assert_int_equal(status_of(request(ANG_OP_GET, key, 8, lengths[i])), ANGARA_OK);
-        assert_memory_equal(soft_slot_bytes(f.slot, lengths[i]), &f.memory[0][8], lengths[i]);
+        assert_memory_equal(soft_data_bytes(f.slot, &f.slot->request, lengths[i]), &f.memory[0][8],
+                            lengths[i]);
+        assert_int_equal(((char *)soft_slot_bytes(f.slot))[SOFT_SLOT_BYTES - 1],
+                         lengths[i] == SOFT_SLOT_BYTES ? 0x22 : 0);
         assert_int_equal(f.slot->wake_inode, 0);
         assert_int_equal(f.slot->staged, 0);
         memset(f.memory[0], 0x11, SIZE);

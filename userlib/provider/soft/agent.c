@@ -142,11 +142,11 @@ static int claim_of(soft_peer_t *peer, unsigned first, unsigned count, int recla
 static int agent_claim(soft_peer_t *peer, int reclaim, int large)
 {
     if (peer->agent_is_kept) {
-        peer->agent_is_kept = 0;
         if (!large || peer->agent_last < SOFT_LARGE_SLOTS) {
-            peer->agent = (int)peer->agent_last;
+            soft_agent_take_kept(peer);
             return 1;
         }
+        peer->agent_is_kept = 0;
         slot_free(&soft_agent_service(peer)->slots[peer->agent_last]);
     }
     if (large && peer->agent_last >= SOFT_LARGE_SLOTS) {

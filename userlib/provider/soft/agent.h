@@ -23,16 +23,6 @@ static inline soft_slot_t *soft_agent_slot(const soft_peer_t *peer)
     return &soft_agent_service(peer)->slots[peer->agent];
 }
 
-/* The bytes of a put that is to be posted, SOFT_SLOT_BYTES at most, go with its request. */
-static inline void soft_agent_give(const soft_peer_t *peer, soft_request_t *request,
-                                   const void *src)
-{
-    memcpy(request->length <= SOFT_HEAD_BYTES ?
-               soft_request_bytes(request) :
-               soft_slot_bytes(soft_agent_slot(peer), request->length),
-           src, request->length);
-}
-
 static inline char *soft_agent_staging(const soft_peer_t *peer)
 {
     return (char *)peer->remote.seg + peer->remote.layout.staging +
@@ -107,14 +97,19 @@ static inline soft_request_t soft_agent_item(const ang_desc_t *desc)
  * ANGARA_INPROGRESS: there is none by now; else why nobody waits.
  */
 angara_status_t soft_agent_open(soft_peer_t *peer, int large);
-/* One of the others is ours from here on. @return 0: none is free */
+/* A slot that is free is ours from here on. @return 0: there is none */
 int soft_agent_claim(soft_peer_t *peer);
+/* The slot that was kept behind the last answer is the next request's. */
+static inline void soft_agent_take_kept(soft_peer_t *peer)
+{
+    peer->agent_is_kept = 0;
+    peer->agent         = (int)peer->agent_last;
+}
 /* Have a slot, but don't wait for one. @return 0: there is none */
 static inline int soft_agent_try_open(soft_peer_t *peer)
 {
     if (peer->agent_is_kept) {
-        peer->agent_is_kept = 0;
-        peer->agent         = (int)peer->agent_last;
+        soft_agent_take_kept(peer);
         return 1;
     }
     return soft_agent_claim(peer);

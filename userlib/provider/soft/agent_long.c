@@ -113,11 +113,12 @@ static char *staging_for(soft_peer_t *peer, uint32_t length, const ang_ref_t *ne
 static char *piece_bytes(soft_peer_t *peer, const ang_ref_t *near)
 {
     return peer->agent_length <= SOFT_SLOT_BYTES ?
-               soft_slot_bytes(soft_agent_slot(peer), peer->agent_length) :
+               soft_data_bytes(soft_agent_slot(peer), &soft_agent_slot(peer)->request,
+                               peer->agent_length) :
                staging_for(peer, peer->agent_length, near) + peer->agent_place;
 }
 
-/* Ask for a piece; short bytes of a put are in `bytes`. The slot is ours. */
+/* Ask for a piece; up to SOFT_HEAD_BYTES of a put are in `bytes`. The slot is ours. */
 static void piece_post(soft_peer_t *peer, ang_op_t op, const ang_ref_t *far, uint64_t at,
                        uint32_t length, uint32_t place, const void *bytes)
 {
@@ -126,8 +127,8 @@ static void piece_post(soft_peer_t *peer, ang_op_t op, const ang_ref_t *far, uin
 
     if (length - 1 >= SOFT_SLOT_BYTES) {
         request.compare = place;
-    } else if (bytes != NULL) {
-        soft_agent_give(peer, &request, bytes);
+    } else if (bytes != NULL && length <= SOFT_HEAD_BYTES) {
+        memcpy(soft_request_bytes(&request), bytes, length);
     }
     peer->agent_place  = place;
     peer->agent_next   = place + length;
@@ -136,18 +137,24 @@ static void piece_post(soft_peer_t *peer, ang_op_t op, const ang_ref_t *far, uin
 }
 
 /*
- * Put the bytes of a put where its request takes them from: `word`, if they are few. @return 0 with
- * ANGARA_OK: there is no staging memory yet
+ * Put the bytes of a put where its request takes them from: `word`, if there are up to
+ * SOFT_HEAD_BYTES. @return 0 with ANGARA_OK: there is no staging memory yet
  */
 static uint32_t piece_stage(soft_peer_t *peer, const ang_ref_t *src, uint64_t at, uint32_t length,
                             uint32_t place, void *word, angara_status_t *status)
 {
+    char *to = word;
+
     *status = ANGARA_OK;
     if (length > SOFT_SLOT_BYTES && soft_agent_staged(peer, 0) < (uint64_t)place + length) {
         return 0;
     }
-    *status = move(length <= SOFT_SLOT_BYTES ? word : staging_for(peer, length, src) + place,
-                   (const void *)(uintptr_t)(src->addr + at), length, src->kind);
+    if (length > SOFT_SLOT_BYTES) {
+        to = staging_for(peer, length, src) + place;
+    } else if (length > SOFT_HEAD_BYTES) {
+        to = soft_slot_bytes(soft_agent_slot(peer));
+    }
+    *status = move(to, (const void *)(uintptr_t)(src->addr + at), length, src->kind);
     return *status == ANGARA_OK ? length : 0;
 }
 
@@ -186,7 +193,7 @@ static angara_status_t out_first(soft_peer_t *peer, const ang_ref_t *dst, const 
                                  uint64_t end, uint64_t *done)
 {
     angara_status_t status = piece_open(peer, dst);
-    char            word[SOFT_SLOT_BYTES];
+    char            word[SOFT_HEAD_BYTES];
     uint32_t        length, staged, place;
     uint64_t        since;
 
@@ -211,7 +218,8 @@ static angara_status_t out_first(soft_peer_t *peer, const ang_ref_t *dst, const 
     return ANGARA_INPROGRESS;
 }
 
-/* While the peer's process copies a piece. Short ones have no place of their own. */
+/* While the peer's process copies a piece. Those that
+ * lie in the slot have no place of their own: they wait. */
 static angara_status_t out_ahead(soft_peer_t *peer, const ang_ref_t *dst, const ang_ref_t *src,
                                  uint64_t end, uint64_t done)
 {

@@ -207,7 +207,7 @@ static soft_request_t alone_request(soft_peer_t *peer, const soft_request_t *ite
     *batch  = (soft_batch_t){.in_slot = 1, .count = 1, .bytes = item->length};
     request = *item;
     if (item->op == ANG_OP_PUT) {
-        soft_agent_give(peer, &request, src);
+        memcpy(soft_data_bytes(soft_agent_slot(peer), &request, item->length), src, item->length);
     }
     return request;
 }
@@ -306,7 +306,7 @@ static void short_bring(soft_peer_t *peer, const soft_request_t *item, char *dst
     if (item->op == ANG_OP_ATOMIC) {
         *old = there->operand;
     } else if (item->op == ANG_OP_GET) {
-        bytes = batch->in_slot ? soft_slot_bytes(slot, item->length) :
+        bytes = batch->in_slot ? soft_data_bytes(slot, there, item->length) :
                                  soft_item_data(there, batch->at, item->length);
         ang_cpu_copy(dst + copied, bytes + copied, item->length - copied);
     }
@@ -324,7 +324,7 @@ static int short_take_early(soft_peer_t *peer, const soft_request_t *item, void 
     if (batch->in_slot || batch->count == 0) {
         return 0;
     }
-    if (item->op == ANG_OP_GET && item->length > SOFT_SLOT_BYTES) {
+    if (item->op == ANG_OP_GET && item->length > SOFT_HEAD_BYTES) {
         soft_agent_copy_early(peer, dst, soft_item_bytes(batch->at, item->length), item->length);
     }
     if (soft_agent_filled(peer) < soft_item_end(batch->at, item) ||
@@ -488,11 +488,10 @@ int soft_agent_now(soft_peer_t *peer, const soft_request_t *item, void *near, ui
     soft_agent_post_now(peer, &request, others);
     soft_paces_begin(&peer->paces, 0);
     if (!now_await(peer, item, near)) {
-        soft_agent_since(peer);
         now_in_vain(peer);
         peer->paces.timed = NULL; /* nobody knows when the program looks for it */
-        if (others) {
-            soft_agent_take_back(peer);
+        if (!others || !soft_agent_take_back(peer)) {
+            soft_agent_since(peer);
         }
         return 0;
     }

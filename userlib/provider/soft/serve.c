@@ -359,10 +359,8 @@ static angara_status_t perform(soft_pe_t *pe, unsigned index, soft_request_t *re
     }
     if (request->op == ANG_OP_ATOMIC ||
         (request->op != SOFT_OP_BATCH && request->length - 1 < SOFT_SLOT_BYTES)) {
-        data = request->op == ANG_OP_ATOMIC || request->length <= SOFT_HEAD_BYTES ?
-                   soft_request_bytes(request) :
-                   soft_slot_bytes(slot, request->length);
-        return serve_data(pe, slot, request, data, &request->operand);
+        return serve_data(pe, slot, request, soft_data_bytes(slot, request, request->length),
+                          &request->operand);
     }
     status = stage(pe, index, request, &data);
     if (status == ANGARA_OK && request->op != SOFT_OP_BATCH) {

@@ -167,6 +167,7 @@ typedef struct {
 
 _Static_assert(sizeof(soft_slot_t) % 128 == 0, "two lines that come together are one slot's");
 _Static_assert(offsetof(soft_request_t, start_time) == SOFT_REQUEST_HEAD, "the part for all");
+_Static_assert(offsetof(soft_request_t, operand) + SOFT_HEAD_BYTES == SOFT_REQUEST_HEAD, "its end");
 _Static_assert(offsetof(soft_slot_t, request) + SOFT_REQUEST_HEAD == 64, "it is in the first line");
 _Static_assert(offsetof(soft_service_t, slots) % 128 == 0, "a slot begins with two such lines");
 _Static_assert(offsetof(soft_slot_t, wake_inode) == 64 + SOFT_SLOT_BYTES, "the data's lines");
@@ -185,11 +186,16 @@ static inline void *soft_request_bytes(soft_request_t *request)
     return &request->operand;
 }
 
-/* and its slot up to SOFT_SLOT_BYTES. */
-static inline void *soft_slot_bytes(soft_slot_t *slot, uint64_t length)
+/* and its slot up to SOFT_SLOT_BYTES: behind the part of the request that all need; */
+static inline void *soft_slot_bytes(soft_slot_t *slot)
 {
-    return length <= SOFT_HEAD_BYTES ? soft_request_bytes(&slot->request) :
-                                       (char *)&slot->request + SOFT_REQUEST_HEAD;
+    return (char *)slot + offsetof(soft_slot_t, request) + SOFT_REQUEST_HEAD;
+}
+
+/* so many are here: `request` is the slot's, or a copy. */
+static inline void *soft_data_bytes(soft_slot_t *slot, soft_request_t *request, uint64_t length)
+{
+    return length <= SOFT_HEAD_BYTES ? soft_request_bytes(request) : soft_slot_bytes(slot);
 }
 
 /* The staging memory of a slot: how much it may be, and where, behind that of the first slot. */
