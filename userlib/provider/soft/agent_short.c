@@ -460,9 +460,8 @@ static int now_await(soft_peer_t *peer, const soft_request_t *item, void *near)
 
 int soft_agent_now(soft_peer_t *peer, const soft_request_t *item, void *near, uint64_t *old)
 {
-    unsigned access = ang_op_right(item->op);
-    int      others = !soft_needs_agent(peer, access);
-
+    unsigned       access = ang_op_right(item->op);
+    int            others = !soft_needs_agent(peer, access);
     soft_request_t request;
     uint64_t       since;
 
