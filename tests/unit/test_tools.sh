@@ -280,7 +280,7 @@ man_examples_healthy() {
 perf_killed() {
     local pid child status=0
 
-    "$bin/angara_perf" --cpu=none -n 1000000000 -s 8 put_lat >"$work/out" 2>&1 &
+    "$bin/angara_perf" --cpu=none -n 1000000000 -s 1:1048576 put_lat >"$work/out" 2>&1 &
     pid=$!
     for _ in {1..200}; do
         child=$(pgrep -P "$pid" || true)
@@ -358,7 +358,7 @@ perf_remote_killed() {
     local port status=0
     port=$(free_port)
     perf_listener "$port"
-    "$bin/angara_perf" --host="localhost:$port" -n 1000000000 -s 8 put_lat >"$work/out" 2>&1 &
+    "$bin/angara_perf" --host="localhost:$port" -n 1000000000 -s 1:1048576 put_lat >"$work/out" 2>&1 &
     is_seen "$listener"
     is_seen $!
     sleep 0.2 # they have met
@@ -388,7 +388,7 @@ perf_stalled() {
     [[ $(head -1 <&4) == '{"answer":"ok"}' ]]
     listener_said "the other side hasn't gone on" 1
     listener_said waiting 2
-    "$bin/angara_perf" --host="localhost:$port" -n 1000000000 -s 8 put_lat >"$work/out" 2>&1 &
+    "$bin/angara_perf" --host="localhost:$port" -n 1000000000 -s 1:1048576 put_lat >"$work/out" 2>&1 &
     client=$!
     is_seen "$listener"
     is_seen "$client"
@@ -427,7 +427,7 @@ is_seen() {
 # top_of COMMAND...: angara_top's view of an angara_perf that runs meanwhile, in $work/out.
 top_of() {
     local pid status=0
-    "$bin/angara_perf" --cpu=none -n 1000000000 -s 8 offload_put_lat >"$work/perf" 2>&1 &
+    "$bin/angara_perf" --cpu=none -n 1000000000 -s 1:1048576 offload_put_lat >"$work/perf" 2>&1 &
     pid=$!
     is_seen "$pid"
     sleep 0.3
@@ -466,7 +466,7 @@ top_prometheus() {
 
 top_hidden() {
     local status=0
-    ANGARA_WATCH=n "$bin/angara_perf" --cpu=none -n 1000000000 -s 8 put_lat >"$work/perf" 2>&1 &
+    ANGARA_WATCH=n "$bin/angara_perf" --cpu=none -n 1000000000 -s 1:1048576 put_lat >"$work/perf" 2>&1 &
     for _ in {1..400}; do # until its PE is there
         [[ $(ls -l "/proc/$!/fd") != *memfd:angara-pe* ]] || break
         sleep 0.05
