@@ -60,6 +60,9 @@ typedef struct {
     unsigned     calls;            /* of copy and read_back */
     unsigned     batches, batched; /* calls of batch, and how many transfers the last one had */
     unsigned     batch_max;        /* what it performs of them */
+    int          queues;           /* it lets them be queued as a run, with an empty queue or not */
+    unsigned     along;            /* so many operations of a run it performs with one before, */
+    unsigned     asked_along;      /*   and so often it was asked for that */
     int          local_gone;       /* the local region has been deregistered */
     int          refuse;           /* the next copy says that this way is closed */
     unsigned     resolved;         /* calls of remote */
@@ -230,21 +233,60 @@ static inline angara_status_t mock_landed(ang_pair_t *pair, ang_flight_t *room)
     return status;
 }
 
-static inline unsigned mock_batch(ang_pair_t *pair, const ang_desc_t *descs, unsigned count)
+static inline unsigned mock_batch(ang_pair_t *pair, ang_op_t op, const ang_item_t *items,
+                                  unsigned count)
 {
     mock_t  *mock = mock_of(pair);
     far_t   *far  = far_of(pair);
     unsigned i;
 
+    assert_int_equal(op, ANG_OP_PUT);
     ++mock->batches;
+    if (mock->queues) {
+        return ANG_BATCH_QUEUE;
+    }
     mock->batched = count;
     assert_int_equal(pair->error, ANGARA_OK);
     assert_null(pair->head);
     for (i = 0; (i < count) && (i < mock->batch_max); ++i) {
-        assert_true(descs[i].rkey == RKEY);
-        memcpy(far->remote + descs[i].roffset, mock->local + descs[i].loffset, descs[i].length);
-        mock->moved += descs[i].length;
+        assert_true(items[i].rkey == RKEY);
+        memcpy(far->remote + items[i].roffset, mock->local + items[i].loffset, items[i].length);
+        mock->moved += items[i].length;
     }
+    return i;
+}
+
+static inline int mock_runs(ang_pair_t *pair, ang_op_t op, const ang_item_t *items, unsigned count)
+{
+    assert_int_equal(op, ANG_OP_PUT);
+    assert_non_null(items);
+    assert_true(count > 0);
+    return mock_of(pair)->queues;
+}
+
+static inline int mock_along(ang_pair_t *pair, const ang_desc_t *desc, uint64_t *budget)
+{
+    (void)pair;
+    (void)desc;
+    (void)budget;
+    return 0;
+}
+
+static inline unsigned mock_along_run(ang_pair_t *pair, ang_op_t op, const ang_item_t *items,
+                                      unsigned count, uint64_t *budget)
+{
+    mock_t  *mock = mock_of(pair);
+    unsigned i;
+
+    assert_int_equal(op, ANG_OP_PUT);
+    ++mock->asked_along;
+    for (i = 0; (i < count) && (i < mock->along) && (items[i].length <= *budget); ++i) {
+        memcpy(far_of(pair)->remote + items[i].roffset, mock->local + items[i].loffset,
+               items[i].length);
+        *budget -= items[i].length;
+        mock->moved += items[i].length;
+    }
+    mock->along -= i;
     return i;
 }
 
@@ -305,6 +347,9 @@ static const ang_backend_t backend = {
     .launched     = mock_launched,
     .landed       = mock_landed,
     .batch        = mock_batch,
+    .runs         = mock_runs,
+    .along        = mock_along,
+    .along_run    = mock_along_run,
     .atomic       = mock_atomic,
     .read_back    = mock_read_back,
     .marker_land  = mock_marker_land,

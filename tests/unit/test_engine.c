@@ -194,15 +194,11 @@ static void test_other_way(void **state)
 
 #define BATCH 6u
 
-static void make_batch(ang_desc_t *descs)
+static void make_batch(ang_item_t *items)
 {
     for (unsigned i = 0; i < BATCH; ++i) {
-        descs[i] = (ang_desc_t){.op      = ANG_OP_PUT,
-                                .lkey    = LKEY,
-                                .loffset = i * 100,
-                                .rkey    = RKEY,
-                                .roffset = i * 200,
-                                .length  = 50 + i};
+        items[i] = (ang_item_t){
+            .lkey = LKEY, .loffset = i * 100, .rkey = RKEY, .roffset = i * 200, .length = 50 + i};
     }
 }
 
@@ -214,15 +210,16 @@ static void test_batch(void **state)
     (void)state;
     for (done = 0; done <= BATCH; ++done) {
         mock_t    *mock = mock_new(0);
-        ang_desc_t descs[BATCH];
+        ang_item_t items[BATCH];
 
         for (i = 0; i < SIZE; ++i) {
             mock->local[i] = (char)(i / 100 + 1);
         }
-        make_batch(descs);
+        make_batch(items);
         mock->batch_max = done;
-        assert_int_equal(ang_engine_post_batch(&mock->far[0].pair, descs, BATCH, &posted),
-                         ANGARA_OK);
+        assert_int_equal(
+            ang_engine_post_batch(&mock->far[0].pair, ANG_OP_PUT, items, BATCH, &posted),
+            ANGARA_OK);
         assert_int_equal(posted, BATCH);
         assert_int_equal(mock->batches, 1);
         assert_int_equal(mock->batched, BATCH);
@@ -242,32 +239,35 @@ static void test_batch_not(void **state)
 {
     mock_t    *mock = mock_new(0);
     far_t     *far  = &mock->far[0];
-    ang_desc_t descs[BATCH];
+    ang_item_t items[BATCH];
     unsigned   posted = 99;
 
     (void)state;
     mock->batch_max = BATCH;
-    make_batch(descs);
-    assert_int_equal(ang_engine_post_batch(&far->pair, descs, 0, &posted), ANGARA_OK);
+    make_batch(items);
+    assert_int_equal(ang_engine_post_batch(&far->pair, ANG_OP_PUT, items, 0, &posted), ANGARA_OK);
     assert_int_equal(posted, 0);
-    assert_int_equal(ang_engine_post_batch(&far->pair, descs, 1, &posted), ANGARA_OK);
+    assert_int_equal(ang_engine_post_batch(&far->pair, ANG_OP_PUT, items, 1, &posted), ANGARA_OK);
     assert_int_equal(posted, 1);
     assert_int_equal(mock->batches, 0); /* nothing to gain */
-    descs[4].length = UINT64_MAX;
-    assert_int_equal(ang_engine_post_batch(&far->pair, descs, BATCH, &posted), ANGARA_ERR_BOUNDS);
+    items[4].length = UINT64_MAX;
+    assert_int_equal(ang_engine_post_batch(&far->pair, ANG_OP_PUT, items, BATCH, &posted),
+                     ANGARA_ERR_BOUNDS);
     assert_int_equal(posted, 4);
     assert_int_equal(mock->batched, 4);
     assert_int_equal(far->faults, 1);
-    assert_int_equal(ang_engine_post_batch(&far->pair, descs, BATCH, &posted), ANGARA_ERR_PAIR);
+    assert_int_equal(ang_engine_post_batch(&far->pair, ANG_OP_PUT, items, BATCH, &posted),
+                     ANGARA_ERR_PAIR);
     assert_int_equal(posted, 0);
     assert_int_equal(mock->batches, 1);
     ang_engine_pair_reset(&far->pair, ANGARA_OK);
-    make_batch(descs);
+    make_batch(items);
     far->stall = 3; /* behind one that waits: queued, in order, until the ring is full */
     assert_int_equal(post_put(mock, 0, 0, 4000, 8), ANGARA_OK);
-    assert_int_equal(ang_engine_post_batch(&far->pair, descs, BATCH, &posted), ANGARA_OK);
+    assert_int_equal(ang_engine_post_batch(&far->pair, ANG_OP_PUT, items, BATCH, &posted),
+                     ANGARA_OK);
     assert_int_equal(posted, BATCH);
-    assert_int_equal(ang_engine_post_batch(&far->pair, descs, BATCH, &posted),
+    assert_int_equal(ang_engine_post_batch(&far->pair, ANG_OP_PUT, items, BATCH, &posted),
                      ANGARA_ERR_NO_RESOURCE);
     assert_int_equal(posted, LIMIT - 1 - BATCH);
     assert_int_equal(mock->batches, 1);

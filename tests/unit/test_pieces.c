@@ -155,7 +155,7 @@ static void test_turn_of_all_pairs(void **state)
 /* A batch counts as the sum of its transfers; what is beyond a turn's bytes is queued. */
 static void test_batch(void **state)
 {
-    ang_desc_t descs[6];
+    ang_item_t items[6];
     unsigned   with, posted, i;
 
     (void)state;
@@ -163,15 +163,15 @@ static void test_batch(void **state)
         mock_t *mock = pieces_new();
 
         for (i = 0; i < 6; ++i) {
-            descs[i] = (ang_desc_t){.op      = ANG_OP_PUT,
-                                    .lkey    = LKEY,
+            items[i] = (ang_item_t){.lkey    = LKEY,
                                     .loffset = 0,
                                     .rkey    = RKEY,
                                     .roffset = i * 200,
                                     .length  = (i == 4) ? TURN + 20 : 40};
         }
         mock->batch_max = with;
-        assert_int_equal(ang_engine_post_batch(&mock->far[0].pair, descs, 6, &posted), ANGARA_OK);
+        assert_int_equal(ang_engine_post_batch(&mock->far[0].pair, ANG_OP_PUT, items, 6, &posted),
+                         ANGARA_OK);
         assert_int_equal(posted, 6);
         assert_int_equal(mock->batched, 2);
         assert_int_equal(mock->moved, 80);
@@ -179,8 +179,8 @@ static void test_batch(void **state)
         assert_int_equal(turn(mock), TURN);
         assert_int_equal(turn(mock), 40);
         for (i = 0; i < 6; ++i) {
-            assert_memory_equal(mock->far[0].remote + i * 200, mock->local, descs[i].length);
-            assert_int_equal(mock->far[0].remote[i * 200 + descs[i].length], 0);
+            assert_memory_equal(mock->far[0].remote + i * 200, mock->local, items[i].length);
+            assert_int_equal(mock->far[0].remote[i * 200 + items[i].length], 0);
         }
         assert_int_equal(mock->engine.stats.puts, 6);
         assert_int_equal(mock->engine.stats.bytes, 320);

@@ -49,6 +49,23 @@ static_assert(sizeof(ang_desc_t) == 128, "the descriptor is 128 bytes");
 static_assert(offsetof(ang_desc_t, operand) == 48, "fixed offsets");
 static_assert(offsetof(ang_desc_t, data) == 88, "fixed offsets");
 
+/* One of several puts, or gets, that are posted together: the fields of its descriptor. */
+typedef struct ang_item {
+    uint64_t lkey, loffset, rkey, roffset, length;
+} ang_item_t;
+
+static inline ang_desc_t ang_item_desc(ang_op_t op, const ang_item_t *item)
+{
+    return (ang_desc_t){
+        .op      = (uint8_t)op,
+        .lkey    = item->lkey,
+        .loffset = item->loffset,
+        .rkey    = item->rkey,
+        .roffset = item->roffset,
+        .length  = item->length,
+    };
+}
+
 /* Does the descriptor move `length` bytes? (What the field says elsewhere means nothing.) */
 static inline int ang_desc_moves(const ang_desc_t *desc)
 {

@@ -1,28 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The descriptor engine, see engine.h: checks, the order without chaos, faults. */
+/* The descriptor engine, see engine.h: the order without chaos, faults. */
 #include "entry.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define WAYS       4  /* that a backend has for an operation at most, one closing after the other */
-#define TURN_LIMIT 16 /* entries of one pair in one turn: one pair can't starve the others */
-
-angara_status_t ang_desc_check(const ang_desc_t *desc)
-{
-    if (desc->op == 0 || desc->op >= ANG_OP_LAST || desc->flags != 0) {
-        return ANGARA_ERR_INVALID;
-    }
-    if (desc->op == ANG_OP_ATOMIC &&
-        (desc->atomic >= ANGARA_ATOMIC_LAST || (desc->width != 4 && desc->width != 8))) {
-        return ANGARA_ERR_INVALID;
-    }
-    if (desc->roffset + desc->length < desc->roffset ||
-        desc->loffset + desc->length < desc->loffset) {
-        return ANGARA_ERR_BOUNDS;
-    }
-    return ANGARA_OK;
-}
+#define TURN_LIMIT 16 /* steps of one pair in one turn: one pair can't starve the others */
 
 angara_status_t ang_entry_begin(ang_entry_t *entry)
 {
@@ -90,25 +74,30 @@ angara_status_t ang_entry_store_old(ang_entry_t *entry)
                                               &done);
 }
 
-void ang_desc_count(ang_engine_t *engine, const ang_desc_t *desc)
+void ang_op_count(ang_engine_t *engine, unsigned op, unsigned count)
 {
     ang_engine_stats_t *stats = &engine->stats;
 
-    switch (desc->op) {
+    switch (op) {
     case ANG_OP_PUT:
     case ANG_OP_PUT_INLINE:
-        stats->puts++;
+        stats->puts += count;
         break;
     case ANG_OP_GET:
-        stats->gets++;
+        stats->gets += count;
         break;
     case ANG_OP_ATOMIC:
-        stats->atomics++;
+        stats->atomics += count;
         break;
     default:
-        stats->markers++;
+        stats->markers += count;
         break;
     }
+}
+
+void ang_desc_count(ang_engine_t *engine, const ang_desc_t *desc)
+{
+    ang_op_count(engine, desc->op, 1);
 }
 
 /* A put, get or atomic whose two ends are resolved. */
@@ -192,84 +181,6 @@ angara_status_t ang_entry_advance(ang_entry_t *entry)
     return status;
 }
 
-/*
- * Entries that have ended are kept for the next ones: of each kind so many, with room for so many
- * bytes. Given back to the C library they would be the heap's end, which it returns to the kernel,
- * and asks for again, with each of a stream.
- */
-static const struct {
-    size_t   room;
-    unsigned most;
-} kinds[ANG_ENTRY_KINDS] = {{64, 128}, {512, 64}, {ANG_INLINE_MAX, 64}};
-
-static unsigned entry_kind(size_t bytes)
-{
-    unsigned kind = 0;
-
-    while (bytes > kinds[kind].room) {
-        ++kind;
-    }
-    return kind;
-}
-
-/* One with room for so many bytes of an inline put behind it. */
-static ang_entry_t *entry_alloc(ang_engine_t *engine, size_t bytes)
-{
-    unsigned     kind  = entry_kind(bytes);
-    ang_entry_t *entry = engine->kept[kind];
-
-    if (entry != NULL) {
-        engine->kept[kind] = entry->next;
-        engine->num_kept[kind]--;
-        return entry;
-    }
-    entry = malloc(sizeof(*entry) + kinds[kind].room);
-    if (entry != NULL) {
-        entry->room = kinds[kind].room;
-    }
-    return entry;
-}
-
-/* Keep one that has ended, or end it. In chaos mode it has no room. */
-static void entry_keep(ang_engine_t *engine, ang_entry_t *entry)
-{
-    unsigned kind = entry_kind(entry->room);
-
-    if (entry->room == ANG_INLINE_MAX && engine->spare == NULL) {
-        engine->spare = entry;
-    } else if (entry->room != 0 && engine->num_kept[kind] < kinds[kind].most) {
-        entry->next        = engine->kept[kind];
-        engine->kept[kind] = entry;
-        engine->num_kept[kind]++;
-    } else {
-        free(entry);
-    }
-}
-
-static void entry_free(ang_entry_t *entry)
-{
-    ang_engine_t *engine = entry->pair->engine;
-
-    ang_entry_ground(entry);
-    ang_entry_end(entry);
-    free(entry->buffer);
-    entry_keep(engine, entry);
-    __atomic_store_n(&engine->pending, engine->pending - 1, __ATOMIC_RELEASE);
-}
-
-void ang_pair_drop(ang_pair_t *pair)
-{
-    ang_entry_t *entry;
-
-    while ((entry = pair->head) != NULL) {
-        pair->head = entry->next;
-        entry_free(entry);
-    }
-    pair->tail    = &pair->head;
-    pair->unread  = NULL;
-    pair->refused = NULL;
-}
-
 void ang_pair_fault(ang_pair_t *pair, uint64_t key, angara_status_t status)
 {
     pair->error = status == ANGARA_ERR_PEER_DEAD ? status : ANGARA_ERR_PAIR;
@@ -284,59 +195,6 @@ static int must_queue(const ang_pair_t *pair, const ang_desc_t *desc)
     return pair->head != NULL || (desc->op == ANG_OP_MARKER_SELF && pair->engine->pending != 0);
 }
 
-static void entry_init(ang_entry_t *entry, ang_pair_t *pair, const ang_desc_t *desc,
-                       const void *data)
-{
-    entry->desc        = *desc;
-    entry->failed      = ang_desc_check(desc);
-    entry->pair        = pair;
-    entry->next        = NULL;
-    entry->done        = 0;
-    entry->end         = desc->length;
-    entry->old         = 0;
-    entry->data        = data;
-    entry->begun       = 0;
-    entry->fetched     = 0;
-    entry->flies       = 0;
-    entry->is_window   = 0;
-    entry->flag_width  = 0;
-    entry->source_read = 0;
-    entry->buffer      = NULL;
-}
-
-/* Let the entry, whose fields are set, be the queue's last. */
-static void append(ang_entry_t *entry, const void *data)
-{
-    ang_pair_t *pair = entry->pair;
-
-    if (entry->desc.op == ANG_OP_PUT_INLINE && entry->desc.length != 0) {
-        entry->data = memcpy(entry + 1, data, entry->desc.length);
-        if (entry->begun) {
-            entry->local.addr = (uintptr_t)entry->data;
-        }
-    }
-    entry->sequence = pair->engine->sequence++;
-    *pair->tail     = entry;
-    pair->tail      = &entry->next;
-    /* From here on the queue is shared. */
-    __atomic_store_n(&pair->engine->pending, pair->engine->pending + 1, __ATOMIC_RELEASE);
-}
-
-/* Nothing of it has begun. @return ANGARA_ERR_NO_RESOURCE for a full ring, or lack of memory. */
-static angara_status_t post_behind(ang_pair_t *pair, const ang_desc_t *desc, const void *data)
-{
-    size_t        bytes  = desc->op == ANG_OP_PUT_INLINE ? desc->length : 0;
-    ang_engine_t *engine = pair->engine;
-    ang_entry_t  *entry  = engine->pending < engine->limit ? entry_alloc(engine, bytes) : NULL;
-
-    if (entry == NULL) {
-        return ANGARA_ERR_NO_RESOURCE;
-    }
-    entry_init(entry, pair, desc, data);
-    append(entry, data);
-    return ANGARA_OK;
-}
-
 /* What was posted didn't end at once: it goes on with the queue. */
 static void post_begun(const ang_entry_t *model, const void *data)
 {
@@ -346,13 +204,13 @@ static void post_begun(const ang_entry_t *model, const void *data)
     model->pair->engine->spare = NULL;
     *entry                     = *model;
     entry->room                = room;
-    append(entry, data);
+    ang_entry_append(entry, data);
 }
 
 /* There is no spare entry: the one that there was is queued. */
 static int make_spare(ang_engine_t *engine)
 {
-    engine->spare = entry_alloc(engine, ANG_INLINE_MAX);
+    engine->spare = ang_entry_alloc(engine, ANG_INLINE_MAX);
     return engine->spare != NULL;
 }
 
@@ -393,7 +251,7 @@ static inline angara_status_t post_within(ang_pair_t *pair, const ang_desc_t *de
 
     if (__builtin_expect(engine->spare == NULL, 0)) {
         if (engine->chaos != NULL) {
-            entry_init(&entry, pair, desc, data);
+            ang_entry_init(&entry, pair, desc, data);
             return ang_chaos_post(pair, &entry, data,
                                   desc->op == ANG_OP_PUT_INLINE ? desc->length : 0);
         }
@@ -405,9 +263,9 @@ static inline angara_status_t post_within(ang_pair_t *pair, const ang_desc_t *de
         return pair->error;
     }
     if (__builtin_expect(must_queue(pair, desc), 0)) {
-        return post_behind(pair, desc, data);
+        return ang_pair_queue(pair, desc, data);
     }
-    entry_init(&entry, pair, desc, data);
+    ang_entry_init(&entry, pair, desc, data);
     status = desc->length <= budget ? ang_entry_advance(&entry) : check_long(&entry);
     engine->stats.bytes += entry.done;
     if (__builtin_expect(status == ANGARA_OK, 1)) {
@@ -440,31 +298,31 @@ int ang_engine_try_marker(ang_pair_t *pair, uint64_t slot, uint64_t value)
 }
 
 /* Hand the first of the run to the backend, at most *budget bytes. @return as batch(). */
-static unsigned run_batch(ang_pair_t *pair, const ang_desc_t *descs, unsigned count,
+static unsigned run_batch(ang_pair_t *pair, ang_op_t op, const ang_item_t *items, unsigned count,
                           uint64_t *budget)
 {
     uint64_t left  = *budget;
     unsigned sound = 0;
     unsigned done;
 
-    while (sound < count && ang_desc_check(&descs[sound]) == ANGARA_OK &&
-           descs[sound].length <= left) {
-        left -= descs[sound++].length;
+    while (sound < count && ang_item_check(&items[sound]) == ANGARA_OK &&
+           items[sound].length <= left) {
+        left -= items[sound++].length;
     }
-    done = pair->engine->backend->batch(pair, descs, sound);
+    done = pair->engine->backend->batch(pair, op, items, sound);
     if (done == ANG_BATCH_QUEUE) {
         return done;
     }
     for (unsigned i = 0; i < done; ++i) {
-        ang_desc_count(pair->engine, &descs[i]);
-        pair->engine->stats.bytes += descs[i].length;
-        *budget -= descs[i].length;
+        pair->engine->stats.bytes += items[i].length;
+        *budget -= items[i].length;
     }
+    ang_op_count(pair->engine, op, done);
     return done;
 }
 
-angara_status_t ang_engine_post_batch(ang_pair_t *pair, const ang_desc_t *descs, unsigned count,
-                                      unsigned *posted_p)
+angara_status_t ang_engine_post_batch(ang_pair_t *pair, ang_op_t op, const ang_item_t *items,
+                                      unsigned count, unsigned *posted_p)
 {
     ang_engine_t   *engine = pair->engine;
     uint64_t        budget = engine->turn_bytes;
@@ -472,18 +330,24 @@ angara_status_t ang_engine_post_batch(ang_pair_t *pair, const ang_desc_t *descs,
     unsigned        posted = 0;
     int             queues = 0;
 
-    if (count > 1 && engine->backend->batch != NULL && engine->chaos == NULL &&
-        pair->error == ANGARA_OK && pair->head == NULL) {
-        posted = run_batch(pair, descs, count, &budget);
-        queues = posted == ANG_BATCH_QUEUE;
-        posted = queues ? 0 : posted;
+    if (count > 1 && engine->chaos == NULL && pair->error == ANGARA_OK) {
+        if (pair->head != NULL) {
+            queues = engine->backend->runs != NULL && engine->backend->runs(pair, op, items, count);
+        } else if (engine->backend->batch != NULL) {
+            posted = run_batch(pair, op, items, count, &budget);
+            queues = posted == ANG_BATCH_QUEUE;
+            posted = queues ? 0 : posted;
+        }
+    }
+    if (queues) {
+        posted = ang_pair_queue_run(pair, op, items, count);
+        status = posted < count ? ANGARA_ERR_NO_RESOURCE : ANGARA_OK;
     }
     while (posted < count && status == ANGARA_OK) {
-        uint64_t length = descs[posted].length;
+        ang_desc_t desc = ang_item_desc(op, &items[posted]);
 
-        status = queues ? post_behind(pair, &descs[posted], NULL) :
-                          post_within(pair, &descs[posted], NULL, budget);
-        budget -= length < budget && !queues ? length : budget;
+        status = post_within(pair, &desc, NULL, budget);
+        budget -= desc.length < budget ? desc.length : budget;
         posted += status == ANGARA_OK;
     }
     *posted_p = posted;
@@ -519,19 +383,6 @@ static int set_piece(ang_entry_t *entry, uint64_t budget)
     return budget != 0;
 }
 
-/* The first entry has been performed. */
-static void pair_pop(ang_pair_t *pair)
-{
-    ang_entry_t *entry = pair->head;
-
-    ang_desc_count(pair->engine, &entry->desc);
-    pair->head = entry->next;
-    if (pair->head == NULL) {
-        pair->tail = &pair->head;
-    }
-    entry_free(entry);
-}
-
 /* Look after the operations that fly. @return how many have landed */
 static unsigned pair_land(ang_pair_t *pair)
 {
@@ -555,7 +406,7 @@ static unsigned pair_land(ang_pair_t *pair)
             ang_pair_fault(pair, pair->head->desc.rkey, status);
             break;
         }
-        pair_pop(pair);
+        ang_pair_pop(pair, 1);
     }
     return count;
 }
@@ -576,12 +427,31 @@ unsigned ang_engine_guest_land(ang_engine_t *engine, unsigned *flying_p)
 static unsigned pair_along(ang_pair_t *pair, uint64_t *budget)
 {
     const ang_backend_t *be    = pair->engine->backend;
-    unsigned             count = 0;
+    ang_engine_stats_t  *stats = &pair->engine->stats;
+    unsigned             count = 0, done, left;
+    uint64_t             bytes;
+    ang_entry_t         *head;
 
-    while (be->along != NULL && pair->head != NULL && be->along(pair, &pair->head->desc, budget)) {
-        pair->engine->stats.bytes += pair->head->desc.length;
-        pair_pop(pair);
-        count++;
+    while (be->along != NULL && (head = pair->head) != NULL) {
+        if (head->run_count != 0 && be->along_run != NULL) {
+            left  = head->run_count - head->run_at;
+            bytes = *budget;
+            done  = be->along_run(pair, head->desc.op, ang_run_items(head), left, budget);
+            bytes -= *budget;
+        } else {
+            left  = 1;
+            done  = be->along(pair, &head->desc, budget) != 0;
+            bytes = head->desc.length;
+        }
+        if (done == 0) {
+            break;
+        }
+        stats->bytes += bytes;
+        count += done;
+        ang_pair_pop(pair, done);
+        if (done < left) {
+            break;
+        }
     }
     return count;
 }
@@ -616,7 +486,7 @@ static unsigned pair_progress(ang_pair_t *pair, uint64_t *budget)
         if (entry->end < entry->desc.length && entry->done < entry->desc.length) {
             break;
         }
-        pair_pop(pair);
+        ang_pair_pop(pair, 1);
         count += pair_along(pair, budget);
     }
     return count + ang_pair_launch(pair);
@@ -657,7 +527,7 @@ angara_status_t ang_engine_post_window(ang_pair_t *pair, uint64_t offset, const 
     ang_desc_t  desc = {.roffset = offset, .length = length};
     ang_entry_t entry;
 
-    entry_init(&entry, pair, &desc, src);
+    ang_entry_init(&entry, pair, &desc, src);
     entry.failed      = ANGARA_OK; /* no descriptor that can be wrong */
     entry.is_window   = 1;
     entry.flag_offset = flag_offset;

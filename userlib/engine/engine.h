@@ -10,7 +10,7 @@
  *     before it, of all pairs, have been read. Nothing else is promised across pairs.
  *   - No post and no turn of ang_engine_progress() moves more than `turn_bytes`. What is longer, or
  *     the part of a batch that is beyond it, is queued and moved in pieces; the pairs take turns.
- *     What a backend puts aside of queued operations (ang_pair_queued()) comes on top.
+ *     What a backend puts aside of queued operations (ang_pair_next()) comes on top.
  *   - A piece resolves both ends anew and lets them go: nothing is held between two pieces, so who
  *     stops between them holds up nobody. A key that has gone by then is a fault like any other;
  *     what was moved before stays moved.
@@ -22,9 +22,11 @@
  *     in the order posted, and what isn't launched begins when all before it have landed. If one
  *     fails, those launched behind it may have been performed. Who drops one waits for its end.
  *     The same holds for what a backend performs together with the first of a queue
- *     (ang_pair_queued()), where that one fails at the near end.
+ *     (ang_pair_next()), where that one fails at the near end.
  *   - What begins can be queued: an entry for it is there before. A post that finds no memory for
  *     one says so, and nothing has begun.
+ *   - A run, one entry for several operations, is as if each had been queued by itself; but none of
+ *     it flies.
  *   - A descriptor is checked before anything is touched; what is checked is the engine's own copy.
  * Without chaos everything else is performed within the post, unless the backend answers
  * ANGARA_INPROGRESS. What is posted to a pair that has something queued queues up behind it.
@@ -58,6 +60,32 @@ static inline unsigned ang_op_right(unsigned op)
     default:
         return 0;
     }
+}
+
+/* ANGARA_OK if the item makes sense by itself, */
+static inline angara_status_t ang_item_check(const ang_item_t *item)
+{
+    return item->roffset + item->length < item->roffset ||
+                   item->loffset + item->length < item->loffset ?
+               ANGARA_ERR_BOUNDS :
+               ANGARA_OK;
+}
+
+/* and the same of a descriptor. */
+static inline angara_status_t ang_desc_check(const ang_desc_t *desc)
+{
+    if (desc->op == 0 || desc->op >= ANG_OP_LAST || desc->flags != 0) {
+        return ANGARA_ERR_INVALID;
+    }
+    if (desc->op == ANG_OP_ATOMIC &&
+        (desc->atomic >= ANGARA_ATOMIC_LAST || (desc->width != 4 && desc->width != 8))) {
+        return ANGARA_ERR_INVALID;
+    }
+    if (desc->roffset + desc->length < desc->roffset ||
+        desc->loffset + desc->length < desc->loffset) {
+        return ANGARA_ERR_BOUNDS;
+    }
+    return ANGARA_OK;
 }
 
 /* Bytes that an operation touches at either end. */
@@ -139,14 +167,20 @@ typedef struct ang_backend {
      * what is left comes again one by one, and only then may fault. ANG_BATCH_QUEUE: none, and all
      * are to be queued, and come with turns of progress. NULL: never.
      */
-    unsigned (*batch)(ang_pair_t *pair, const ang_desc_t *descs, unsigned count);
+    unsigned (*batch)(ang_pair_t *pair, ang_op_t op, const ang_item_t *items, unsigned count);
+    /* All are to be queued behind others: may they be one entry, of which each begins when its turn
+     * comes? 0: each by itself, so that they can be launched together. NULL: never. */
+    int (*runs)(ang_pair_t *pair, ang_op_t op, const ang_item_t *items, unsigned count);
     /*
      * An operation has been performed, and the queue goes on with this one. Was it performed along
-     * with that, by a backend that looks at ang_pair_queued()? 1: yes, and what it brings has been
+     * with that, by a backend that looks at ang_pair_next()? 1: yes, and what it brings has been
      * stored: what moved only now is taken from *budget. 0: no, not known, or not within *budget;
      * it is begun as any other. NULL: never.
      */
     int (*along)(ang_pair_t *pair, const ang_desc_t *desc, uint64_t *budget);
+    /* The same for what is left of a run. @return how many from the first on. NULL: along() */
+    unsigned (*along_run)(ang_pair_t *pair, ang_op_t op, const ang_item_t *items, unsigned count,
+                          uint64_t *budget);
     angara_status_t (*atomic)(ang_pair_t *pair, const ang_ref_t *ref, const ang_desc_t *desc,
                               uint64_t *old);
     /* Read back from the far end: OK once all performed before is visible there. */
@@ -186,14 +220,14 @@ struct ang_engine {
     const ang_backend_t *backend;
     void                *ctx;
     ang_pair_t          *pairs;
-    unsigned             pending; /* entries queued */
+    unsigned             pending; /* operations queued */
     unsigned             limit;   /* of pending: the ring's length */
     ang_engine_stats_t   stats;
     pthread_mutex_t      lock;       /* without chaos, see ang_engine_lock() */
     unsigned             guest;      /* somebody else than the caller makes progress just now */
     struct ang_chaos    *chaos;      /* NULL if off */
     uint64_t             turn_bytes; /* may be changed between calls */
-    uint64_t             sequence;   /* entries ever queued */
+    uint64_t             sequence;   /* operations ever queued */
     uint64_t             looks;      /* at operations that fly on */
     ang_pair_t          *turn;       /* where the next turn begins; NULL: with the first */
     /*
@@ -242,15 +276,24 @@ ang_pair_t *ang_engine_local_user(const ang_engine_t *engine, const ang_pair_t *
  */
 uint64_t ang_pair_mark(const ang_pair_t *pair);
 
+/* The place of an operation in a pair's queue. It is valid until the operation has ended. */
+typedef struct ang_place {
+    const ang_entry_t *entry; /* NULL: in front of the first */
+    unsigned           at;    /* in a run */
+} ang_place_t;
+
 /*
- * What is queued to the pair behind `after`, or first (NULL): for a backend that performs several
- * operations at once. `desc_p`, `data_p` (bytes of an inline put): may be NULL, both. @return NULL:
- * no more, or in chaos mode.
+ * Go on to the operation behind, for a backend that performs several at once. `desc`, `data` (bytes
+ * of an inline put): may be NULL, both; of *desc what the operation doesn't need isn't set.
+ * @return 0: there is none, or in chaos mode; then nothing has changed.
  */
-const ang_entry_t *ang_pair_queued(const ang_pair_t *pair, const ang_entry_t *after,
-                                   const ang_desc_t **desc_p, const void **data_p);
-/* ANGARA_OK if the descriptor makes sense by itself. */
-angara_status_t ang_desc_check(const ang_desc_t *desc);
+int ang_pair_next(const ang_pair_t *pair, ang_place_t *place, ang_desc_t *desc, const void **data);
+/*
+ * The operations of a run behind the place. *items: the first of them; *next: its place, whose `at`
+ * grows by one with each. @return how many; 0: what is behind is no run, ask ang_pair_next()
+ */
+unsigned ang_pair_next_run(const ang_pair_t *pair, ang_place_t place, ang_place_t *next,
+                           ang_op_t *op, const ang_item_t **items);
 /* Report a fault and set the pair in error; drops everything queued to it. */
 void ang_pair_fault(ang_pair_t *pair, uint64_t key, angara_status_t status);
 
@@ -283,14 +326,16 @@ int ang_engine_try_marker(ang_pair_t *pair, uint64_t slot, uint64_t value);
  * Post a run of puts or a run of gets, as ang_engine_post() one after the other. *posted_p: how
  * many were. @return ANGARA_OK, or what the post of the next one returned.
  */
-angara_status_t ang_engine_post_batch(ang_pair_t *pair, const ang_desc_t *descs, unsigned count,
-                                      unsigned *posted_p);
+angara_status_t ang_engine_post_batch(ang_pair_t *pair, ang_op_t op, const ang_item_t *items,
+                                      unsigned count, unsigned *posted_p);
 
 /*
  * Count a ring operation that was performed; its bytes are counted where they are moved. Also for a
  * backend that performs one by itself, of a pair with nothing queued.
  */
 void ang_desc_count(ang_engine_t *engine, const ang_desc_t *desc);
+/* The same of so many of a kind. */
+void ang_op_count(ang_engine_t *engine, unsigned op, unsigned count);
 
 /* Chaos only: post a window write; flag_width 0 means no flag. */
 angara_status_t ang_engine_post_window(ang_pair_t *pair, uint64_t offset, const void *src,

@@ -24,6 +24,9 @@ struct ang_entry {
 
     size_t room; /* bytes behind it; in chaos mode 0, wherever its bytes are */
 
+    uint32_t run_count; /* a run of so many: their items are behind it; 0: one operation, `desc` */
+    uint32_t run_at;    /* the one whose turn it is, as `desc` says, too */
+
     angara_status_t failed;   /* what was found wrong before its turn: told when that comes */
     uint64_t        sequence; /* order of queueing, across pairs */
 
@@ -72,8 +75,29 @@ unsigned ang_pair_launch(ang_pair_t *pair);
 /* Store the value that an atomic fetched. */
 angara_status_t ang_entry_store_old(ang_entry_t *entry);
 
+/* ---- queue.c --------------------------------------------------------------------------------- */
+
+/* One with room for so many bytes behind it, ANG_INLINE_MAX at most; NULL: no memory. */
+ang_entry_t *ang_entry_alloc(ang_engine_t *engine, size_t bytes);
+/* Nothing of the operation has begun. */
+void ang_entry_init(ang_entry_t *entry, ang_pair_t *pair, const ang_desc_t *desc, const void *data);
+/* Let the entry, whose fields are set, be its queue's last. */
+void ang_entry_append(ang_entry_t *entry, const void *data);
+/* Queue an operation. @return ANGARA_ERR_NO_RESOURCE for a full ring, or lack of memory. */
+angara_status_t ang_pair_queue(ang_pair_t *pair, const ang_desc_t *desc, const void *data);
+/* Queue a run of puts, or of gets, as one entry. @return how many: fewer if the ring is full */
+unsigned ang_pair_queue_run(ang_pair_t *pair, ang_op_t op, const ang_item_t *items, unsigned count);
+/* Those of a run whose turn hasn't passed. */
+static inline const ang_item_t *ang_run_items(const ang_entry_t *entry)
+{
+    return (const ang_item_t *)(entry + 1) + entry->run_at;
+}
+/* The first so many operations, all of one entry, have been performed. */
+void ang_pair_pop(ang_pair_t *pair, unsigned count);
 /* Drop all ring operations queued to a pair. */
 void ang_pair_drop(ang_pair_t *pair);
+/* Will it still read or write the local region? */
+int ang_entry_uses_local(const ang_entry_t *entry, uint64_t key);
 
 /* chaos.c */
 angara_status_t ang_chaos_start(ang_engine_t *engine, uint64_t seed, unsigned delay_us);

@@ -18,8 +18,10 @@
 
 int ang_entry_can_fly(const ang_entry_t *entry)
 {
-    /* The bytes of an inline put move with its entry, an atomic is more than one step. */
-    return (entry->desc.op == ANG_OP_PUT || entry->desc.op == ANG_OP_GET) &&
+    /* The bytes of an inline put move with its entry, an atomic is more than one step. Of a run the
+     * next one's turn would come too early. */
+    return entry->run_count == 0 &&
+           (entry->desc.op == ANG_OP_PUT || entry->desc.op == ANG_OP_GET) &&
            ((entry->local.kind | entry->remote.kind) & ANG_REF_LAUNCH) && entry->done == 0 &&
            entry->desc.length != 0 && entry->pair->engine->chaos == NULL;
 }

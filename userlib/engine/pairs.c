@@ -80,27 +80,14 @@ uint64_t ang_pair_mark(const ang_pair_t *pair)
         return 0;
     }
     /* An odd factor: no two operations that follow each other soon give the same number. */
-    return (head->sequence + 1) * 0x9e3779b97f4a7c15ull + head->done +
+    return (head->sequence + head->run_at + 1) * 0x9e3779b97f4a7c15ull + head->done +
            (head->flies ? pair->engine->looks : 0);
-}
-
-static int uses_local(const ang_entry_t *entry, uint64_t key)
-{
-    switch (entry->desc.op) {
-    case ANG_OP_PUT:
-        return entry->desc.lkey == key && !entry->source_read;
-    case ANG_OP_GET:
-    case ANG_OP_ATOMIC:
-        return entry->desc.lkey == key;
-    default:
-        return 0;
-    }
 }
 
 static int pair_uses_local(const ang_pair_t *pair, uint64_t key)
 {
     for (const ang_entry_t *entry = pair->head; entry != NULL; entry = entry->next) {
-        if (uses_local(entry, key)) {
+        if (ang_entry_uses_local(entry, key)) {
             return 1;
         }
     }
@@ -115,21 +102,6 @@ ang_pair_t *ang_engine_local_user(const ang_engine_t *engine, const ang_pair_t *
         pair = pair->next;
     }
     return pair;
-}
-
-const ang_entry_t *ang_pair_queued(const ang_pair_t *pair, const ang_entry_t *after,
-                                   const ang_desc_t **desc_p, const void **data_p)
-{
-    const ang_entry_t *entry = after != NULL ? after->next : pair->head;
-
-    if (pair->engine->chaos != NULL || entry == NULL) {
-        return NULL;
-    }
-    if (desc_p != NULL) {
-        *desc_p = &entry->desc;
-        *data_p = entry->data;
-    }
-    return entry;
 }
 
 int ang_engine_pair_flies(ang_pair_t *pair)

@@ -89,8 +89,8 @@ typedef struct ang_provider_ops {
      */
     angara_status_t (*post)(angara_peer_h peer, ang_desc_t *desc, const void *data);
     /* Puts only, or gets only. */
-    angara_status_t (*post_batch)(angara_peer_h peer, ang_desc_t *descs, unsigned count,
-                                  unsigned *posted_p);
+    angara_status_t (*post_batch)(angara_peer_h peer, ang_op_t op, const ang_item_t *items,
+                                  unsigned count, unsigned *posted_p);
     /*
      * Of the calls of these names. `desc` has what an atomic needs: atomic, width, rkey, roffset,
      * operand and compare; of no other field there is a value. NULL: peers' memory isn't mapped.

@@ -68,11 +68,10 @@ static inline angara_status_t check_local(angara_peer_h peer, angara_mr_h lmr, c
     return length <= peer->pe->dom->attr.offload_max ? ANGARA_OK : ANGARA_ERR_INVALID;
 }
 
-static inline ang_desc_t copy_desc(ang_op_t op, angara_mr_h lmr, const void *laddr, uint64_t rkey,
+static inline ang_item_t copy_item(angara_mr_h lmr, const void *laddr, uint64_t rkey,
                                    uint64_t roffset, size_t length)
 {
-    return (ang_desc_t){
-        .op      = (uint8_t)op,
+    return (ang_item_t){
         .lkey    = lmr->key,
         .loffset = (uintptr_t)laddr - (uintptr_t)lmr->addr,
         .rkey    = rkey,
@@ -88,7 +87,8 @@ static inline angara_status_t post_copy(angara_peer_h peer, ang_op_t op, angara_
     angara_status_t status = check_local(peer, lmr, laddr, length);
 
     if (__builtin_expect(status == ANGARA_OK, 1)) {
-        ang_desc_t desc = copy_desc(op, lmr, laddr, rkey, roffset, length);
+        ang_item_t item = copy_item(lmr, laddr, rkey, roffset, length);
+        ang_desc_t desc = ang_item_desc(op, &item);
 
         status = posted(peer, op == ANG_OP_GET ? &peer->posted.gets : &peer->posted.puts, length,
                         peer->ops->post(peer, &desc, NULL));
@@ -124,7 +124,7 @@ angara_status_t angara_offload_batch(angara_peer_h peer, angara_batch_op_t op,
     ang_op_t        code = op == ANGARA_BATCH_GET ? ANG_OP_GET : ANG_OP_PUT;
     angara_status_t bad  = ANGARA_OK;
     angara_status_t status;
-    ang_desc_t      descs[ANGARA_BATCH_MAX];
+    ang_item_t      items[ANGARA_BATCH_MAX];
     unsigned        good;
 
     CHECK_ARG(posted_p != NULL);
@@ -139,14 +139,14 @@ angara_status_t angara_offload_batch(angara_peer_h peer, angara_batch_op_t op,
         if (bad != ANGARA_OK) {
             break;
         }
-        descs[good] = copy_desc(code, x->lmr, x->laddr, x->rkey, x->roffset, x->length);
+        items[good] = copy_item(x->lmr, x->laddr, x->rkey, x->roffset, x->length);
     }
     if (good == 0) {
         return bad;
     }
-    status = peer->ops->post_batch(peer, descs, good, posted_p);
+    status = peer->ops->post_batch(peer, code, items, good, posted_p);
     for (unsigned i = 0; i < *posted_p; ++i) {
-        posted(peer, code == ANG_OP_GET ? &peer->posted.gets : &peer->posted.puts, descs[i].length,
+        posted(peer, code == ANG_OP_GET ? &peer->posted.gets : &peer->posted.puts, items[i].length,
                ANGARA_OK);
     }
     peer->posted.refused += status == ANGARA_ERR_NO_RESOURCE;

@@ -264,8 +264,8 @@ angara_status_t nic_put(angara_peer_h peer, uint64_t offset, const void *src, si
 angara_status_t nic_put_flag(angara_peer_h peer, uint64_t offset, const void *src, size_t length,
                              uint64_t flag_offset, uint64_t flag);
 angara_status_t nic_post(angara_peer_h peer, ang_desc_t *desc, const void *data);
-angara_status_t nic_post_batch(angara_peer_h peer, ang_desc_t *descs, unsigned count,
-                               unsigned *posted_p);
+angara_status_t nic_post_batch(angara_peer_h peer, ang_op_t op, const ang_item_t *items,
+                               unsigned count, unsigned *posted_p);
 angara_status_t nic_marker(angara_peer_h peer, uint32_t slot, uint64_t value);
 angara_status_t nic_marker_self(angara_pe_h pe, uint32_t slot, uint64_t value);
 

@@ -85,8 +85,8 @@ angara_status_t nic_post(angara_peer_h base, ang_desc_t *desc, const void *data)
 }
 
 /* Descriptors in a row, one doorbell. Towards the own PE one by one: the CPU performs them. */
-angara_status_t nic_post_batch(angara_peer_h base, ang_desc_t *descs, unsigned count,
-                               unsigned *posted_p)
+angara_status_t nic_post_batch(angara_peer_h base, ang_op_t op, const ang_item_t *items,
+                               unsigned count, unsigned *posted_p)
 {
     nic_peer_t     *peer   = nic_peer(base);
     nic_pe_t       *pe     = nic_peer_pe(peer);
@@ -95,11 +95,13 @@ angara_status_t nic_post_batch(angara_peer_h base, ang_desc_t *descs, unsigned c
     unsigned        n      = 0;
 
     while (status == ANGARA_OK && n < count) {
-        descs[n].pair = peer->pair;
+        ang_desc_t desc = ang_item_desc(op, &items[n]);
+
+        desc.pair = peer->pair;
         if (NIC_UNLIKELY(peer->is_self)) {
-            status = post_own(pe, &descs[n], NULL, &budget);
+            status = post_own(pe, &desc, NULL, &budget);
         } else if ((status = nic_cmd_room(pe, n + 1)) == ANGARA_OK) {
-            nic_cmd_write(pe, n, &descs[n], NULL);
+            nic_cmd_write(pe, n, &desc, NULL);
         }
         n += status == ANGARA_OK;
     }

@@ -187,8 +187,9 @@ int soft_agent_withdraw(soft_peer_t *peer)
     soft_slot_t *slot;
     uint64_t     state;
 
-    peer->batch.count = 0; /* their operations may be gone from the queue */
-    peer->ahead.count = 0;
+    peer->batch.count  = 0; /* their operations may be gone from the queue */
+    peer->direct_along = 0;
+    peer->ahead.count  = 0;
     if (peer->agent_is_kept) {
         agent_claim(peer, 0, 0);
     }

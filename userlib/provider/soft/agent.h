@@ -75,19 +75,27 @@ static inline int soft_agent_answered(const soft_peer_t *peer)
     return soft_slot_is_answered(soft_agent_slot(peer), peer->agent_turn);
 }
 
-/* A short operation as what the peer's process is asked for. */
+/* A short operation as what the peer's process is asked for: the part of a request that all need.
+ */
+static inline void soft_agent_head(const ang_desc_t *desc, soft_request_t *item)
+{
+    item->op      = desc->op == ANG_OP_PUT_INLINE ? ANG_OP_PUT : desc->op;
+    item->atomic  = desc->atomic;
+    item->width   = desc->width;
+    item->by      = SOFT_BY_SLOT;
+    item->length  = desc->op == ANG_OP_ATOMIC ? 0 : (uint32_t)desc->length;
+    item->key     = desc->rkey;
+    item->offset  = desc->roffset;
+    item->operand = desc->operand;
+    item->compare = desc->compare;
+}
+
 static inline soft_request_t soft_agent_item(const ang_desc_t *desc)
 {
-    return (soft_request_t){
-        .op      = desc->op == ANG_OP_PUT_INLINE ? ANG_OP_PUT : desc->op,
-        .atomic  = desc->atomic,
-        .width   = desc->width,
-        .length  = desc->op == ANG_OP_ATOMIC ? 0 : (uint32_t)desc->length,
-        .key     = desc->rkey,
-        .offset  = desc->roffset,
-        .operand = desc->operand,
-        .compare = desc->compare,
-    };
+    soft_request_t item = {0};
+
+    soft_agent_head(desc, &item);
+    return item;
 }
 
 /* ---- agent.c --------------------------------------------------------------------------------- */
@@ -200,6 +208,9 @@ angara_status_t soft_agent_short(soft_peer_t *peer, const soft_request_t *item, 
                                  int others, uint64_t *old);
 /* As the backend's along(), whatever the budget. */
 int soft_agent_along(soft_peer_t *peer, const ang_desc_t *desc);
+/* As the backend's along_run(). */
+unsigned soft_agent_along_run(soft_peer_t *peer, ang_op_t op, const ang_item_t *items,
+                              unsigned count, uint64_t *budget);
 /*
  * A short get or put, or a fetching atomic, by a peer that is expected to poll; nothing of the pair
  * is under way. Look for its answer for a moment. @return 1: performed. 0: it's still to be posted,

@@ -8,7 +8,7 @@
  * Batches: what is queued behind an operation goes along with it, in staging memory. While the
  * peer's process performs that batch, what is queued from then on is put into another one. When it
  * has answered, the next batch is posted at once, so that both processes work at the same time; the
- * results of the first are taken meanwhile, one by one, as the engine comes to each operation
+ * results of the first are taken meanwhile, in order, as the engine comes to the operations
  * (soft_agent_owes()).
  *
  * Invariants
@@ -42,23 +42,24 @@ _Static_assert(SOFT_SHORT + SOFT_REQUEST_HEAD + 64 <= BATCH_BYTES, "any short on
  * The queued operation as part of a batch, if it goes this way; *src: bytes of a put. What is wrong
  * with it is told at its turn.
  */
-static int make_item(soft_peer_t *peer, const ang_desc_t *desc, const void *data,
-                     soft_request_t *item, const void **src)
+static inline int make_item(soft_peer_t *peer, const ang_desc_t *desc, const void *data,
+                            soft_request_t *item, const void **src)
 {
-    uint64_t  length = ang_desc_bytes(desc);
-    ang_ref_t near;
+    ang_ref_t near = ang_ref_host(NULL);
 
     if (ang_desc_check(desc) != ANGARA_OK || ang_op_right(desc->op) == 0 ||
-        !soft_is_short(length) || !soft_way_near(&peer->pair, desc, data, &near)) {
+        !soft_is_short(ang_desc_bytes(desc)) ||
+        !(desc->op == ANG_OP_GET ? soft_way_is_host(&peer->pair, desc->lkey) :
+                                   soft_way_near(&peer->pair, desc, data, &near))) {
         return 0;
     }
     /* The peer's process checks it, so no hazard is needed to look. */
     if (soft_way_may_map(&peer->remote, desc->rkey) ||
-        !(soft_needs_agent(peer, ang_op_right(desc->op)) || peer->agent_distrust == 0)) {
+        !(peer->agent_distrust == 0 || soft_needs_agent(peer, ang_op_right(desc->op)))) {
         return 0;
     }
-    *item = soft_agent_item(desc);
-    *src  = (const void *)(uintptr_t)near.addr;
+    soft_agent_head(desc, item);
+    *src = (const void *)(uintptr_t)near.addr;
     return 1;
 }
 
@@ -93,8 +94,8 @@ static inline void copy_head(soft_request_t *to, const soft_request_t *from)
 }
 
 /* Put one more operation into the batch. @return 0: it doesn't fit. */
-static int batch_add(soft_peer_t *peer, soft_batch_t *batch, const soft_request_t *item,
-                     const void *src)
+static inline int batch_add(soft_peer_t *peer, soft_batch_t *batch, const soft_request_t *item,
+                            const void *src)
 {
     uint32_t        at    = batch->end;
     uint32_t        end   = soft_item_end(at, item);
@@ -115,22 +116,100 @@ static int batch_add(soft_peer_t *peer, soft_batch_t *batch, const soft_request_
     return 1;
 }
 
-/* Put what is queued behind `entry` into the batch, too, as far as it fits. */
-static void batch_fill(soft_peer_t *peer, soft_batch_t *batch, const ang_entry_t *entry)
+/* The same of a run, as far as its operations go this way and fit. @return how many */
+static unsigned batch_add_run(soft_peer_t *peer, soft_batch_t *batch, ang_op_t op,
+                              const ang_item_t *items, unsigned count)
 {
-    soft_paces_t     *paces = &peer->paces;
-    const ang_desc_t *desc;
-    const void       *data, *src;
-    soft_request_t    item;
+    soft_paces_t *paces   = &peer->paces;
+    unsigned      access  = ang_op_right(op);
+    int           needs   = soft_needs_agent(peer, access);
+    char         *staging = soft_agent_staging(peer);
+    uint64_t      far     = 0; /* the region seen last: as a rule they are the same */
+    uint64_t      near    = 0;
+    uint32_t      end;
+    unsigned      n = 0;
 
-    while ((entry = ang_pair_queued(&peer->pair, entry, &desc, &data)) != NULL &&
-           make_item(peer, desc, data, &item, &src) && batch_add(peer, batch, &item, src)) {
-        batch->last = entry;
-        if (paces->timed != NULL &&
-            !soft_paces_is_timed(paces, item.op == ANG_OP_GET, item.length)) {
+    if (!needs && peer->agent_distrust != 0) {
+        return 0;
+    }
+    for (; n < count; ++n, batch->end = end) {
+        const ang_item_t *item  = &items[n];
+        uint32_t          at    = batch->end;
+        soft_request_t   *there = (void *)(staging + at);
+        uint64_t          src   = 0;
+
+        if (ang_item_check(item) != ANGARA_OK || !soft_is_short(item->length) ||
+            (end = soft_item_behind(at, (uint32_t)item->length)) > batch->limit ||
+            (item->rkey != far && soft_way_may_map(&peer->remote, item->rkey)) ||
+            (op == ANG_OP_PUT ?
+                 !soft_way_host(&peer->pair, item->lkey, item->loffset, item->length, 0, &src) :
+                 item->lkey != near && !soft_way_is_host(&peer->pair, item->lkey))) {
+            break;
+        }
+        far  = item->rkey;
+        near = item->lkey;
+        copy_head(there, &(soft_request_t){.op     = (uint8_t)op,
+                                           .length = (uint32_t)item->length,
+                                           .key    = item->rkey,
+                                           .offset = item->roffset});
+        if (op == ANG_OP_PUT) {
+            memcpy(soft_item_data(there, at, (uint32_t)item->length), (const void *)(uintptr_t)src,
+                   item->length);
+        }
+        batch->bytes += item->length;
+        if (paces->timed != NULL && !soft_paces_is_timed(paces, op == ANG_OP_GET, item->length)) {
             paces->timed = NULL; /* it says nothing about either */
         }
     }
+    if (batch->count == 0) {
+        batch->has_other = !needs;
+    }
+    batch->count += n;
+    return n;
+}
+
+/* Put the operation behind *place into the batch. @return 0: it doesn't go this way, or fit. */
+static int batch_add_next(soft_peer_t *peer, soft_batch_t *batch, ang_place_t *place)
+{
+    soft_paces_t  *paces = &peer->paces;
+    ang_desc_t     desc;
+    const void    *data, *src;
+    soft_request_t item;
+
+    if (!ang_pair_next(&peer->pair, place, &desc, &data) ||
+        !make_item(peer, &desc, data, &item, &src) || !batch_add(peer, batch, &item, src)) {
+        return 0;
+    }
+    if (paces->timed != NULL && !soft_paces_is_timed(paces, item.op == ANG_OP_GET, item.length)) {
+        paces->timed = NULL;
+    }
+    return 1;
+}
+
+/* Put what is queued behind `place` into the batch, too, as far as it fits. */
+static void batch_fill(soft_peer_t *peer, soft_batch_t *batch, ang_place_t place)
+{
+    const ang_item_t *items;
+    ang_place_t       next;
+    ang_op_t          op;
+    unsigned          count, added;
+
+    do {
+        count = ang_pair_next_run(&peer->pair, place, &next, &op, &items);
+        if (count == 0) {
+            added = count = 1;
+            if (!batch_add_next(peer, batch, &place)) {
+                return;
+            }
+        } else {
+            added = batch_add_run(peer, batch, op, items, count);
+            if (added == 0) {
+                return;
+            }
+            place = (ang_place_t){next.entry, next.at + added - 1};
+        }
+        batch->last = place;
+    } while (added == count);
 }
 
 static soft_request_t batch_request(soft_peer_t *peer, const soft_batch_t *batch)
@@ -158,17 +237,15 @@ void soft_agent_ahead(soft_peer_t *peer)
 {
     const soft_batch_t *batch = &peer->batch;
     soft_batch_t       *ahead = &peer->ahead;
-    const ang_entry_t  *last  = ahead->count != 0 ? ahead->last : batch->last;
+    ang_place_t         last  = ahead->count != 0 ? ahead->last : batch->last;
 
     if (!soft_agent_owes(peer) || peer->ahead_is_posted || batch->count == 0 ||
         (batch->received && batch->status != ANGARA_OK) || peer->run_bytes >= RUN_MAX ||
         soft_agent_staged(peer, 0) < SOFT_STAGING) {
         return;
     }
-    if (last == NULL) { /* of the one operation, which is the queue's first, if it is there yet */
-        last = ang_pair_queued(&peer->pair, NULL, NULL, NULL);
-    }
-    if (last == NULL) {
+    /* That of one operation is the queue's first, if it is there yet. */
+    if (last.entry == NULL && !ang_pair_next(&peer->pair, &last, NULL, NULL)) {
         return;
     }
     if (ahead->count == 0) {
@@ -216,17 +293,19 @@ static soft_request_t alone_request(soft_peer_t *peer, const soft_request_t *ite
 static angara_status_t short_send(soft_peer_t *peer, const soft_request_t *item, const void *src,
                                   int others)
 {
-    const ang_entry_t *first = ang_pair_queued(&peer->pair, NULL, NULL, NULL);
-    soft_batch_t      *batch = &peer->batch;
-    soft_request_t     request;
-    uint64_t           since  = soft_paces_spend(&peer->paces);
-    angara_status_t    status = soft_agent_open(peer, 0);
+    soft_batch_t   *batch = &peer->batch;
+    ang_place_t     first = {NULL, 0}, second;
+    soft_request_t  request;
+    uint64_t        since  = soft_paces_spend(&peer->paces);
+    angara_status_t status = soft_agent_open(peer, 0);
 
     if (status != ANGARA_OK) {
         return status;
     }
     short_begin(peer);
-    if (first == NULL || ang_pair_queued(&peer->pair, first, NULL, NULL) == NULL) {
+    ang_pair_next(&peer->pair, &first, NULL, NULL);
+    second = first;
+    if (first.entry == NULL || !ang_pair_next(&peer->pair, &second, NULL, NULL)) {
         request = alone_request(peer, item, src); /* the queue's first is the one */
     } else {
         batch_open(peer, batch, NULL);
@@ -294,7 +373,8 @@ static void batch_end(soft_peer_t *peer)
 }
 
 /* The next one's result is there: take it. */
-static void short_bring(soft_peer_t *peer, const soft_request_t *item, char *dst, uint64_t *old)
+static inline void short_bring(soft_peer_t *peer, const soft_request_t *item, char *dst,
+                               uint64_t *old)
 {
     soft_batch_t   *batch  = &peer->batch;
     uint32_t        copied = peer->agent_copied;
@@ -411,7 +491,7 @@ int soft_agent_along(soft_peer_t *peer, const ang_desc_t *desc)
         (desc->lkey != 0 && !soft_way_near(&peer->pair, desc, NULL, &near))) {
         return 0;
     }
-    item = soft_agent_item(desc);
+    soft_agent_head(desc, &item);
     if (!batch->received) {
         if (!short_take_early(peer, &item, (void *)(uintptr_t)near.addr, &old)) {
             return 0;
@@ -421,6 +501,56 @@ int soft_agent_along(soft_peer_t *peer, const ang_desc_t *desc)
     }
     soft_way_store_old(desc, &near, old);
     return 1;
+}
+
+unsigned soft_agent_along_run(soft_peer_t *peer, ang_op_t op, const ang_item_t *items,
+                              unsigned count, uint64_t *budget)
+{
+    soft_batch_t *batch  = &peer->batch;
+    uint32_t      copied = peer->agent_copied;
+    uint64_t      filled = UINT64_MAX;
+    uint64_t      near   = 0; /* the region seen last */
+    unsigned      n      = 0;
+    const char   *staging;
+    unsigned      ready;
+    uint64_t      dst;
+
+    if (!soft_agent_owes(peer) || batch->in_slot || batch->taken == 0) {
+        return 0;
+    }
+    staging = soft_agent_staging(peer);
+    ready   = batch->performed;
+    if (!batch->received) { /* the last one's end is the answer */
+        ready  = batch->count - 1;
+        filled = soft_agent_filled(peer);
+    }
+    for (; n < count && batch->taken < ready; ++n, ++batch->taken) {
+        const ang_item_t *item   = &items[n];
+        uint32_t          length = (uint32_t)item->length;
+        uint32_t          end    = soft_item_behind(batch->at, length);
+
+        if (item->length > *budget || end > filled ||
+            (op == ANG_OP_GET ? !soft_way_host(&peer->pair, item->lkey, item->loffset, item->length,
+                                               ANGARA_ACCESS_LOCAL_WRITE, &dst) :
+                                item->lkey != near && !soft_way_is_host(&peer->pair, item->lkey))) {
+            break;
+        }
+        near = item->lkey;
+        if (op == ANG_OP_GET) {
+            const char *bytes = soft_item_data((void *)(uintptr_t)(staging + batch->at), batch->at,
+                                               length);
+
+            ang_cpu_copy((void *)(uintptr_t)(dst + copied), bytes + copied, length - copied);
+        }
+        copied    = 0;
+        batch->at = end;
+        *budget -= length;
+    }
+    peer->agent_copied = copied;
+    if (batch->received && batch->taken == batch->count) {
+        batch_end(peer);
+    }
+    return n;
 }
 
 /* ---- within the call ------------------------------------------------------------------------- */

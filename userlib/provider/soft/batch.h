@@ -7,19 +7,19 @@
 
 /* Short ones, together, see agent_short.c. */
 typedef struct {
-    uint32_t           place;     /* where in staging memory it begins, */
-    uint32_t           end;       /*   and ends by now, */
-    uint32_t           limit;     /*   and at most; */
-    uint32_t           at;        /*   of the operation whose result is taken next */
-    int                has_other; /* there is another way for the first one */
-    int                in_slot;   /* one operation, without staging memory */
-    unsigned           count;     /* operations; */
-    unsigned           taken;     /*   results taken */
-    int                received;  /* it is answered, and these two are known: */
-    unsigned           performed; /*   operations performed; */
-    angara_status_t    status;    /*   and why no more */
-    uint64_t           bytes;     /* of them all */
-    const ang_entry_t *last;      /* the last one; NULL: there is one, the queue's first */
+    uint32_t        place;     /* where in staging memory it begins, */
+    uint32_t        end;       /*   and ends by now, */
+    uint32_t        limit;     /*   and at most; */
+    uint32_t        at;        /*   of the operation whose result is taken next */
+    int             has_other; /* there is another way for the first one */
+    int             in_slot;   /* one operation, without staging memory */
+    unsigned        count;     /* operations; */
+    unsigned        taken;     /*   results taken */
+    int             received;  /* it is answered, and these two are known: */
+    unsigned        performed; /*   operations performed; */
+    angara_status_t status;    /*   and why no more */
+    uint64_t        bytes;     /* of them all */
+    ang_place_t     last; /* the last one; in front of the first: there is one, which is that */
 } soft_batch_t;
 
 /* Joint copies of a pair, see joint.h. */

@@ -74,21 +74,20 @@ static int direct_item(soft_peer_t *peer, const ang_desc_t *desc, soft_request_t
 /* What is queued behind the operation goes along, if its request takes all that is left of it. */
 static void direct_add(soft_peer_t *peer, soft_request_t *request)
 {
-    const ang_entry_t *entry = ang_pair_queued(&peer->pair, NULL, NULL, NULL);
-    soft_request_t    *items = (void *)soft_agent_staging(peer);
-    uint64_t           total = request->length;
-    const ang_desc_t  *desc;
-    const void        *data;
+    soft_request_t *items = (void *)soft_agent_staging(peer);
+    uint64_t        total = request->length;
+    ang_place_t     place = {NULL, 0};
+    ang_desc_t      desc;
+    const void     *data;
 
-    if (entry == NULL || request->length > SOFT_GPU_PIECE ||
+    if (!ang_pair_next(&peer->pair, &place, NULL, NULL) || request->length > SOFT_GPU_PIECE ||
         __atomic_load_n(&soft_agent_slot(peer)->staged, __ATOMIC_RELAXED) == 0) {
         return;
     }
-    while (request->compare < SOFT_RUN - 1 &&
-           (entry = ang_pair_queued(&peer->pair, entry, &desc, &data)) != NULL &&
-           desc->op == request->op && desc->length <= SOFT_RUN_BYTES - total &&
-           direct_item(peer, desc, &items[request->compare])) {
-        total += desc->length;
+    while (request->compare < SOFT_RUN - 1 && ang_pair_next(&peer->pair, &place, &desc, &data) &&
+           desc.op == request->op && desc.length <= SOFT_RUN_BYTES - total &&
+           direct_item(peer, &desc, &items[request->compare])) {
+        total += desc.length;
         request->compare++;
     }
 }

@@ -25,34 +25,34 @@
 
 /* Both ends of a batched transfer; 0 unless the far one is private memory that process_vm reaches.
  */
-static int batch_ends(ang_pair_t *pair, const ang_desc_t *desc, struct iovec *here,
+static int batch_ends(ang_pair_t *pair, ang_op_t op, const ang_item_t *item, struct iovec *here,
                       struct iovec *there)
 {
     soft_peer_t           *peer   = soft_pair_peer(pair);
     soft_remote_t         *remote = &peer->remote;
-    unsigned               access = ang_op_right(desc->op);
+    unsigned               access = ang_op_right(op);
     const soft_mr_entry_t *entry;
-    uint64_t               addr;
-    ang_ref_t              ref;
+    uint64_t               near, far;
 
-    if (!soft_way_near(pair, desc, NULL, &ref) ||
-        soft_mr_check(remote->dom, remote->mr_max, desc->rkey, desc->roffset, desc->length, access,
-                      &addr, &entry) != ANGARA_OK ||
+    if (!soft_way_host(pair, item->lkey, item->loffset, item->length, soft_way_near_right(op),
+                       &near) ||
+        soft_mr_check(remote->dom, remote->mr_max, item->rkey, item->roffset, item->length, access,
+                      &far, &entry) != ANGARA_OK ||
         entry->kind != ANGARA_MEM_HOST || entry->fd >= 0 || soft_needs_agent(peer, access)) {
         return 0;
     }
-    *here  = (struct iovec){(void *)(uintptr_t)ref.addr, desc->length};
-    *there = (struct iovec){(void *)(uintptr_t)addr, desc->length};
+    *here  = (struct iovec){(void *)(uintptr_t)near, item->length};
+    *there = (struct iovec){(void *)(uintptr_t)far, item->length};
     return 1;
 }
 
 /* The regions that the run may reach, the hazard with a full fence, then the entries: domain.c. */
-static void batch_hold(soft_remote_t *remote, const ang_desc_t *descs, unsigned count)
+static void batch_hold(soft_remote_t *remote, const ang_item_t *items, unsigned count)
 {
     soft_hazard_t *hazard = remote->hazard;
 
     for (unsigned i = 0; i < count; ++i) {
-        __atomic_store_n(&hazard->regions[i], SOFT_KEY_INDEX(descs[i].rkey), __ATOMIC_RELEASE);
+        __atomic_store_n(&hazard->regions[i], SOFT_KEY_INDEX(items[i].rkey), __ATOMIC_RELEASE);
     }
     __atomic_exchange_n(&hazard->key, soft_batch_value(++remote->domain->batches, count),
                         __ATOMIC_SEQ_CST);
@@ -62,10 +62,10 @@ static void batch_hold(soft_remote_t *remote, const ang_desc_t *descs, unsigned 
  * Perform the first of the transfers, of the same kind all. @return how many: 0 if the first isn't
  * for process_vm, or fails.
  */
-static unsigned batch_run(ang_pair_t *pair, const ang_desc_t *descs, unsigned count)
+static unsigned batch_run(ang_pair_t *pair, ang_op_t op, const ang_item_t *items, unsigned count)
 {
     soft_remote_t *remote = &soft_pair_peer(pair)->remote;
-    int            is_get = descs[0].op == ANG_OP_GET;
+    int            is_get = op == ANG_OP_GET;
     unsigned       num    = 0;
     unsigned       done   = 0;
     uint64_t       total  = 0;
@@ -74,9 +74,9 @@ static unsigned batch_run(ang_pair_t *pair, const ang_desc_t *descs, unsigned co
     ssize_t        moved = 0;
     int            word;
 
-    batch_hold(remote, descs, count);
-    while (num < count && !alone && descs[num].length <= SOFT_CMA_CHUNK - total &&
-           batch_ends(pair, &descs[num], &here[num], &there[num])) {
+    batch_hold(remote, items, count);
+    while (num < count && !alone && items[num].length <= SOFT_CMA_CHUNK - total &&
+           batch_ends(pair, op, &items[num], &here[num], &there[num])) {
         word = is_get && soft_vm_tears((uintptr_t)there[num].iov_base, there[num].iov_len);
         if (word && num > 0) {
             break;
@@ -106,7 +106,8 @@ static unsigned batch_run(ang_pair_t *pair, const ang_desc_t *descs, unsigned co
  * One system call for many: entering it, finding the process and asking whether it may be touched
  * cost as much as copying 8 KiB. A word that process_vm would tear takes calls of its own.
  */
-static unsigned backend_batch(ang_pair_t *pair, const ang_desc_t *descs, unsigned count)
+static unsigned backend_batch(ang_pair_t *pair, ang_op_t op, const ang_item_t *items,
+                              unsigned count)
 {
     soft_peer_t   *peer   = soft_pair_peer(pair);
     soft_remote_t *remote = &peer->remote;
@@ -114,17 +115,20 @@ static unsigned backend_batch(ang_pair_t *pair, const ang_desc_t *descs, unsigne
     uint64_t       bytes  = 0;
     unsigned       run;
 
-    if (!peer->cma || remote->same_process || count < 2 || count > ANGARA_BATCH_MAX ||
+    if (remote->same_process || count < 2 || count > ANGARA_BATCH_MAX ||
         remote->seg->generation != remote->address.generation) {
         return 0;
     }
-    if (soft_way_run_is_asked(pair, descs, count)) {
+    if (soft_way_run_is_asked(pair, op, items, count)) {
         return ANG_BATCH_QUEUE;
     }
+    if (!peer->cma) {
+        return 0;
+    }
     do { /* what was moved in part, or not at all, is done again by itself: then it may fault */
-        run = batch_run(pair, descs + done, count - done);
+        run = batch_run(pair, op, items + done, count - done);
         for (unsigned i = 0; i < run; ++i) {
-            bytes += descs[done++].length;
+            bytes += items[done++].length;
         }
     } while (run > 0 && done < count);
     soft_paces_end(&peer->paces, SOFT_PACE_CALLED, bytes);
@@ -460,6 +464,12 @@ static void backend_fault(ang_pair_t *pair, uint64_t key, angara_status_t status
     soft_event_raise(soft_pair_pe(pair), ANGARA_EVENT_FAULT, status, peer, key);
 }
 
+static unsigned backend_along_run(ang_pair_t *pair, ang_op_t op, const ang_item_t *items,
+                                  unsigned count, uint64_t *budget)
+{
+    return soft_agent_along_run(soft_pair_peer(pair), op, items, count, budget);
+}
+
 const ang_backend_t soft_backend = {
     .local         = soft_way_local,
     .remote        = soft_way_remote,
@@ -470,7 +480,9 @@ const ang_backend_t soft_backend = {
     .launched      = backend_launched,
     .landed        = backend_landed,
     .batch         = backend_batch,
+    .runs          = soft_way_runs,
     .along         = backend_along,
+    .along_run     = backend_along_run,
     .atomic        = backend_atomic,
     .read_back     = backend_read_back,
     .read_back_now = backend_read_back_now,
@@ -583,17 +595,24 @@ angara_status_t soft_post(angara_peer_h peer, ang_desc_t *desc, const void *data
     return status;
 }
 
-angara_status_t soft_post_batch(angara_peer_h peer, ang_desc_t *descs, unsigned count,
-                                unsigned *posted_p)
+angara_status_t soft_post_batch(angara_peer_h peer, ang_op_t op, const ang_item_t *items,
+                                unsigned count, unsigned *posted_p)
 {
     ang_engine_t   *engine = soft_peer(peer)->pair.engine;
     angara_status_t status;
 
+    if (count == 1) {
+        ang_desc_t desc = ang_item_desc(op, items);
+
+        status    = soft_post(peer, &desc, NULL);
+        *posted_p = status == ANGARA_OK;
+        return status;
+    }
     if (engine->chaos != NULL) {
-        return ang_engine_post_batch(&soft_peer(peer)->pair, descs, count, posted_p);
+        return ang_engine_post_batch(&soft_peer(peer)->pair, op, items, count, posted_p);
     }
     ang_engine_lock(engine); /* the first one that is queued makes the queue a shared one */
-    status = ang_engine_post_batch(&soft_peer(peer)->pair, descs, count, posted_p);
+    status = ang_engine_post_batch(&soft_peer(peer)->pair, op, items, count, posted_p);
     if (soft_peer(peer)->pair.head == NULL) {
         soft_peer(peer)->paces.decided = SOFT_IS_OPEN; /* none found room */
     }

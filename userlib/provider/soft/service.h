@@ -218,13 +218,17 @@ static inline uint32_t soft_item_bytes(uint32_t at, uint32_t length)
     return length < SOFT_MANY_BYTES ? at : (at + 63) / 64 * 64;
 }
 
-/* And where the next operation is. */
+/* And where the next operation is, behind a put or get of so many, */
+static inline uint32_t soft_item_behind(uint32_t at, uint32_t length)
+{
+    return length <= SOFT_HEAD_BYTES ? at + SOFT_REQUEST_HEAD :
+                                       soft_item_bytes(at, length) + (length + 7) / 8 * 8;
+}
+
+/* and behind any. */
 static inline uint32_t soft_item_end(uint32_t at, const soft_request_t *item)
 {
-    if (item->op == ANG_OP_ATOMIC || item->length <= SOFT_HEAD_BYTES) {
-        return at + SOFT_REQUEST_HEAD;
-    }
-    return soft_item_bytes(at, item->length) + (item->length + 7) / 8 * 8;
+    return soft_item_behind(at, item->op == ANG_OP_ATOMIC ? 0 : item->length);
 }
 
 /* The bytes of the put or get of a batch that is `there`, at that place of staging memory. */

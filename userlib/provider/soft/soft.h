@@ -692,7 +692,7 @@ int soft_mapped_atomic(angara_peer_h peer, const ang_desc_t *desc, uint64_t *old
  * asked for meanwhile, and goes on with that post.
  */
 int             soft_now(angara_peer_h peer, const ang_desc_t *desc, const void *data);
-angara_status_t soft_post_batch(angara_peer_h peer, ang_desc_t *descs, unsigned count,
-                                unsigned *posted_p);
+angara_status_t soft_post_batch(angara_peer_h peer, ang_op_t op, const ang_item_t *items,
+                                unsigned count, unsigned *posted_p);
 
 #endif

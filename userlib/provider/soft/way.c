@@ -123,11 +123,12 @@ static int pace_asks(soft_peer_t *peer, soft_pace_t *pace, int explores)
 /* Are more of the kind queued behind the first one? */
 static int is_run(const ang_pair_t *pair, unsigned access)
 {
-    const ang_desc_t *desc;
-    const void       *data;
+    ang_place_t place = {NULL, 0};
+    ang_desc_t  desc;
+    const void *data;
 
-    return pair->head != NULL && ang_pair_queued(pair, pair->head, &desc, &data) != NULL &&
-           ang_op_right(desc->op) == access;
+    return pair->head != NULL && ang_pair_next(pair, &place, NULL, NULL) &&
+           ang_pair_next(pair, &place, &desc, &data) && ang_op_right(desc.op) == access;
 }
 
 static soft_pace_t *run_pace(soft_peer_t *peer, unsigned access, uint64_t length)
@@ -199,22 +200,44 @@ static int few_are_asked(soft_peer_t *peer, unsigned access, uint64_t length)
     return soft_pace_way(single_pace(peer, access, length)) == SOFT_PACE_ASKED;
 }
 
-int soft_way_run_is_asked(ang_pair_t *pair, const ang_desc_t *descs, unsigned count)
+int soft_way_runs(ang_pair_t *pair, ang_op_t op, const ang_item_t *items, unsigned count)
+{
+    const soft_remote_t *remote = &soft_pair_peer(pair)->remote;
+    uint64_t             far    = 0; /* the regions seen last: as a rule all are the same */
+    uint64_t             near   = 0;
+
+    (void)op;
+    for (unsigned i = 0; i < count; ++i) {
+        if ((items[i].rkey != far && !soft_way_may_ask(remote, items[i].rkey)) ||
+            (items[i].lkey != near && !soft_way_is_host(pair, items[i].lkey))) {
+            return 0;
+        }
+        far  = items[i].rkey;
+        near = items[i].lkey;
+    }
+    return count != 0;
+}
+
+int soft_way_run_is_asked(ang_pair_t *pair, ang_op_t op, const ang_item_t *items, unsigned count)
 {
     soft_peer_t *peer   = soft_pair_peer(pair);
-    unsigned     access = ang_op_right(descs[0].op);
-    uint64_t     length = descs[0].length;
+    unsigned     access = ang_op_right(op);
+    uint64_t     length = items[0].length;
     uint64_t     bytes  = 0;
-    ang_ref_t    near;
 
     peer->paces.timed = NULL;
-    if (!may_be_asked(peer, length) || soft_needs_agent(peer, access) ||
-        !soft_way_may_ask(&peer->remote, descs[0].rkey) ||
-        !soft_way_near(pair, &descs[0], NULL, &near) || !is_trusted(peer, count)) {
+    if (!soft_way_runs(pair, op, items, count)) {
+        return 0;
+    }
+    if (soft_needs_agent(peer, access)) {
+        peer->paces.decided = SOFT_IS_ASKED;
+        return 1;
+    }
+    if (!may_be_asked(peer, length) || !is_trusted(peer, count)) {
         return 0;
     }
     for (unsigned i = 0; i < count; ++i) {
-        bytes += descs[i].length;
+        bytes += items[i].length;
     }
     if (length > SOFT_PACED && bytes < SOFT_PACE_UNIT ?
             !few_are_asked(peer, access, length) :

@@ -21,28 +21,57 @@ angara_status_t soft_way_local(ang_pair_t *pair, uint64_t key, uint64_t offset, 
 angara_status_t soft_way_remote(ang_pair_t *pair, uint64_t key, uint64_t offset, uint64_t length,
                                 unsigned access, const ang_ref_t *near, ang_ref_t *ref);
 void            soft_way_release(ang_pair_t *pair, ang_ref_t *ref);
+/* As the backend's runs(): host memory here, private host memory there. What a GPU moves, or this
+ * process by itself, doesn't wait for others of a run. */
+int soft_way_runs(ang_pair_t *pair, ang_op_t op, const ang_item_t *items, unsigned count);
 /* A run of puts, or a run of gets, with nothing queued before them: shall they be queued, and the
- * peer's process be asked for them together? If not, and it is timed, that began. */
-int soft_way_run_is_asked(ang_pair_t *pair, const ang_desc_t *descs, unsigned count);
+ * peer's process be asked for them together, since it must do it, or is faster? If not, and it is
+ * timed, that began. */
+int soft_way_run_is_asked(ang_pair_t *pair, ang_op_t op, const ang_item_t *items, unsigned count);
 /* A put, get or atomic that is alone, and isn't posted yet: shall the peer's process be asked for
  * it, as far as pace tells? If so, and it is timed, soft_paces_begin() is next. If not, its post
  * hears the same. */
 int soft_way_single_is_asked(soft_peer_t *peer, unsigned access, uint64_t key, uint64_t length);
+
+/* Host memory of an own region. @return 0: it isn't, or something is wrong with it. */
+static inline int soft_way_host(ang_pair_t *pair, uint64_t key, uint64_t offset, uint64_t length,
+                                unsigned access, uint64_t *addr)
+{
+    const soft_domain_t   *dom = soft_pair_pe(pair)->dom;
+    const soft_mr_entry_t *entry;
+
+    return soft_mr_check(dom->shared, dom->mr_max, key, offset, length, access, addr, &entry) ==
+               ANGARA_OK &&
+           entry->kind == ANGARA_MEM_HOST;
+}
+
+/* Will it be that, if nothing is wrong with it? A key is that of one region ever. */
+static inline int soft_way_is_host(ang_pair_t *pair, uint64_t key)
+{
+    const soft_domain_t   *dom   = soft_pair_pe(pair)->dom;
+    const soft_mr_entry_t *entry = &dom->shared->entries[SOFT_KEY_INDEX(key)];
+
+    return SOFT_KEY_INDEX(key) < dom->mr_max && SOFT_KEY_INDEX(key) < dom->shared->mr_committed &&
+           __atomic_load_n(&entry->key, __ATOMIC_ACQUIRE) == key && entry->kind == ANGARA_MEM_HOST;
+}
+
+/* What an operation needs at the near end. */
+static inline unsigned soft_way_near_right(unsigned op)
+{
+    return op == ANG_OP_PUT ? 0 : ANGARA_ACCESS_LOCAL_WRITE;
+}
 
 /* The near end of an operation: host memory of a region, or the bytes of an inline put. @return 0:
  * it is neither, or something is wrong with it. */
 static inline int soft_way_near(ang_pair_t *pair, const ang_desc_t *desc, const void *data,
                                 ang_ref_t *ref)
 {
-    unsigned access = desc->op == ANG_OP_PUT ? 0 : ANGARA_ACCESS_LOCAL_WRITE;
-
+    *ref = ang_ref_host(data);
     if (desc->lkey == 0) {
-        *ref = ang_ref_host(data);
         return desc->op == ANG_OP_PUT_INLINE || desc->op == ANG_OP_ATOMIC;
     }
-    return soft_way_local(pair, desc->lkey, desc->loffset, ang_desc_bytes(desc), access, ref) ==
-               ANGARA_OK &&
-           ref->kind == ANG_REF_HOST;
+    return soft_way_host(pair, desc->lkey, desc->loffset, ang_desc_bytes(desc),
+                         soft_way_near_right(desc->op), &ref->addr);
 }
 
 /* What an atomic has fetched, to its near end, if it has one. */
