@@ -477,8 +477,9 @@ static void destroy_dead(ut_t *t)
     } else if (t->rank == 2) {
         bt_serve(&bt);
     } else {
+        /* none is asked for by itself: the dying peer's helper might perform it still */
         for (i = 0; i < OPS; ++i) {
-            bt_try(bt_next(&bt, 1, i % 2, 300), 0);
+            bt_try(bt_next(&bt, 1, i % 2, UCT_ANGARA_BATCH_LENGTH), 0);
         }
         ut_send_word(t, 1, 0);
         while (read(t->fd[1], &byte, 1) < 0) {

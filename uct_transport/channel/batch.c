@@ -2,6 +2,13 @@
 /* Batches of transfers, see channel/batch.h. */
 #include "channel/port.h"
 
+static void uct_angara_batch_clear(uct_angara_batch_t *batch)
+{
+    batch->count = 0;
+    batch->bytes = 0;
+    batch->pack  = NULL; /* it ends with the marker that comes next */
+}
+
 ucs_status_t uct_angara_batch_push(uct_angara_port_t *port)
 {
     uct_angara_batch_t *batch  = &port->batch;
@@ -14,8 +21,7 @@ ucs_status_t uct_angara_batch_push(uct_angara_port_t *port)
 
     status = angara_offload_batch(batch->ch->ap, batch->op, batch->xfers, batch->count, &posted);
     if (ucs_likely(status == ANGARA_OK)) {
-        batch->count = 0;
-        batch->bytes = 0;
+        uct_angara_batch_clear(batch);
         return UCS_OK;
     }
 
@@ -31,26 +37,35 @@ void uct_angara_batch_drop(uct_angara_channel_t *ch)
     uct_angara_batch_t *batch = &ch->port->batch;
 
     if (batch->ch == ch) {
-        batch->count = 0;
-        batch->bytes = 0;
+        uct_angara_batch_clear(batch);
     }
 }
 
-ucs_status_t uct_angara_batch_add(uct_angara_channel_t *ch, angara_batch_op_t op,
-                                  const angara_xfer_t *xfer)
+ucs_status_t uct_angara_batch_room(uct_angara_channel_t *ch, angara_batch_op_t op, size_t length)
 {
     uct_angara_batch_t *batch = &ch->port->batch;
     ucs_status_t        status;
 
-    if (ucs_unlikely((batch->count > 0) &&
-                     ((batch->ch != ch) || (batch->op != op) ||
-                      (batch->count == ANGARA_BATCH_MAX) ||
-                      (batch->bytes + xfer->length > UCT_ANGARA_BATCH_BYTES)))) {
+    if (ucs_unlikely((batch->count > 0) && ((batch->ch != ch) || (batch->op != op) ||
+                                            (batch->count == ANGARA_BATCH_MAX) ||
+                                            (batch->bytes + length > UCT_ANGARA_BATCH_BYTES)))) {
         status = uct_angara_batch_push(ch->port);
         if (ucs_unlikely(status != UCS_OK)) {
             /* another peer's failure is none of this one's */
             return (ch->status != UCS_OK) ? ch->status : UCS_ERR_NO_RESOURCE;
         }
+    }
+    return UCS_OK;
+}
+
+ucs_status_t uct_angara_batch_add(uct_angara_channel_t *ch, angara_batch_op_t op,
+                                  const angara_xfer_t *xfer)
+{
+    uct_angara_batch_t *batch  = &ch->port->batch;
+    ucs_status_t        status = uct_angara_batch_room(ch, op, xfer->length);
+
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
     }
 
     batch->ch                    = ch;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Registered bounce buffers of an interface: sources of put_bcopy, destinations of get_bcopy,
- * get_short and fetching atomics. Registered once, on first use.
+ * Registered bounce buffers of an interface: sources of put_bcopy and of short puts in a batch,
+ * destinations of get_bcopy, get_short and fetching atomics. Registered once, on first use.
  */
 #ifndef UCT_ANGARA_BOUNCE_H
 #define UCT_ANGARA_BOUNCE_H

@@ -33,8 +33,9 @@ typedef struct uct_angara_channel {
     uct_angara_tx_t      tx;
     angara_peer_h        ap;
     unsigned             blocked;     /**< UCT_ANGARA_BLOCK_* */
-    uint16_t             rma_dirty;   /**< ring operations since the last marker */
-    uint8_t              asked;       /**< one by one, since the last flush */
+    uint8_t              rma_dirty;   /**< ring operations since the last marker */
+    uint8_t              asked;       /**< puts and gets of private memory since the last flush, */
+    uint8_t              asked_last;  /**<   and before that; UINT8_MAX: or more */
     uint8_t              is_unfenced; /**< plain stores to the peer's memory since the last fence */
     uct_angara_markers_t markers;
     uint64_t             fence_value; /**< marker that ends a fence */
@@ -133,6 +134,21 @@ ucs_status_t uct_angara_channel_take_slot(uct_angara_channel_t *ch);
  */
 int uct_angara_channel_settle(uct_angara_channel_t *ch);
 
+/** Count a put or get of private memory. @return how many since the last flush */
+static UCS_F_ALWAYS_INLINE unsigned uct_angara_channel_count_op(uct_angara_channel_t *ch)
+{
+    ch->asked += (ch->asked < UINT8_MAX);
+    return ch->asked;
+}
+
+static UCS_F_ALWAYS_INLINE void uct_angara_channel_count_anew(uct_angara_channel_t *ch)
+{
+    if (ch->asked > 0) {
+        ch->asked_last = ch->asked;
+        ch->asked      = 0;
+    }
+}
+
 /** What was stored to the peer's memory within calls comes before all that follows. */
 static UCS_F_ALWAYS_INLINE void uct_angara_channel_fence_stores(uct_angara_channel_t *ch)
 {
@@ -205,7 +221,7 @@ static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_channel_flush(uct_angara_chan
                                                                  void                 *group)
 {
     if (ucs_likely(uct_angara_channel_is_quiet(ch))) {
-        ch->asked = 0;
+        uct_angara_channel_count_anew(ch);
         uct_angara_channel_fence_stores(ch);
         return UCS_OK;
     }

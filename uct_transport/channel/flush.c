@@ -7,13 +7,52 @@
 
 /* ---- flush --------------------------------------------------------------------------------- */
 
-/*
- * The user will wait for nothing but this: a peer that polls gets a moment to answer, which costs
- * less than to come back later. @return non-zero if all has been performed.
- */
-static int uct_angara_channel_hurry(uct_angara_channel_t *ch)
+/* Is somebody told of the op's end? That isn't done within a flush. */
+static int uct_angara_op_is_told(const uct_angara_op_t *op)
 {
-    return ch->port->is_inline && ucs_queue_is_empty(&ch->markers.ops) && angara_peer_hurry(ch->ap);
+    return (op->comp != NULL) || op->is_flush || op->is_ours;
+}
+
+/*
+ * All that was posted has been performed, and no marker is under way: end what waits for the next
+ * one, up to the first whose end somebody is told of. What an op starts as it ends waits.
+ */
+static void uct_angara_channel_end_untold(uct_angara_channel_t *ch)
+{
+    uct_angara_markers_t *markers = &ch->markers;
+    size_t                count   = ucs_queue_length(&markers->ops);
+    uct_angara_op_t      *op;
+
+    for (; (count > 0) && !ucs_queue_is_empty(&markers->ops); --count) {
+        op = ucs_queue_head_elem_non_empty(&markers->ops, uct_angara_op_t, queue);
+        if (uct_angara_op_is_told(op)) {
+            return;
+        }
+        ucs_queue_pull_non_empty(&markers->ops);
+        op->func(ch->port, op, UCS_OK);
+    }
+    if (ucs_queue_is_empty(&markers->ops) && !ch->is_fenced) {
+        markers->want = markers->posted;
+    }
+}
+
+/*
+ * Has all been performed, or is it within a moment? Then what nobody is told of has ended. A peer
+ * that polls gets that moment, which costs less than to come back later.
+ */
+static int uct_angara_channel_settle_soon(uct_angara_channel_t *ch)
+{
+    uct_angara_port_t *port = ch->port;
+
+    if ((port->batch.ch == ch) && (uct_angara_batch_push(port) != UCS_OK)) {
+        return 0;
+    }
+    if (!uct_angara_channel_settle(ch) &&
+        !(port->is_inline && angara_peer_hurry(ch->ap) && uct_angara_channel_settle(ch))) {
+        return 0;
+    }
+    uct_angara_channel_end_untold(ch);
+    return !uct_angara_channel_is_dirty(ch);
 }
 
 /*
@@ -33,11 +72,11 @@ static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_channel_flush_start(uct_angar
         return UCS_INPROGRESS;
     }
 
-    *value_p  = markers->posted;
-    ch->asked = 0;
+    *value_p = markers->posted;
+    uct_angara_channel_count_anew(ch);
     uct_angara_channel_fence_stores(ch);
-    if (uct_angara_channel_is_dirty(ch) && !uct_angara_channel_settle(ch) &&
-        !(uct_angara_channel_hurry(ch) && uct_angara_channel_settle(ch))) {
+    if ((uct_angara_channel_is_dirty(ch) || (markers->want > markers->posted)) &&
+        (!uct_angara_channel_settle_soon(ch) || !ucs_queue_is_empty(&markers->ops))) {
         /* if the marker can't be posted now, progress posts it */
         *value_p = (uct_angara_channel_post_marker(ch) == UCS_OK) ? markers->posted :
                                                                     markers->posted + 1;

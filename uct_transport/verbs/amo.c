@@ -27,6 +27,18 @@ static void uct_angara_amo_done(uct_angara_port_t *port, uct_angara_op_t *op, uc
                     "atomic of %u bytes at the unaligned address 0x%" PRIx64, _width, \
                     _remote_addr)
 
+/** Post what waits for the peer: osc/ucx has an atomic behind a put say that the put is done. */
+static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_amo_push(uct_angara_peer_t *peer)
+{
+    uct_angara_port_t *port = peer->ch.port;
+
+    if (ucs_likely((port->batch.count == 0) || (port->batch.ch != &peer->ch)) ||
+        (uct_angara_batch_push(port) == UCS_OK)) {
+        return UCS_OK;
+    }
+    return (peer->ch.status != UCS_OK) ? peer->ch.status : UCS_ERR_NO_RESOURCE;
+}
+
 /** Perform it now, on mapped memory. @return 0: it is to be posted. */
 static UCS_F_ALWAYS_INLINE int uct_angara_amo_here(uct_angara_peer_t *peer, unsigned opcode,
                                                    unsigned width, uint64_t operand,
@@ -76,6 +88,9 @@ static ucs_status_t uct_angara_amo(uct_ep_h tl_ep, unsigned opcode, unsigned wid
     UCT_ANGARA_CHECK_AMO_ALIGNMENT(remote_addr, width);
 
     status = uct_angara_peer_check_rma(peer);
+    if (ucs_likely(status == UCS_OK)) {
+        status = uct_angara_amo_push(peer);
+    }
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
@@ -101,6 +116,9 @@ static ucs_status_t uct_angara_amo_fetch(uct_ep_h tl_ep, unsigned opcode, unsign
     UCT_ANGARA_CHECK_AMO_ALIGNMENT(remote_addr, width);
 
     status = uct_angara_peer_check_rma(peer);
+    if (ucs_likely(status == UCS_OK)) {
+        status = uct_angara_amo_push(peer);
+    }
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }

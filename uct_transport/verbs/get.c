@@ -8,9 +8,6 @@
 /** Bytes that are got within the call, without a bounce buffer. */
 #define UCT_ANGARA_GET_HERE UCT_ANGARA_HERE
 
-/** Shorter ones don't join the batch: their start costs less than the wait for the others. */
-#define UCT_ANGARA_GET_BATCHED 1024
-
 static void uct_angara_get_bcopy_done(uct_angara_port_t *port, uct_angara_op_t *op,
                                       ucs_status_t status)
 {
@@ -105,16 +102,18 @@ static UCS_F_NOINLINE ucs_status_t uct_angara_get_bcopy_slow(uct_ep_h           
         return status;
     }
 
-    if ((length <= sizeof(data)) &&
-        uct_angara_get_here(peer, data, length, uct_angara_rma_key(rkey),
-                            uct_angara_rma_offset(remote_addr, rkey))) {
+    if (uct_angara_batch_has(&port->batch, &peer->ch, ANGARA_BATCH_GET, uct_angara_rma_key(rkey))) {
+        uct_angara_channel_count_op(&peer->ch); /* as the one before */
+    } else if ((length <= sizeof(data)) &&
+               uct_angara_get_here(peer, data, length, uct_angara_rma_key(rkey),
+                                   uct_angara_rma_offset(remote_addr, rkey))) {
         unpack_cb(arg, data, length);
         uct_angara_get_bcopy_count(tl_ep, length);
         return UCS_OK;
     }
 
     return uct_angara_get_bounced(tl_ep, unpack_cb, arg, length, remote_addr, rkey, comp,
-                                  port->is_inline && (length > UCT_ANGARA_GET_BATCHED));
+                                  port->is_inline);
 }
 
 ucs_status_t uct_angara_ep_get_bcopy(uct_ep_h tl_ep, uct_unpack_callback_t unpack_cb, void *arg,

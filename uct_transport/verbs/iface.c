@@ -71,7 +71,8 @@ ucs_config_field_t uct_angara_iface_config_table[] = {
 
     UCT_ANGARA_CONFIG_FIELD(
         "BOUNCE_COUNT", "64",
-        "Number of registered bounce buffers: buffered puts, gets and fetching atomics in flight.",
+        "Number of registered bounce buffers: buffered puts, gets and fetching atomics in flight; "
+        "short puts that are posted together share one.",
         uct_angara_iface_config_t, port.bounce_count, UCS_CONFIG_TYPE_UINT),
 
     UCT_ANGARA_CONFIG_FIELD("MAX_IOV", "16", "Largest number of pieces of a zero-copy operation.",

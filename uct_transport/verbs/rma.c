@@ -52,6 +52,42 @@ static UCS_F_ALWAYS_INLINE int uct_angara_put_here(uct_angara_peer_t *peer, cons
     return 1;
 }
 
+/** Leave a short put to the batch: its bytes lie in a buffer with those of others there. */
+static ucs_status_t uct_angara_put_packed(uct_angara_peer_t *peer, const void *buffer,
+                                          unsigned length, uint64_t key, uint64_t offset)
+{
+    uct_angara_port_t  *port  = peer->ch.port;
+    uct_angara_batch_t *batch = &port->batch;
+    uct_angara_op_t    *op;
+    angara_xfer_t       xfer;
+    ucs_status_t        status;
+
+    status = uct_angara_batch_room(&peer->ch, ANGARA_BATCH_PUT, length);
+    if (ucs_unlikely(status != UCS_OK)) {
+        return status;
+    }
+
+    if ((batch->pack == NULL) || (length > port->bounce.size - batch->packed)) {
+        status = uct_angara_bounce_op_get(peer, uct_angara_op_done, NULL, &op);
+        if (ucs_unlikely(status != UCS_OK)) {
+            batch->packs_no_more = (status != UCS_ERR_NO_RESOURCE); /* the error was told */
+            return status;
+        }
+        uct_angara_channel_enqueue(&peer->ch, op, peer->ch.markers.posted + 1);
+        batch->pack   = op;
+        batch->packed = 0;
+    }
+
+    xfer = (angara_xfer_t){.lmr     = port->bounce.mr,
+                           .laddr   = (char *)batch->pack->bounce + batch->packed,
+                           .rkey    = key,
+                           .roffset = offset,
+                           .length  = length};
+    memcpy(xfer.laddr, buffer, length);
+    batch->packed += ucs_align_up_pow2(length, sizeof(uint64_t));
+    return uct_angara_batch_add(&peer->ch, ANGARA_BATCH_PUT, &xfer);
+}
+
 static UCS_F_NOINLINE ucs_status_t uct_angara_put_short_slow(uct_ep_h tl_ep, const void *buffer,
                                                              unsigned length, uint64_t remote_addr,
                                                              uct_rkey_t rkey)
@@ -75,6 +111,18 @@ static UCS_F_NOINLINE ucs_status_t uct_angara_put_short_slow(uct_ep_h tl_ep, con
     if (uct_angara_put_here(peer, buffer, key, offset, length)) {
         return uct_angara_put_short_done(tl_ep, length);
     }
+
+    if (uct_angara_peer_iface(peer)->is_batching && peer->ch.port->is_inline &&
+        !peer->ch.port->batch.packs_no_more && (length <= peer->ch.port->bounce.size) &&
+        !uct_angara_put_takes_turn(peer, length)) {
+        status = uct_angara_put_packed(peer, buffer, length, key, offset);
+        if (ucs_likely(status == UCS_OK)) {
+            return uct_angara_put_short_done(tl_ep, length);
+        }
+        if (ucs_unlikely(peer->ch.status != UCS_OK)) {
+            return peer->ch.status;
+        }
+    } /* it needs no buffer: without one it is posted by itself */
 
     angara_status = angara_offload_put_inline(peer->ch.ap, buffer, key, offset, length);
     status        = uct_angara_rma_posted(peer, angara_status, "put");
@@ -250,16 +298,12 @@ int uct_angara_get_here(uct_angara_peer_t *peer, void *data, size_t length, uint
                         uint64_t offset)
 {
     if (angara_fast_is_queued(peer->ch.ap)) {
+        uct_angara_channel_count_op(&peer->ch);
         return 0;
     }
-    if (angara_mapped_get(peer->ch.ap, data, key, offset, length)) {
-        return 1;
-    }
-    if ((length > UCT_ANGARA_ASKED_MAX) || (peer->ch.asked >= UCT_ANGARA_GETS_ASKED)) {
-        return 0;
-    }
-    ++peer->ch.asked;
-    return angara_asked_get(peer->ch.ap, data, key, offset, length);
+    return angara_mapped_get(peer->ch.ap, data, key, offset, length) ||
+           (uct_angara_takes_turn(peer, length) &&
+            angara_asked_get(peer->ch.ap, data, key, offset, length));
 }
 
 /* One piece between host memory and memory that this process has mapped is copied at once, if it

@@ -53,21 +53,24 @@ void uct_angara_op_done(uct_angara_port_t *port, uct_angara_op_t *op, ucs_status
 ucs_status_t uct_angara_rma_post(uct_angara_peer_t *peer, angara_batch_op_t op,
                                  const angara_xfer_t *xfer);
 
-/** So many gets since a flush are asked for one by one, and a put if it is the first: others of a
- * stream go together. */
-#define UCT_ANGARA_GETS_ASKED 2
+/** A peer that answers at once is asked for an operation by itself where there are so many from one
+ * flush to the next, the last time and this time; those of a stream go together. */
+#define UCT_ANGARA_ASKED_MOST 4
 #define UCT_ANGARA_ASKED_MAX  40960 /**< bytes of one: longer ones aren't waited for */
 
-/* Let the first put since a flush be posted by itself: it may be alone, and where a post waits for
- * a peer that answers at once the batch would only make it later. It counts as one of those that
- * are asked for one by one. @return 1: so it is to be */
-static UCS_F_ALWAYS_INLINE int uct_angara_put_take_first(uct_angara_peer_t *peer, size_t length)
+/* Count a put or get of private memory. @return 1: it is to be asked for by itself */
+static UCS_F_ALWAYS_INLINE int uct_angara_takes_turn(uct_angara_peer_t *peer, size_t length)
 {
-    if ((peer->ch.asked > 0) || (length > UCT_ANGARA_ASKED_MAX) || !peer->ch.port->is_inline) {
-        return 0;
-    }
-    peer->ch.asked = 1;
-    return 1;
+    return (uct_angara_channel_count_op(&peer->ch) <= UCT_ANGARA_ASKED_MOST) &&
+           (peer->ch.asked_last <= UCT_ANGARA_ASKED_MOST) && (length <= UCT_ANGARA_ASKED_MAX) &&
+           peer->ch.port->is_inline;
+}
+
+/* The same for a put: the next one's turn has come if the last one has been performed. */
+static UCS_F_ALWAYS_INLINE int uct_angara_put_takes_turn(uct_angara_peer_t *peer, size_t length)
+{
+    return uct_angara_takes_turn(peer, length) &&
+           (!peer->ch.rma_dirty || uct_angara_channel_settle(&peer->ch));
 }
 
 /* Post a transfer, or leave it to the batch, if the caller and its length let it wait. */
@@ -78,7 +81,7 @@ static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_rma_start(uct_angara_peer_t  
 {
     *is_batched_p = *is_batched_p && uct_angara_peer_iface(peer)->is_batching &&
                     (xfer->length <= UCT_ANGARA_BATCH_LENGTH) &&
-                    !((op == ANGARA_BATCH_PUT) && uct_angara_put_take_first(peer, xfer->length));
+                    !((op == ANGARA_BATCH_PUT) && uct_angara_put_takes_turn(peer, xfer->length));
     return *is_batched_p ? uct_angara_batch_add(&peer->ch, op, xfer) :
                            uct_angara_rma_post(peer, op, xfer);
 }

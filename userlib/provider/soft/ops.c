@@ -606,6 +606,9 @@ angara_status_t soft_post_batch(angara_peer_h peer, ang_op_t op, const ang_item_
 
         status    = soft_post(peer, &desc, NULL);
         *posted_p = status == ANGARA_OK;
+        if (ang_engine_is_shared(engine)) {
+            stream_on(soft_peer(peer));
+        }
         return status;
     }
     if (engine->chaos != NULL) {
