@@ -504,13 +504,6 @@ static void destroy_dead(ut_t *t)
 
 /* ---- the tests ----------------------------------------------------------------------------- */
 
-#define BT_TEST(_func, _nranks)            \
-    static void test_##_func(void **state) \
-    {                                      \
-        (void)state;                       \
-        ut_run(_nranks, _func, NULL);      \
-    }
-
 BT_TEST(lengths, 2)
 BT_TEST(flood, 2)
 BT_TEST(alternate, 3)

@@ -180,13 +180,6 @@ static void atomic_mapped(ut_t *t)
     ut_close_alone(t);
 }
 
-#define BT_TEST(_func, _nranks)            \
-    static void test_##_func(void **state) \
-    {                                      \
-        (void)state;                       \
-        ut_run(_nranks, _func, NULL);      \
-    }
-
 BT_TEST(short_puts, 3)
 BT_TEST(fault_in_short, 2)
 BT_TEST(atomic_behind, 2)

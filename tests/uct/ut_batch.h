@@ -78,4 +78,12 @@ void bt_serve(bt_t *bt);
 /* Run rank 0's part; the others serve. */
 void bt_run(ut_t *t, void (*func)(bt_t *bt));
 
+/* A test of so many ranks. */
+#define BT_TEST(_func, _nranks)            \
+    static void test_##_func(void **state) \
+    {                                      \
+        (void)state;                       \
+        ut_run(_nranks, _func, NULL);      \
+    }
+
 #endif

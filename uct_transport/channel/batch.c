@@ -41,19 +41,28 @@ void uct_angara_batch_drop(uct_angara_channel_t *ch)
     }
 }
 
+/* Post what waits, on behalf of the channel: another peer's failure is none of this one's. */
+static ucs_status_t uct_angara_batch_push_for(uct_angara_channel_t *ch)
+{
+    if (ucs_likely(uct_angara_batch_push(ch->port) == UCS_OK)) {
+        return UCS_OK;
+    }
+    return (ch->status != UCS_OK) ? ch->status : UCS_ERR_NO_RESOURCE;
+}
+
+ucs_status_t uct_angara_batch_push_of(uct_angara_channel_t *ch)
+{
+    return uct_angara_batch_is_of(&ch->port->batch, ch) ? uct_angara_batch_push_for(ch) : UCS_OK;
+}
+
 ucs_status_t uct_angara_batch_room(uct_angara_channel_t *ch, angara_batch_op_t op, size_t length)
 {
-    uct_angara_batch_t *batch = &ch->port->batch;
-    ucs_status_t        status;
+    const uct_angara_batch_t *batch = &ch->port->batch;
 
     if (ucs_unlikely((batch->count > 0) && ((batch->ch != ch) || (batch->op != op) ||
                                             (batch->count == ANGARA_BATCH_MAX) ||
                                             (batch->bytes + length > UCT_ANGARA_BATCH_BYTES)))) {
-        status = uct_angara_batch_push(ch->port);
-        if (ucs_unlikely(status != UCS_OK)) {
-            /* another peer's failure is none of this one's */
-            return (ch->status != UCS_OK) ? ch->status : UCS_ERR_NO_RESOURCE;
-        }
+        return uct_angara_batch_push_for(ch);
     }
     return UCS_OK;
 }

@@ -46,17 +46,27 @@ ucs_status_t uct_angara_batch_room(struct uct_angara_channel *ch, angara_batch_o
 ucs_status_t uct_angara_batch_add(struct uct_angara_channel *ch, angara_batch_op_t op,
                                   const angara_xfer_t *xfer);
 
+/** Does anything wait for the channel? */
+static UCS_F_ALWAYS_INLINE int uct_angara_batch_is_of(const uct_angara_batch_t        *batch,
+                                                      const struct uct_angara_channel *ch)
+{
+    return (batch->count > 0) && (batch->ch == ch);
+}
+
 /** Does a transfer of that kind wait, the last one, between the same ends? */
-static UCS_F_ALWAYS_INLINE int uct_angara_batch_has(const uct_angara_batch_t  *batch,
-                                                    struct uct_angara_channel *ch,
+static UCS_F_ALWAYS_INLINE int uct_angara_batch_has(const uct_angara_batch_t        *batch,
+                                                    const struct uct_angara_channel *ch,
                                                     angara_batch_op_t op, uint64_t rkey)
 {
-    return (batch->count > 0) && (batch->ch == ch) && (batch->op == op) &&
+    return uct_angara_batch_is_of(batch, ch) && (batch->op == op) &&
            (batch->xfers[batch->count - 1].rkey == rkey);
 }
 
 /** Post what waits. @return UCS_OK if nothing is left, else why. */
 ucs_status_t uct_angara_batch_push(struct uct_angara_port *port);
+
+/** Post what waits for the channel. @return as uct_angara_batch_add(). */
+ucs_status_t uct_angara_batch_push_of(struct uct_angara_channel *ch);
 
 /** Forget what waits for @a ch. */
 void uct_angara_batch_drop(struct uct_angara_channel *ch);

@@ -42,13 +42,11 @@ static void uct_angara_channel_end_untold(uct_angara_channel_t *ch)
  */
 static int uct_angara_channel_settle_soon(uct_angara_channel_t *ch)
 {
-    uct_angara_port_t *port = ch->port;
-
-    if ((port->batch.ch == ch) && (uct_angara_batch_push(port) != UCS_OK)) {
+    if (uct_angara_batch_push_of(ch) != UCS_OK) {
         return 0;
     }
     if (!uct_angara_channel_settle(ch) &&
-        !(port->is_inline && angara_peer_hurry(ch->ap) && uct_angara_channel_settle(ch))) {
+        !(ch->port->is_inline && angara_peer_hurry(ch->ap) && uct_angara_channel_settle(ch))) {
         return 0;
     }
     uct_angara_channel_end_untold(ch);

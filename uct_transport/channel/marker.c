@@ -244,8 +244,8 @@ int uct_angara_channel_settle(uct_angara_channel_t *ch)
 {
     const uct_angara_port_t *port = ch->port;
 
-    if (!port->is_inline || ((port->batch.count > 0) && (port->batch.ch == ch)) ||
-        ch->tx.ready_owed || (ch->status != UCS_OK) || !angara_peer_settled(ch->ap)) {
+    if (!port->is_inline || uct_angara_batch_is_of(&port->batch, ch) || ch->tx.ready_owed ||
+        (ch->status != UCS_OK) || !angara_peer_settled(ch->ap)) {
         return 0;
     }
 

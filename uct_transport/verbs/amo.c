@@ -30,13 +30,9 @@ static void uct_angara_amo_done(uct_angara_port_t *port, uct_angara_op_t *op, uc
 /** Post what waits for the peer: osc/ucx has an atomic behind a put say that the put is done. */
 static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_amo_push(uct_angara_peer_t *peer)
 {
-    uct_angara_port_t *port = peer->ch.port;
-
-    if (ucs_likely((port->batch.count == 0) || (port->batch.ch != &peer->ch)) ||
-        (uct_angara_batch_push(port) == UCS_OK)) {
-        return UCS_OK;
-    }
-    return (peer->ch.status != UCS_OK) ? peer->ch.status : UCS_ERR_NO_RESOURCE;
+    return ucs_likely(!uct_angara_batch_is_of(&peer->ch.port->batch, &peer->ch)) ?
+               UCS_OK :
+               uct_angara_batch_push_of(&peer->ch);
 }
 
 /** Perform it now, on mapped memory. @return 0: it is to be posted. */

@@ -284,7 +284,7 @@ typedef struct ang_place {
 
 /*
  * Go on to the operation behind, for a backend that performs several at once. `desc`, `data` (bytes
- * of an inline put): may be NULL, both; of *desc what the operation doesn't need isn't set.
+ * of an inline put): may be NULL, both.
  * @return 0: there is none, or in chaos mode; then nothing has changed.
  */
 int ang_pair_next(const ang_pair_t *pair, ang_place_t *place, ang_desc_t *desc, const void **data);

@@ -74,19 +74,10 @@ static inline unsigned entry_left(const ang_entry_t *entry)
     return entry->run_count != 0 ? entry->run_count - entry->run_at : 1;
 }
 
-static inline void item_to_desc(const ang_item_t *item, ang_desc_t *desc)
-{
-    desc->lkey    = item->lkey;
-    desc->loffset = item->loffset;
-    desc->rkey    = item->rkey;
-    desc->roffset = item->roffset;
-    desc->length  = item->length;
-}
-
 /* The turn of the item at run_at has come. */
 static void run_turn(ang_entry_t *entry)
 {
-    item_to_desc(ang_run_items(entry), &entry->desc);
+    entry->desc    = ang_item_desc(entry->desc.op, ang_run_items(entry));
     entry->failed  = ang_item_check(ang_run_items(entry));
     entry->done    = 0;
     entry->end     = entry->desc.length;
@@ -258,13 +249,7 @@ int ang_pair_next(const ang_pair_t *pair, ang_place_t *place, ang_desc_t *desc, 
         *data = entry->data;
         return 1;
     }
-    desc->op      = entry->desc.op;
-    desc->flags   = 0;
-    desc->atomic  = 0;
-    desc->width   = 0;
-    desc->operand = 0;
-    desc->compare = 0;
-    item_to_desc(ang_run_items(entry) + (at - entry->run_at), desc);
+    *desc = ang_item_desc(entry->desc.op, ang_run_items(entry) + (at - entry->run_at));
     *data = NULL;
     return 1;
 }

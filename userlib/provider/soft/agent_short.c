@@ -116,18 +116,25 @@ static inline int batch_add(soft_peer_t *peer, soft_batch_t *batch, const soft_r
     return 1;
 }
 
+/* The batch has one more put or get: is it like what is timed? Else the time says nothing. */
+static inline void batch_times(soft_paces_t *paces, int is_get, uint64_t length)
+{
+    if (paces->timed != NULL && !soft_paces_is_timed(paces, is_get, length)) {
+        paces->timed = NULL;
+    }
+}
+
 /* The same of a run, as far as its operations go this way and fit. @return how many */
 static unsigned batch_add_run(soft_peer_t *peer, soft_batch_t *batch, ang_op_t op,
                               const ang_item_t *items, unsigned count)
 {
-    soft_paces_t *paces   = &peer->paces;
-    unsigned      access  = ang_op_right(op);
-    int           needs   = soft_needs_agent(peer, access);
-    char         *staging = soft_agent_staging(peer);
-    uint64_t      far     = 0; /* the region seen last: as a rule they are the same */
-    uint64_t      near    = 0;
-    uint32_t      end;
-    unsigned      n = 0;
+    unsigned access  = ang_op_right(op);
+    int      needs   = soft_needs_agent(peer, access);
+    char    *staging = soft_agent_staging(peer);
+    uint64_t far     = 0; /* the region seen last: as a rule they are the same */
+    uint64_t near    = 0;
+    uint32_t end;
+    unsigned n = 0;
 
     if (!needs && peer->agent_distrust != 0) {
         return 0;
@@ -157,9 +164,7 @@ static unsigned batch_add_run(soft_peer_t *peer, soft_batch_t *batch, ang_op_t o
                    item->length);
         }
         batch->bytes += item->length;
-        if (paces->timed != NULL && !soft_paces_is_timed(paces, op == ANG_OP_GET, item->length)) {
-            paces->timed = NULL; /* it says nothing about either */
-        }
+        batch_times(&peer->paces, op == ANG_OP_GET, item->length);
     }
     if (batch->count == 0) {
         batch->has_other = !needs;
@@ -171,7 +176,6 @@ static unsigned batch_add_run(soft_peer_t *peer, soft_batch_t *batch, ang_op_t o
 /* Put the operation behind *place into the batch. @return 0: it doesn't go this way, or fit. */
 static int batch_add_next(soft_peer_t *peer, soft_batch_t *batch, ang_place_t *place)
 {
-    soft_paces_t  *paces = &peer->paces;
     ang_desc_t     desc;
     const void    *data, *src;
     soft_request_t item;
@@ -180,9 +184,7 @@ static int batch_add_next(soft_peer_t *peer, soft_batch_t *batch, ang_place_t *p
         !make_item(peer, &desc, data, &item, &src) || !batch_add(peer, batch, &item, src)) {
         return 0;
     }
-    if (paces->timed != NULL && !soft_paces_is_timed(paces, item.op == ANG_OP_GET, item.length)) {
-        paces->timed = NULL;
-    }
+    batch_times(&peer->paces, item.op == ANG_OP_GET, item.length);
     return 1;
 }
 
