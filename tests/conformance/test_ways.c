@@ -381,6 +381,68 @@ static void hammer(conf_t *t)
     regions_cleanup(t, &r);
 }
 
+/* ---- locks ----------------------------------------------------------------------------------- */
+
+/* A word that the target's process changes by an atomic nobody waits for: it says that what was
+ * done before it is over. Meanwhile a counter in mapped memory, or one beside the lock, is changed
+ * by a get and a put, of which other ranks' must not come between. */
+static void locks(conf_t *t)
+{
+    unsigned   rounds = conf_rounds(rank_chaos() ? 40 : 1500);
+    uint64_t  *old, counts[2];
+    regions_t  r;
+    conf_mem_t shared;
+    uint64_t   keys[RANK_MAX];
+
+    conf_need_atomics(0);
+    regions_init(t, &r);
+    conf_mem_init(t, &shared, 1, LENGTH, ANGARA_ACCESS_ALL);
+    memset(shared.addr, 0, LENGTH);
+    conf_mem_exchange(t, &shared, keys);
+    conf_barrier(t);
+    old = (void *)r.buf.addr;
+    for (unsigned n = 0; n < rounds; ++n) {
+        do { /* take the lock */
+            POST_OK(t, angara_atomic(t->peer[0], ANGARA_ATOMIC_CSWAP, 8, t->rank + 1, 0, r.keys[0],
+                                     0, r.buf.mr, old));
+            conf_settle(t, 0);
+        } while (old[0] != 0);
+        for (unsigned i = 0; i < 2; ++i) {
+            uint64_t key = i == 0 ? keys[0] : r.keys[0];
+
+            if (!angara_fast_get(t->peer[0], &counts[i], key, 8, 8) &&
+                !angara_mapped_get(t->peer[0], &counts[i], key, 8, 8)) {
+                POST_OK(t, angara_offload_get(t->peer[0], r.buf.mr, old + 1 + i, key, 8, 8));
+                conf_settle(t, 0);
+                counts[i] = old[1 + i];
+            }
+            ++counts[i];
+            if (!angara_fast_put(t->peer[0], &counts[i], key, 8, 8) &&
+                !angara_mapped_put(t->peer[0], &counts[i], key, 8, 8)) {
+                POST_OK(t, angara_offload_put_inline(t->peer[0], &counts[i], key, 8, 8));
+            }
+        }
+        if (!angara_peer_settled(t->peer[0])) {
+            conf_settle(t, 0);
+        }
+        POST_OK(t, angara_atomic(t->peer[0], ANGARA_ATOMIC_ADD, 8, -(uint64_t)(t->rank + 1), 0,
+                                 r.keys[0], 0, NULL, NULL));
+        if (n % 64 == 0 && t->rank == 1) {
+            compute(100); /* with the atomic out */
+        }
+    }
+    conf_settle(t, 0);
+    conf_barrier(t);
+    if (t->rank == 0) {
+        CHECK_EQ(((uint64_t *)(void *)r.mem.addr)[0], 0);
+        CHECK_EQ(((uint64_t *)(void *)r.mem.addr)[1], (uint64_t)rounds * t->nranks);
+        CHECK_EQ(((uint64_t *)(void *)shared.addr)[1], (uint64_t)rounds * t->nranks);
+    }
+    conf_barrier(t);
+    conf_mem_cleanup(&shared);
+    regions_cleanup(t, &r);
+}
+
 /* ---- a target that is stopped ---------------------------------------------------------------- */
 
 /* What a process may be asked for, and what it is to copy a part of, don't mix, however small the
@@ -525,6 +587,18 @@ static void test_hammer_shared(void **state)
     conf_run(4, hammer, &shared);
 }
 
+static void test_locks(void **state)
+{
+    (void)state;
+    conf_run(4, locks, &changing);
+}
+
+static void test_lock_of_two(void **state)
+{
+    (void)state;
+    conf_run(2, locks, &changing);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -533,7 +607,8 @@ int main(void)
         cmocka_unit_test(test_stopped_private), cmocka_unit_test(test_stopped_shared),
         cmocka_unit_test(test_faults_polling),  cmocka_unit_test(test_faults_changing),
         cmocka_unit_test(test_mapped_refused),  cmocka_unit_test(test_hammer_private),
-        cmocka_unit_test(test_hammer_shared),
+        cmocka_unit_test(test_hammer_shared),   cmocka_unit_test(test_locks),
+        cmocka_unit_test(test_lock_of_two),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

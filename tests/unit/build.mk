@@ -17,6 +17,7 @@ UNIT_WRAP_test_stopped := ang_log_print
 UNIT_WRAP_test_paced   := pthread_create
 UNIT_WRAP_test_overlap := pthread_create
 UNIT_WRAP_test_ahead   := pthread_create
+UNIT_WRAP_test_front   := pthread_create
 UNIT_WRAP_test_request := pthread_create
 UNIT_WRAP_test_service := pthread_create
 UNIT_WRAP_test_catch   := pthread_create

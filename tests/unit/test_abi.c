@@ -43,8 +43,8 @@ static void test_public(void **state)
     assert_int_equal(sizeof(angara_pe_params_t), 32);
     assert_int_equal(offsetof(angara_pe_params_t, flags), 24);
     assert_int_equal(offsetof(angara_pe_params_t, size), 0);
-    assert_int_equal(ANGARA_FAST_VERSION, 4);
-    assert_int_equal(sizeof(struct angara_peer_fast), 248);
+    assert_int_equal(ANGARA_FAST_VERSION, 5);
+    assert_int_equal(sizeof(struct angara_peer_fast), 256);
     assert_int_equal(offsetof(struct angara_peer_fast, window), 0);
     assert_int_equal(offsetof(struct angara_peer_fast, window_size), 8);
     assert_int_equal(offsetof(struct angara_peer_fast, armed), 16);
@@ -69,12 +69,12 @@ static void test_descriptor(void **state)
 static void test_soft_layout(void **state)
 {
     (void)state;
-    assert_int_equal(SOFT_LAYOUT, 19);
+    assert_int_equal(SOFT_LAYOUT, 20);
     assert_int_equal(sizeof(soft_mr_entry_t), 64);
     assert_int_equal(offsetof(soft_mr_entry_t, kind), 40);
     assert_int_equal(offsetof(soft_mr_entry_t, id), 48);
     assert_int_equal(sizeof(soft_hazard_t), 128);
-    assert_int_equal(sizeof(soft_slot_t), 1152);
+    assert_int_equal(sizeof(soft_slot_t), 1280);
     assert_int_equal(sizeof(soft_record_t), 128);
     assert_int_equal(sizeof(soft_request_t), 80);
     assert_int_equal(offsetof(soft_domain_seg_t, hazards) % 64, 0);

@@ -315,7 +315,7 @@ static void test_words(void **state_p)
     soft_request_t r;
 
     (void)state_p;
-    for (unsigned by = SOFT_BY_JOINT + 1; by < 256; ++by) {
+    for (unsigned by = SOFT_BY_SLOT_BEHIND + 1; by < 256; ++by) {
         r    = joint(ANG_OP_GET);
         r.by = (uint8_t)by;
         assert_int_equal(status_of(r), ANGARA_ERR_INVALID);

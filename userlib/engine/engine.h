@@ -353,6 +353,16 @@ int ang_engine_pair_flies(ang_pair_t *pair);
 /* Pairs' queues, for draining: entries queued to this pair. */
 int ang_engine_pair_idle(ang_pair_t *pair);
 
+/* Will two operations find a place in a queue, without more memory, even if each takes a new spare
+ * entry? */
+static inline int ang_engine_is_reserved(const ang_engine_t *engine)
+{
+    return engine->spare != NULL && engine->num_kept[ANG_ENTRY_KINDS - 1] >= 2;
+}
+
+/* Make it so. @return 0: there is no memory */
+int ang_engine_reserve(ang_engine_t *engine);
+
 /* Must the lock be taken to post, or to make progress? */
 static inline int ang_engine_is_shared(const ang_engine_t *engine)
 {

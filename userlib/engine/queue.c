@@ -31,19 +31,34 @@ static unsigned entry_kind(size_t bytes)
     return kind;
 }
 
+static ang_entry_t *entry_new(unsigned kind)
+{
+    ang_entry_t *entry = malloc(sizeof(*entry) + kinds[kind].room);
+
+    if (entry != NULL) {
+        entry->room = kinds[kind].room;
+    }
+    return entry;
+}
+
 ang_entry_t *ang_entry_alloc(ang_engine_t *engine, size_t bytes)
 {
     unsigned     kind  = entry_kind(bytes);
     ang_entry_t *entry = engine->kept[kind];
 
+    if (entry == NULL) {
+        entry = entry_new(kind);
+        if (entry != NULL) {
+            return entry;
+        }
+        while (engine->kept[kind] == NULL && kind < ANG_ENTRY_KINDS - 1) {
+            ++kind; /* a larger one will do */
+        }
+        entry = engine->kept[kind];
+    }
     if (entry != NULL) {
         engine->kept[kind] = entry->next;
         engine->num_kept[kind]--;
-        return entry;
-    }
-    entry = malloc(sizeof(*entry) + kinds[kind].room);
-    if (entry != NULL) {
-        entry->room = kinds[kind].room;
     }
     return entry;
 }
@@ -62,6 +77,19 @@ static void entry_keep(ang_engine_t *engine, ang_entry_t *entry)
     } else {
         free(entry);
     }
+}
+
+int ang_engine_reserve(ang_engine_t *engine)
+{
+    while (!ang_engine_is_reserved(engine)) {
+        ang_entry_t *entry = entry_new(ANG_ENTRY_KINDS - 1);
+
+        if (entry == NULL) {
+            return 0;
+        }
+        entry_keep(engine, entry);
+    }
+    return 1;
 }
 
 /* ---- runs ------------------------------------------------------------------------------------ */

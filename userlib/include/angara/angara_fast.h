@@ -73,6 +73,7 @@ struct angara_peer_fast {
     const volatile uint32_t  *generation_p; /**< as long as that is open */
     const volatile uint32_t  *pending;      /**< non-zero: operations of the PE are queued */
     const volatile uint32_t  *guest;        /**< so are they; to be read behind *pending */
+    uint64_t                  is_held;      /**< an operation to the peer isn't waited for */
     struct angara_fast_counts done;
     struct angara_fast_map    maps[ANGARA_FAST_MAPS];
 };
@@ -80,7 +81,8 @@ struct angara_peer_fast {
 /** The same of a local PE. */
 struct angara_pe_fast {
     const volatile uint32_t *asked;   /**< non-zero: peers wait for this process's progress */
-    const volatile uint64_t *watched; /**< so does one that writes here: ANGARA_FAST_ASKS */
+    const volatile uint64_t *watched; /**< so does one that writes here: ANGARA_FAST_ASKS, */
+    const volatile uint64_t *front;   /**< or here */
 };
 
 #define ANGARA_FAST_PHASE 7u /**< bits of that word, */
@@ -125,13 +127,14 @@ static inline struct angara_fast_counts *angara_fast_done(angara_peer_h peer)
 /**
  * Does a peer ask this process to perform something? A poll loop that doesn't call
  * angara_pe_progress() in each turn calls it then: whoever is answered within microseconds wakes
- * nobody. Costs two loads.
+ * nobody. Costs three loads.
  */
 static inline int angara_pe_is_asked(angara_pe_h pe)
 {
     const struct angara_pe_fast *fast = angara_pe_fast(pe);
 
-    return *fast->asked != 0 || (*fast->watched & ANGARA_FAST_PHASE) == ANGARA_FAST_ASKS;
+    return *fast->asked != 0 || (*fast->watched & ANGARA_FAST_PHASE) == ANGARA_FAST_ASKS ||
+           (*fast->front & ANGARA_FAST_PHASE) == ANGARA_FAST_ASKS;
 }
 
 /**
@@ -238,9 +241,10 @@ static inline char *angara_fast_mapped(angara_peer_h peer, uint64_t rkey, uint64
     const struct angara_fast_map  *map  = &fast->maps[rkey % ANGARA_FAST_MAPS];
 
     /* First: while something is queued, another thread may change the maps. */
-    if (ANGARA_UNLIKELY(angara_fast_is_queued(peer) || *fast->generation_p != fast->generation ||
-                        map->rkey != rkey || roffset > map->length ||
-                        length - 1 >= map->length - roffset || (access & ~map->access) != 0 ||
+    if (ANGARA_UNLIKELY(angara_fast_is_queued(peer) || fast->is_held ||
+                        *fast->generation_p != fast->generation || map->rkey != rkey ||
+                        roffset > map->length || length - 1 >= map->length - roffset ||
+                        (access & ~map->access) != 0 ||
                         __atomic_load_n(map->there, __ATOMIC_ACQUIRE) != rkey)) {
         return NULL;
     }

@@ -204,6 +204,7 @@ angara_status_t nic_pe_create(angara_domain_h dom, const angara_pe_params_t *par
     pe->base.window_size  = params->window_size;
     pe->base.fast.asked   = &ang_awake;
     pe->base.fast.watched = &ang_unasked;
+    pe->base.fast.front   = &ang_unasked;
     pe->wake_offset       = page_up(params->window_size);
     set_sizes(pe);
     ang_fork_add(&pe->fork, pe_in_child);

@@ -51,18 +51,24 @@ static uint64_t slot_state(const soft_slot_t *slot)
     return __atomic_load_n(&slot->state, __ATOMIC_ACQUIRE);
 }
 
-static int slot_change(soft_slot_t *slot, uint64_t *state, uint64_t to)
+static int state_change(uint64_t *word, uint64_t *state, uint64_t to)
 {
-    return __atomic_compare_exchange_n(&slot->state, state, to, 0, __ATOMIC_ACQ_REL,
-                                       __ATOMIC_ACQUIRE);
+    return __atomic_compare_exchange_n(word, state, to, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
 }
 
 /* ---- slots ----------------------------------------------------------------------------------- */
 
-/* End what a slot of ours was used for. @return 0 if the server is still at it. */
-static int slot_settle(soft_slot_t *slot)
+int soft_state_take_back(uint64_t *word)
 {
-    uint64_t state = slot_state(slot);
+    uint64_t state = __atomic_load_n(word, __ATOMIC_ACQUIRE);
+
+    return soft_state_phase(state) == SOFT_POSTED &&
+           state_change(word, &state, soft_state_to(state, SOFT_IDLE));
+}
+
+int soft_state_settle(uint64_t *word)
+{
+    uint64_t state = __atomic_load_n(word, __ATOMIC_ACQUIRE);
 
     for (;;) {
         switch (soft_state_phase(state)) {
@@ -70,12 +76,12 @@ static int slot_settle(soft_slot_t *slot)
         case SOFT_DONE:
             return 1;
         case SOFT_POSTED:
-            if (slot_change(slot, &state, soft_state_to(state, SOFT_IDLE))) {
+            if (state_change(word, &state, soft_state_to(state, SOFT_IDLE))) {
                 return 1;
             }
             break;
         case SOFT_SERVING:
-            if (slot_change(slot, &state, soft_state_to(state, SOFT_ABANDONED))) {
+            if (state_change(word, &state, soft_state_to(state, SOFT_ABANDONED))) {
                 return 0;
             }
             break;
@@ -100,7 +106,7 @@ static int slot_claim(soft_slot_t *slot, uint64_t us, int reclaim)
                                      __ATOMIC_RELAXED)) {
         return 0;
     }
-    if (!slot_settle(slot)) {
+    if (!soft_state_settle(&slot->state) || !soft_state_settle(&slot->front.state)) {
         slot_free(slot);
         return 0;
     }
@@ -171,25 +177,36 @@ static void agent_close(soft_peer_t *peer)
 
 static void agent_release(soft_peer_t *peer)
 {
-    slot_free(slot_of(peer));
+    if (peer->front.turn != 0) {
+        peer->agent_is_kept = 1;
+    } else {
+        slot_free(slot_of(peer));
+    }
     agent_close(peer);
 }
 
 /* A dead process serves nothing. */
-static int is_served(const soft_peer_t *peer)
+int soft_agent_is_served(const soft_peer_t *peer, const uint64_t *word)
 {
-    return soft_state_phase(slot_state(slot_of(peer))) == SOFT_SERVING &&
-           peer->remote.process != NULL && !soft_remote_dead(&peer->remote);
+    uint64_t state = __atomic_load_n(word, __ATOMIC_ACQUIRE);
+
+    return soft_state_phase(state) == SOFT_SERVING && peer->remote.process != NULL &&
+           !soft_remote_dead(&peer->remote);
 }
 
 int soft_agent_withdraw(soft_peer_t *peer)
 {
     soft_slot_t *slot;
-    uint64_t     state;
 
     peer->batch.count  = 0; /* their operations may be gone from the queue */
     peer->direct_along = 0;
     peer->ahead.count  = 0;
+    if (peer->agent >= 0) { /* before its front: it must not be performed without that */
+        soft_state_take_back(&slot_of(peer)->state);
+    }
+    if (!soft_front_withdraw(peer, 1)) {
+        return 0;
+    }
     if (peer->agent_is_kept) {
         agent_claim(peer, 0, 0);
     }
@@ -198,14 +215,11 @@ int soft_agent_withdraw(soft_peer_t *peer)
         if (peer->joint.is_under_way) { /* the server, if it is at a piece, takes no other one */
             __atomic_fetch_or(&slot->request.operand, SOFT_ALL_CLAIMED, __ATOMIC_ACQ_REL);
         }
-        state = slot_state(slot);
-        if (soft_state_phase(state) == SOFT_POSTED) {
-            slot_change(slot, &state, soft_state_to(state, SOFT_IDLE));
-        }
-        if (is_served(peer)) {
+        soft_state_take_back(&slot->state);
+        if (soft_agent_is_served(peer, &slot->state)) {
             return 0;
         }
-        slot_settle(slot);
+        soft_state_settle(&slot->state);
         agent_release(peer);
     }
     peer->agent_look_ns   = 0;
@@ -217,9 +231,12 @@ int soft_agent_withdraw(soft_peer_t *peer)
 void soft_agent_abandon(soft_peer_t *peer)
 {
     if (!soft_agent_withdraw(peer)) {
-        slot_settle(slot_of(peer));
-        agent_release(peer);
-        peer->agent_since_ns = 0;
+        soft_front_withdraw(peer, 0);
+        if (!soft_agent_withdraw(peer)) {
+            soft_state_settle(&slot_of(peer)->state);
+            agent_release(peer);
+            peer->agent_since_ns = 0;
+        }
     }
 }
 
@@ -234,14 +251,14 @@ static inline void turns(unsigned count)
 
 /* Look for the answer for a moment. @return 1: there is one, or more than `filled` in staging
  * memory, or somebody asks this process. */
-static int look_closely(const soft_peer_t *peer, const soft_slot_t *slot, uint64_t turn,
-                        uint64_t filled)
+static int look_closely(const soft_peer_t *peer, const uint64_t *word, uint64_t turn,
+                        const uint64_t *there, uint64_t filled)
 {
     turns(HURRY_FIRST);
     for (unsigned i = 0; i < HURRY_LOOKS; ++i) {
         /* Of two that wait for each other, one serves first. */
-        if (soft_slot_is_answered(slot, turn) || angara_pe_is_asked(peer->base.pe) ||
-            __atomic_load_n(&slot->filled, __ATOMIC_RELAXED) > filled) {
+        if (soft_state_is_answered(word, turn) || angara_pe_is_asked(peer->base.pe) ||
+            __atomic_load_n(there, __ATOMIC_RELAXED) > filled) {
             return 1;
         }
         turns(HURRY_GAP);
@@ -251,7 +268,14 @@ static int look_closely(const soft_peer_t *peer, const soft_slot_t *slot, uint64
 
 void soft_agent_look(const soft_peer_t *peer, uint64_t filled)
 {
-    look_closely(peer, slot_of(peer), peer->agent_turn, filled);
+    const soft_slot_t *slot = slot_of(peer);
+
+    look_closely(peer, &slot->state, peer->agent_turn, &slot->filled, filled);
+}
+
+void soft_agent_look_at(const soft_peer_t *peer, const uint64_t *word, uint64_t turn)
+{
+    look_closely(peer, word, turn, word, UINT64_MAX);
 }
 
 int soft_agent_hurry(soft_peer_t *peer)
@@ -267,16 +291,14 @@ int soft_agent_hurry(soft_peer_t *peer)
         turn  = peer->agent_turn;
     }
     ang_engine_unlock(peer->pair.engine);
-    return is_in || (slot != NULL && (soft_slot_is_answered(slot, turn) ||
-                                      look_closely(peer, slot, turn, UINT64_MAX)));
+    return is_in ||
+           (slot != NULL && (soft_state_is_answered(&slot->state, turn) ||
+                             look_closely(peer, &slot->state, turn, &slot->filled, UINT64_MAX)));
 }
 
 int soft_agent_take_back(soft_peer_t *peer)
 {
-    uint64_t state = slot_state(slot_of(peer));
-
-    if (soft_state_phase(state) != SOFT_POSTED ||
-        !slot_change(slot_of(peer), &state, soft_state_to(state, SOFT_IDLE))) {
+    if (!soft_state_take_back(&slot_of(peer)->state)) {
         return 0;
     }
     agent_release(peer);
@@ -324,14 +346,11 @@ int soft_agent_is_late(soft_peer_t *peer)
 }
 
 /* Say that there is a request. Somebody's call for the helper stays. */
-static void list(soft_peer_t *peer)
+static void list(soft_service_t *service, unsigned slot)
 {
-    soft_service_t *service = soft_agent_service(peer);
-    uint32_t        work    = __atomic_load_n(&service->work, __ATOMIC_RELAXED);
+    uint32_t work = __atomic_load_n(&service->work, __ATOMIC_RELAXED);
 
-    peer->agent_is_watched = 0;
-    __atomic_fetch_or(&service->posted[peer->agent / 64], 1ull << peer->agent % 64,
-                      __ATOMIC_ACQ_REL);
+    __atomic_fetch_or(&service->posted[slot / 64], 1ull << slot % 64, __ATOMIC_ACQ_REL);
     while (!__atomic_compare_exchange_n(
         &service->work, &work, work == SOFT_WORK_CALLED ? SOFT_WORK_CALLED : SOFT_WORK_POSTED, 0,
         __ATOMIC_SEQ_CST, __ATOMIC_RELAXED)) {
@@ -348,7 +367,8 @@ static int slot_is_watched(const soft_slot_t *slot)
 static void call_helper(soft_peer_t *peer)
 {
     if (peer->agent_is_watched) {
-        list(peer);
+        list(soft_agent_service(peer), (unsigned)peer->agent);
+        peer->agent_is_watched = 0;
     }
     peer->agent_woken      = 1;
     peer->agent_has_called = 1;
@@ -357,25 +377,25 @@ static void call_helper(soft_peer_t *peer)
 
 int soft_agent_sleep(soft_peer_t *peer)
 {
-    soft_slot_t *slot;
-    uint64_t     state;
+    uint64_t *word;
+    uint64_t  state;
 
-    if (peer->agent < 0) {
+    if (peer->agent < 0 && peer->front.turn == 0) {
         return 0;
     }
     if (peer->agent_is_short && peer->batch.received) {
         return 0; /* there are results to take */
     }
-    if (peer->agent_has_other) {
+    if (peer->agent >= 0 && peer->agent_has_other) {
         return 0; /* it is taken back in a moment, if nobody answers */
     }
-    if (!peer->agent_woken) { /* nobody looks after it from here on */
+    if (peer->agent >= 0 && !peer->agent_woken) { /* nobody looks after it from here on */
         call_helper(peer);
     }
-    slot  = slot_of(peer);
-    state = slot_state(slot);
+    word  = peer->front.turn != 0 ? soft_front_state(peer) : &slot_of(peer)->state;
+    state = __atomic_load_n(word, __ATOMIC_ACQUIRE);
     while (soft_state_phase(state) == SOFT_POSTED || soft_state_phase(state) == SOFT_SERVING) {
-        if ((state & SOFT_SLEEPS) || slot_change(slot, &state, state | SOFT_SLEEPS)) {
+        if ((state & SOFT_SLEEPS) || state_change(word, &state, state | SOFT_SLEEPS)) {
             return 1;
         }
     }
@@ -385,7 +405,8 @@ int soft_agent_sleep(soft_peer_t *peer)
 /*
  * The owner isn't woken where its helper comes. If it polls, it may be there first in any case; and
  * waking it would have it arm again, which keeps it from polling for longer than a request takes.
- * The same holds for one that looks though it is armed. If nobody comes, agent_wait() wakes it.
+ * The same holds for one that looks though it is armed. If nobody comes, soft_agent_wait()
+ * wakes it.
  */
 void soft_agent_wake(soft_peer_t *peer)
 {
@@ -412,11 +433,8 @@ static int is_gone(const soft_peer_t *peer)
            soft_remote_dead(&peer->remote) || soft_remote_replaced(&peer->remote);
 }
 
-/*
- * There is no answer, or no slot. What counts is the time that this process looks on: it may have
- * been stopped itself. @return ANGARA_INPROGRESS, or why nobody is waited for any longer.
- */
-static angara_status_t agent_wait(soft_peer_t *peer)
+/* What counts is the time that this process looks on: it may have been stopped itself. */
+angara_status_t soft_agent_wait(soft_peer_t *peer)
 {
     uint64_t now = ang_clock_ns(CLOCK_MONOTONIC_COARSE);
     uint64_t passed;
@@ -493,7 +511,7 @@ angara_status_t soft_agent_open(soft_peer_t *peer, int large)
     /* Those of dead processes are looked for when the wait is a long one. */
     if (!agent_claim(peer, 0, large) &&
         !(peer->agent_waited_ns != 0 && agent_claim(peer, 1, large))) {
-        return agent_wait(peer);
+        return soft_agent_wait(peer);
     }
     return ANGARA_OK;
 }
@@ -504,6 +522,33 @@ void soft_agent_post(soft_peer_t *peer, const soft_request_t *request, int has_o
     soft_agent_post_now(peer, request, has_other);
 }
 
+/* A request was written. @return 1: the peer watches the slot (`may_be`), and finds it there */
+static inline int announce(soft_peer_t *peer, unsigned index, int may_be)
+{
+    soft_service_t *service = soft_agent_service(peer);
+    int             is_watched;
+
+    __atomic_thread_fence(__ATOMIC_SEQ_CST); /* then the look at who watches, and who sleeps */
+    soft_pe(peer->base.pe)->counters.services++;
+    is_watched = may_be && slot_is_watched(&service->slots[index]);
+    if (!is_watched) {
+        list(service, index);
+    }
+    return is_watched;
+}
+
+void soft_agent_announce(soft_peer_t *peer, unsigned slot)
+{
+    int is_watched = announce(peer, slot, 1);
+
+    if (soft_agent_sleeps(peer)) {
+        if (is_watched) {
+            list(soft_agent_service(peer), slot);
+        }
+        soft_agent_wake(peer);
+    }
+}
+
 void soft_agent_post_now(soft_peer_t *peer, const soft_request_t *request, int has_other)
 {
     soft_pe_t   *pe   = soft_pe(peer->base.pe);
@@ -511,6 +556,9 @@ void soft_agent_post_now(soft_peer_t *peer, const soft_request_t *request, int h
 
     memcpy(&slot->request, request,
            request->by != SOFT_BY_SLOT ? sizeof(*request) : SOFT_REQUEST_HEAD);
+    if (peer->front.turn != 0) {
+        slot->request.by = SOFT_BY_SLOT_BEHIND; /* these are never long ones */
+    }
     if (slot->wake_fd != pe->wake_pipe[1] || slot->wake_inode != pe->wake_inode) {
         slot->wake_fd    = pe->wake_pipe[1];
         slot->wake_inode = pe->wake_inode;
@@ -527,12 +575,7 @@ void soft_agent_post_now(soft_peer_t *peer, const soft_request_t *request, int h
         __atomic_store_n(&slot->filled, 0, __ATOMIC_RELAXED);
     }
     __atomic_store_n(&slot->state, peer->agent_turn * SOFT_TURN + SOFT_POSTED, __ATOMIC_RELEASE);
-    __atomic_thread_fence(__ATOMIC_SEQ_CST); /* then the look at who watches, and who sleeps */
-    pe->counters.services++;
-    peer->agent_is_watched = request->by == SOFT_BY_SLOT && slot_is_watched(slot);
-    if (!peer->agent_is_watched) {
-        list(peer);
-    }
+    peer->agent_is_watched = announce(peer, (unsigned)peer->agent, request->by == SOFT_BY_SLOT);
     if (!has_other && (peer->agent_distrust != 0 || request->by == SOFT_BY_DIRECT ||
                        soft_agent_sleeps(peer) || !peer->agent_has_called)) {
         peer->agent_distrust -= peer->agent_distrust != 0;
@@ -540,26 +583,29 @@ void soft_agent_post_now(soft_peer_t *peer, const soft_request_t *request, int h
     }
 }
 
-angara_status_t soft_agent_receive(soft_peer_t *peer, int has_other)
+angara_status_t soft_agent_status(int64_t status, int has_other)
 {
-    const soft_slot_t *slot = slot_of(peer);
-    int64_t            status;
-
-    if (!soft_agent_answered(peer)) {
-        return agent_wait(peer);
-    }
-    peer->agent_since_ns = 0;
-    if (slot->by_owner != SOFT_BY_HELPER && !peer->joint.is_under_way) { /* that isn't awaited */
-        peer->agent_doubt    = 0;
-        peer->agent_distrust = 0;
-    }
-    status = slot->status;
     /* ANGARA_ERR_UNSUPPORTED would ask for another way, which not all requests have. */
     if (status > ANGARA_OK || status <= ANGARA_ERR_LAST ||
         (status == ANGARA_ERR_UNSUPPORTED && !has_other)) {
         return ANGARA_ERR_SYSTEM; /* garbage from the peer */
     }
     return (angara_status_t)status;
+}
+
+angara_status_t soft_agent_receive(soft_peer_t *peer, int has_other)
+{
+    const soft_slot_t *slot = slot_of(peer);
+
+    if (!soft_agent_answered(peer)) {
+        return soft_agent_wait(peer);
+    }
+    peer->agent_since_ns = 0;
+    if (slot->by_owner != SOFT_BY_HELPER && !peer->joint.is_under_way) { /* that isn't awaited */
+        peer->agent_doubt    = 0;
+        peer->agent_distrust = 0;
+    }
+    return soft_agent_status(slot->status, has_other);
 }
 
 void soft_agent_end(soft_peer_t *peer)

@@ -62,17 +62,17 @@ static inline uint32_t soft_agent_place(const soft_peer_t *peer, uint32_t staged
     return place + most <= staged ? place : 0;
 }
 
-/* Has the request of that turn been answered? */
-static inline int soft_slot_is_answered(const soft_slot_t *slot, uint64_t turn)
+/* Has the request of that turn been answered? `word`: the state of a slot, or of its front. */
+static inline int soft_state_is_answered(const uint64_t *word, uint64_t turn)
 {
-    uint64_t state = __atomic_load_n(&slot->state, __ATOMIC_ACQUIRE);
+    uint64_t state = __atomic_load_n(word, __ATOMIC_ACQUIRE);
 
     return soft_state_phase(state) == SOFT_DONE && state / SOFT_TURN == turn;
 }
 
 static inline int soft_agent_answered(const soft_peer_t *peer)
 {
-    return soft_slot_is_answered(soft_agent_slot(peer), peer->agent_turn);
+    return soft_state_is_answered(&soft_agent_slot(peer)->state, peer->agent_turn);
 }
 
 /* A short operation as what the peer's process is asked for: the part of a request that all need.
@@ -156,6 +156,22 @@ void soft_agent_doubt(soft_peer_t *peer);
 /* @return 1: nobody has begun with the request, and nobody will. The slot is given back. */
 int soft_agent_take_back(soft_peer_t *peer);
 
+/* For agent_front.c: */
+/* A request was written to the front of that slot: say so, unless the peer watches it and polls. */
+void soft_agent_announce(soft_peer_t *peer, unsigned slot);
+/* As soft_agent_look(), at the front of the slot that is kept. */
+void soft_agent_look_at(const soft_peer_t *peer, const uint64_t *word, uint64_t turn);
+/* What an answer says, if it may say that. `has_other`: it may ask for another way. */
+angara_status_t soft_agent_status(int64_t status, int has_other);
+/* There is no answer, or no slot: ANGARA_INPROGRESS, or why nobody is waited for any longer. */
+angara_status_t soft_agent_wait(soft_peer_t *peer);
+/* Is the peer's process, which is alive, at the request with that state? */
+int soft_agent_is_served(const soft_peer_t *peer, const uint64_t *word);
+/* @return 1: nobody has begun with the request of that state, and nobody will. */
+int soft_state_take_back(uint64_t *word);
+/* End what a slot of ours, or its front, was used for. @return 0 if the server is still at it. */
+int soft_state_settle(uint64_t *word);
+
 /* Up to where staging memory holds what the request brings, by what the peer's process says. */
 static inline uint64_t soft_agent_filled(const soft_peer_t *peer)
 {
@@ -217,8 +233,40 @@ unsigned soft_agent_along_run(soft_peer_t *peer, ang_op_t op, const ang_item_t *
  * next of all; what has been asked for (soft_agent_owes()) goes on with that.
  */
 int soft_agent_now(soft_peer_t *peer, const soft_request_t *item, void *near, uint64_t *old);
+/* May the peer be asked for something of that region now, by who looks for the answer at once? */
+int soft_agent_may_now(soft_peer_t *peer, uint64_t key, int others);
 /* A batch is under way, or its results are being taken: put what has been queued since into the
  * next one. */
 void soft_agent_ahead(soft_peer_t *peer);
+
+/* ---- agent_front.c --------------------------------------------------------------------------- */
+
+/* Is an atomic that nobody waits for under way, and not queued? */
+static inline int soft_front_is_out(const soft_peer_t *peer)
+{
+    return __builtin_expect(peer->front.link != NULL, 0);
+}
+/* Ask for an atomic without a result; nothing of the pair is under way. @return 0: not this way. */
+int soft_front_post(soft_peer_t *peer, const ang_desc_t *desc);
+/* @return 1: nothing is out, any more; else 0 */
+int soft_front_end(soft_peer_t *peer);
+/* The same, but look for a moment. */
+int soft_front_await(soft_peer_t *peer);
+/* Before something else is queued: let it end, or queue it. @return ANGARA_ERR_NO_RESOURCE: there
+ * is no memory for that now */
+angara_status_t               soft_front_queue(soft_peer_t *peer);
+static inline angara_status_t soft_front_in_order(soft_peer_t *peer)
+{
+    return !soft_front_is_out(peer) || soft_front_await(peer) ? ANGARA_OK : soft_front_queue(peer);
+}
+/* Those that are out: let them end, or (`queues`, or when it takes long) queue them. */
+void soft_fronts_look(soft_pe_t *pe, int queues);
+/* Its turn has come in the queue. ANGARA_ERR_UNSUPPORTED: it was taken back, ask anew. */
+angara_status_t soft_front_receive(soft_peer_t *peer);
+/* Its state. */
+uint64_t *soft_front_state(const soft_peer_t *peer);
+/* Nothing is wanted of it any more. @return 0: with `waits`, the peer's process is at it just now
+ */
+int soft_front_withdraw(soft_peer_t *peer, int waits);
 
 #endif

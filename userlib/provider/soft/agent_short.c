@@ -439,6 +439,12 @@ angara_status_t soft_agent_short(soft_peer_t *peer, const soft_request_t *item, 
 {
     angara_status_t status;
 
+    if (peer->front.turn != 0) { /* it is the queue's first */
+        status = soft_front_receive(peer);
+        if (status != ANGARA_ERR_UNSUPPORTED) {
+            return status;
+        }
+    }
     if (peer->agent >= 0 && !peer->batch.received) {
         soft_paces_begin(&peer->paces, 0);
         if (!soft_agent_answered(peer) && short_take_early(peer, item, near, old)) {
@@ -590,6 +596,13 @@ static int now_await(soft_peer_t *peer, const soft_request_t *item, void *near)
     return soft_agent_answered(peer);
 }
 
+int soft_agent_may_now(soft_peer_t *peer, uint64_t key, int others)
+{
+    return peer->agent < 0 && peer->agent_distrust == 0 && (others || peer->agent_has_called) &&
+           !peer->remote.same_process && !soft_agent_sleeps(peer) &&
+           !angara_pe_is_asked(peer->base.pe) && !soft_way_may_map(&peer->remote, key);
+}
+
 int soft_agent_now(soft_peer_t *peer, const soft_request_t *item, void *near, uint64_t *old)
 {
     unsigned       access = ang_op_right(item->op);
@@ -601,9 +614,7 @@ int soft_agent_now(soft_peer_t *peer, const soft_request_t *item, void *near, ui
         peer->now_skip--;
         return 0;
     }
-    if (peer->agent >= 0 || peer->agent_distrust != 0 || (!others && !peer->agent_has_called) ||
-        peer->remote.same_process || soft_agent_sleeps(peer) || angara_pe_is_asked(peer->base.pe) ||
-        soft_way_may_map(&peer->remote, item->key) ||
+    if (!soft_agent_may_now(peer, item->key, others) ||
         (item->length > SOFT_SLOT_BYTES && !soft_agent_is_staged(peer)) ||
         !soft_way_single_is_asked(peer, access, item->key, item->length)) {
         return 0;
@@ -627,7 +638,8 @@ int soft_agent_now(soft_peer_t *peer, const soft_request_t *item, void *near, ui
         return 0;
     }
     peer->now_vain = 0;
-    if (short_receive(peer) != ANGARA_OK) {
+    if ((soft_front_is_out(peer) && !soft_front_end(peer)) ||
+        short_receive(peer) != ANGARA_OK) { /* that failed, or this */
         return 0;
     }
     if (peer->batch.count == 0) { /* another slot than the last one: it has staging memory now */

@@ -22,6 +22,17 @@ typedef struct {
     ang_place_t     last; /* the last one; in front of the first: there is one, which is that */
 } soft_batch_t;
 
+struct soft_peer;
+
+/* An atomic that nobody waits for, in the front of the slot that was kept: see agent_front.c. */
+typedef struct {
+    uint64_t           turn; /* of the front's state; 0: there is none */
+    struct soft_peer **link; /* of the PE's list of those that are out; NULL: it is none of them */
+    struct soft_peer  *next;
+    uint64_t           since_ns; /* progress was made in vain; 0: not yet */
+    ang_desc_t         desc;
+} soft_out_t;
+
 /* Joint copies of a pair, see joint.h. */
 typedef struct {
     int      is_under_way; /* the request in the pair's slot is one */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Event rings, notify puts and wake-ups of the soft fabric. See soft.h. */
 #define _GNU_SOURCE
-#include "soft.h"
+#include "agent.h"
 
 #include "src/log.h"
 
@@ -249,6 +249,7 @@ static int have_work(soft_pe_t *pe)
     int waits = 0;
     int works = 0;
 
+    soft_fronts_look(pe, 1);
     if (pe->engine.chaos != NULL || !ang_engine_is_shared(&pe->engine)) {
         return 0;
     }
@@ -270,6 +271,7 @@ static int is_asked(const soft_pe_t *pe)
 
     return work == SOFT_WORK_POSTED || work == SOFT_WORK_CALLED ||
            (*pe->base.fast.watched & ANGARA_FAST_PHASE) == ANGARA_FAST_ASKS ||
+           (*pe->base.fast.front & ANGARA_FAST_PHASE) == ANGARA_FAST_ASKS ||
            (work != SOFT_WORK_NONE && !soft_helper_runs());
 }
 

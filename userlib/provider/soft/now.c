@@ -65,9 +65,10 @@ static inline int is_mapped(const soft_peer_t *peer, uint64_t rkey)
            (peer->remote.dom != NULL && soft_way_may_map(&peer->remote, rkey)); /* it may be dead */
 }
 
-static inline int mapped_may(const soft_peer_t *peer, uint64_t length)
+static inline int mapped_may(soft_peer_t *peer, uint64_t length)
 {
-    return length <= MAPPED_MAX && length <= ang_config.turn_bytes && pair_is_free(peer);
+    return length <= MAPPED_MAX && length <= ang_config.turn_bytes && pair_is_free(peer) &&
+           (!soft_front_is_out(peer) || soft_front_await(peer));
 }
 
 /*
@@ -192,7 +193,8 @@ int soft_asked_get(angara_peer_h base, void *dst, uint64_t rkey, uint64_t roffse
     soft_request_t      item  = {
               .op = ANG_OP_GET, .length = (uint32_t)length, .key = rkey, .offset = roffset};
 
-    if (!soft_is_short(length) || !pair_is_free(peer)) {
+    if (!soft_is_short(length) || !pair_is_free(peer) ||
+        (soft_front_is_out(peer) && !soft_front_await(peer))) {
         return 0;
     }
     if (!soft_agent_now(peer, &item, dst, NULL)) {
@@ -207,11 +209,18 @@ int soft_asked_get(angara_peer_h base, void *dst, uint64_t rkey, uint64_t roffse
     return 1;
 }
 
+/* How far an operation has come within its call. */
+typedef enum {
+    NOW_TO_POST, /* post it, whether it has been asked for or not */
+    NOW_IS_OUT,  /* it isn't waited for, and counted when it ends */
+    NOW_DONE
+} now_t;
+
 /*
  * A fetching atomic; or the first put, or other atomic, since somebody looked whether all is done:
- * others of a stream go together. @return 0: post it, whether it has been asked for or not.
+ * others of a stream go together.
  */
-static int asked_post(angara_peer_h base, const ang_desc_t *desc, const void *data)
+static now_t asked_post(angara_peer_h base, const ang_desc_t *desc, const void *data)
 {
     soft_peer_t   *peer    = soft_peer(base);
     int            is_put  = desc->op == ANG_OP_PUT || desc->op == ANG_OP_PUT_INLINE;
@@ -222,35 +231,42 @@ static int asked_post(angara_peer_h base, const ang_desc_t *desc, const void *da
 
     if ((is_put ? !soft_is_short(desc->length) : desc->op != ANG_OP_ATOMIC) ||
         (!fetches && peer->has_begun)) {
-        return 0;
+        return NOW_TO_POST;
     }
     peer->has_begun |= !fetches;
     item = soft_agent_item(desc);
     /* What is asked for, and not answered, must find a place in the queue. */
-    if (peer->pair.engine->spare == NULL || !pair_is_free(peer) ||
-        !soft_way_near(&peer->pair, desc, data, &local) ||
+    if (!pair_is_free(peer) ||
+        (soft_front_is_out(peer) ? !ang_engine_is_reserved(peer->pair.engine) :
+                                   peer->pair.engine->spare == NULL)) {
+        return NOW_TO_POST;
+    }
+    if (!is_put && !fetches && soft_front_post(peer, desc)) {
+        return NOW_IS_OUT;
+    }
+    if (!soft_way_near(&peer->pair, desc, data, &local) ||
         !soft_agent_now(peer, &item, (void *)(uintptr_t)local.addr, &old)) {
-        return 0;
+        return NOW_TO_POST;
     }
     soft_way_store_old(desc, &local, old);
-    return 1;
+    return NOW_DONE;
 }
 
 int soft_now(angara_peer_h base, const ang_desc_t *desc, const void *data)
 {
     ang_engine_t *engine = soft_peer(base)->pair.engine;
-    int           is_done;
+    now_t         is;
 
     if (ang_engine_is_shared(engine)) { /* something is queued */
         soft_peer(base)->has_begun |= desc->op != ANG_OP_GET;
         return 0;
     }
-    is_done = is_mapped(soft_peer(base), desc->rkey) ? mapped_post(base, desc, data) :
-                                                       asked_post(base, desc, data);
-    if (!is_done) {
-        return 0;
+    is = !is_mapped(soft_peer(base), desc->rkey) ? asked_post(base, desc, data) :
+         mapped_post(base, desc, data)           ? NOW_DONE :
+                                                   NOW_TO_POST;
+    if (is == NOW_DONE) {
+        ang_desc_count(engine, desc);
+        engine->stats.bytes += desc->length;
     }
-    ang_desc_count(engine, desc);
-    engine->stats.bytes += desc->length;
-    return 1;
+    return is != NOW_TO_POST;
 }

@@ -586,6 +586,10 @@ angara_status_t soft_post(angara_peer_h peer, ang_desc_t *desc, const void *data
     if (soft_now(peer, desc, data)) {
         return ANGARA_OK;
     }
+    status = soft_front_in_order(soft_peer(peer));
+    if (status != ANGARA_OK) {
+        return status;
+    }
     status  = soft_pair_post(&soft_peer(peer)->pair, desc, data);
     pending = __atomic_load_n(&soft_peer(peer)->pair.engine->pending, __ATOMIC_RELAXED);
     if (pending != 0 && pending % STREAM_LOOK == 0) {
@@ -613,6 +617,11 @@ angara_status_t soft_post_batch(angara_peer_h peer, ang_op_t op, const ang_item_
     }
     if (engine->chaos != NULL) {
         return ang_engine_post_batch(&soft_peer(peer)->pair, op, items, count, posted_p);
+    }
+    *posted_p = 0;
+    status    = soft_front_in_order(soft_peer(peer));
+    if (status != ANGARA_OK) {
+        return status;
     }
     ang_engine_lock(engine); /* the first one that is queued makes the queue a shared one */
     status = ang_engine_post_batch(&soft_peer(peer)->pair, op, items, count, posted_p);

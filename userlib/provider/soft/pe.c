@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* PEs of the soft fabric: creation, window, marker slots, progress. See soft.h. */
 #define _GNU_SOURCE
+#include "agent.h"
 #include "gpu_mem.h"
 
 #include "src/clock.h"
@@ -157,6 +158,7 @@ static void pe_in_child(ang_fork_t *node)
 
     pe->base.fast.asked   = &ang_awake;
     pe->base.fast.watched = &ang_unasked;
+    pe->base.fast.front   = &ang_unasked;
     close_descriptors(pe);
     soft_segment_forget(&pe->segment);
 }
@@ -223,6 +225,7 @@ angara_status_t soft_pe_create(angara_domain_h dom, const angara_pe_params_t *pa
     pe->service = (void *)((char *)pe->seg + pe->layout.service);
     pe->base.fast.asked   = &pe->service->work;
     pe->base.fast.watched = &ang_unasked;
+    pe->base.fast.front   = &ang_unasked;
     pe->watched           = SOFT_SERVICE_SLOTS;
     ang_engine_pair_add(&pe->engine, &pe->self_pair);
     fill_segment(pe, params->window_size);
@@ -328,9 +331,14 @@ static __attribute__((noinline)) void look_armed(soft_pe_t *pe)
 
 unsigned soft_pe_progress(angara_pe_h base)
 {
-    soft_pe_t *pe    = soft_pe(base);
-    uint64_t   gpus  = __atomic_load_n(&ang_gpu_set, __ATOMIC_RELAXED);
-    unsigned   count = soft_engine_progress(pe);
+    soft_pe_t *pe   = soft_pe(base);
+    uint64_t   gpus = __atomic_load_n(&ang_gpu_set, __ATOMIC_RELAXED);
+    unsigned   count;
+
+    if (__builtin_expect(pe->fronts != NULL, 0)) {
+        soft_fronts_look(pe, 0);
+    }
+    count = soft_engine_progress(pe);
 
     if (__builtin_expect(pe->seg->gpus != gpus, 0)) {
         __atomic_store_n(&pe->seg->gpus, gpus, __ATOMIC_RELAXED);
@@ -356,8 +364,12 @@ unsigned soft_pe_progress(angara_pe_h base)
 
 static angara_status_t soft_marker(angara_peer_h peer, uint32_t slot, uint64_t value)
 {
-    ang_pair_t *pair = &soft_peer(peer)->pair;
+    ang_pair_t     *pair   = &soft_peer(peer)->pair;
+    angara_status_t status = soft_front_in_order(soft_peer(peer));
 
+    if (status != ANGARA_OK) {
+        return status;
+    }
     soft_peer(peer)->has_begun = 0;
     if (ang_engine_is_shared(pair->engine) || !ang_engine_try_marker(pair, slot, value)) {
         ang_desc_t desc = {.op = ANG_OP_MARKER, .loffset = slot, .operand = value};

@@ -232,7 +232,8 @@ static soft_peer_t *unfinished(soft_pe_t *pe, soft_peer_t *only)
     for (angara_peer_h base = pe->base.peers; base != NULL; base = base->next) {
         soft_peer_t *peer = soft_peer(base);
 
-        if ((only == NULL || peer == only) && !peer->down && !ang_engine_pair_idle(&peer->pair)) {
+        if ((only == NULL || peer == only) && !peer->down &&
+            (soft_front_is_out(peer) || !ang_engine_pair_idle(&peer->pair))) {
             return peer;
         }
     }
@@ -282,9 +283,11 @@ static pid_t pid_of(const soft_peer_t *peer)
 
 void soft_peers_end(soft_pe_t *pe, soft_peer_t *only)
 {
-    soft_peer_t *peer = unfinished(pe, only);
+    soft_peer_t *peer;
     soft_wait_t  wait;
 
+    soft_fronts_look(pe, 1);
+    peer = unfinished(pe, only);
     if (peer != NULL) {
         wait_for(&wait, peer);
     }
@@ -350,18 +353,28 @@ int soft_peer_settled(angara_peer_h base)
     ang_pair_t *pair = &soft_peer(base)->pair;
 
     soft_peer(base)->has_begun = 0;
-    return !ang_engine_is_shared(pair->engine) && !soft_peer(base)->down &&
+    return (!soft_front_is_out(soft_peer(base)) || soft_front_end(soft_peer(base))) &&
+           !ang_engine_is_shared(pair->engine) && !soft_peer(base)->down &&
            ang_engine_is_settled(pair);
 }
 
 #define HURRY_TURNS 4 /* requests, one behind the other */
 
+/* Is a turn of progress worth while, or does somebody ask for it? */
+static int hurries(soft_peer_t *peer)
+{
+    if (soft_front_is_out(peer) && !soft_front_await(peer)) {
+        return angara_pe_is_asked(peer->base.pe);
+    }
+    return soft_agent_hurry(peer);
+}
+
 int soft_peer_hurry(angara_peer_h base)
 {
     soft_peer_t *peer = soft_peer(base);
 
-    for (unsigned i = 0;
-         i < HURRY_TURNS && peer->pair.engine->chaos == NULL && soft_agent_hurry(peer); ++i) {
+    for (unsigned i = 0; i < HURRY_TURNS && peer->pair.engine->chaos == NULL && hurries(peer);
+         ++i) {
         soft_pe_progress(base->pe);
     }
     return soft_peer_settled(base);

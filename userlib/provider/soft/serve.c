@@ -7,6 +7,7 @@
 #define _GNU_SOURCE
 #include "gpu_mem.h"
 #include "joint.h"
+#include "stage.h"
 #include "vm.h"
 
 #include "engine/atomic.h"
@@ -40,17 +41,10 @@ static angara_status_t serve_atomic(const soft_request_t *request, uint64_t addr
     return addr % request->width == 0 ? soft_guard_atomic(addr, &desc, old) : ANGARA_ERR_BOUNDS;
 }
 
-static char *staging_of(soft_pe_t *pe, const soft_slot_t *slot)
-{
-    size_t index = (size_t)(slot - pe->service->slots);
-
-    return (char *)pe->seg + pe->layout.staging + soft_staging_offset((unsigned)index);
-}
-
 /* The requester may copy what is in staging memory up to there. */
 static void tell_filled(soft_pe_t *pe, soft_slot_t *slot, const char *end)
 {
-    __atomic_store_n(&slot->filled, (uint64_t)(end - staging_of(pe, slot)), __ATOMIC_RELEASE);
+    __atomic_store_n(&slot->filled, (uint64_t)(end - soft_stage_of(pe, slot)), __ATOMIC_RELEASE);
 }
 
 /* The requester is told of each chunk of a long one: it copies those of a get at the same time, and
@@ -98,7 +92,7 @@ static angara_status_t serve_data(soft_pe_t *pe, soft_slot_t *slot, const soft_r
     return serve_copy(pe, slot, addr, data, length, is_put);
 }
 
-/* A put or get that isn't in a batch may be of a large piece; stage() says where. */
+/* A put or get that isn't in a batch may be of a large piece; soft_stage() says where. */
 static int request_is_sane(const soft_request_t *request, uint32_t piece)
 {
     switch (request->op) {
@@ -117,110 +111,6 @@ static int request_is_sane(const soft_request_t *request, uint32_t piece)
     default:
         return 0;
     }
-}
-
-/* The slot has that much staging memory from here on. */
-static angara_status_t commit(soft_pe_t *pe, unsigned index, uint32_t size)
-{
-    soft_slot_t    *slot = &pe->service->slots[index];
-    angara_status_t status;
-
-    if (slot->staged >= size) {
-        return ANGARA_OK;
-    }
-    status = soft_segment_commit(&pe->segment, pe->layout.staging + soft_staging_offset(index),
-                                 size);
-    if (status == ANGARA_OK) {
-        __atomic_store_n(&slot->staged, size, __ATOMIC_RELAXED);
-    }
-    return status;
-}
-
-/* So many requests of one requester come to the end of a slot's staging memory until there is more
- * of it: only who moves many bytes is given that. */
-#define GROWS_AFTER 8
-
-static int may_grow(soft_pe_t *pe, unsigned index)
-{
-    soft_room_t *room  = &pe->rooms[index];
-    uint64_t     owner = __atomic_load_n(&pe->service->slots[index].owner, __ATOMIC_RELAXED);
-
-    if (room->owner != owner) {
-        *room = (soft_room_t){.owner = owner};
-    }
-    return ++room->asked % GROWS_AFTER == 0 && !pe->has_no_room;
-}
-
-/*
- * So much of it for a request of host memory that ends there. Where a slot has room it grows as
- * it is used: requesters go through all that there is (agent.h). Without memory for that it stays
- * as it is, and so do the others.
- */
-static angara_status_t commit_for(soft_pe_t *pe, unsigned index, uint64_t end)
-{
-    soft_slot_t    *slot = &pe->service->slots[index];
-    uint32_t        size = slot->staged > SOFT_STAGING ? slot->staged : SOFT_STAGING;
-    angara_status_t status;
-
-    if (end > soft_staging_size(index)) {
-        return ANGARA_ERR_INVALID;
-    }
-    while (size < end) {
-        size *= 2;
-    }
-    status = commit(pe, index, size);
-    /* What is there stays out of it: a failure may take back what nobody has touched yet. */
-    if (status == ANGARA_OK && end + SOFT_STAGING / 2 > size && size == slot->staged &&
-        size < soft_staging_size(index) && may_grow(pe, index)) {
-        pe->has_no_room = !soft_segment_grow(
-            &pe->segment, pe->layout.staging + soft_staging_offset(index) + size, size);
-        if (!pe->has_no_room) {
-            __atomic_store_n(&slot->staged, 2 * size, __ATOMIC_RELAXED);
-        }
-    }
-    return status;
-}
-
-/*
- * Allocate as much of the slot's staging memory as the request needs, if it isn't there yet. *data:
- * where its bytes are. Pieces of GPU memory may be large, if the slot has room for them.
- */
-static angara_status_t stage(soft_pe_t *pe, unsigned index, const soft_request_t *request,
-                             char **data)
-{
-    uint64_t               place    = request->compare;
-    uint64_t               end      = place + request->length;
-    int                    is_large = 0;
-    const soft_mr_entry_t *entry;
-    uint64_t               addr, size;
-    angara_status_t        status;
-
-    if (end < place) {
-        return ANGARA_ERR_INVALID;
-    }
-    if (request->op != SOFT_OP_BATCH && end > SOFT_SMALL_PIECE) {
-        status = soft_mr_check(pe->dom->shared, pe->dom->mr_max, request->key, 0, 0, 0, &addr,
-                               &entry);
-        if (status != ANGARA_OK) {
-            return status;
-        }
-        is_large = entry->kind != ANGARA_MEM_HOST;
-    }
-    if (is_large) {
-        size   = index < SOFT_LARGE_SLOTS ? soft_staging_size(index) : SOFT_SMALL_PIECE;
-        status = end <= size ? commit(pe, index, (uint32_t)size) : ANGARA_ERR_INVALID;
-    } else {
-        status = request->length <= SOFT_STAGING ? commit_for(pe, index, end) : ANGARA_ERR_INVALID;
-    }
-    if (status != ANGARA_OK) {
-        return status;
-    }
-    *data = staging_of(pe, &pe->service->slots[index]);
-    if (is_large && request->length > SOFT_SMALL_PIECE) {
-        *data = soft_pinned(&pe->pinned[index], *data, (uint32_t)size, addr);
-    }
-    *data += place;
-    return ANGARA_OK;
 }
 
 /* Where the own end of a direct request is. */
@@ -246,11 +136,11 @@ static angara_status_t direct_end(soft_pe_t *pe, const soft_request_t *request, 
 static unsigned direct_run(soft_pe_t *pe, unsigned index, const soft_request_t *request,
                            uint64_t length, soft_direct_t *ops)
 {
-    const soft_request_t *items = (const void *)staging_of(pe, &pe->service->slots[index]);
+    const soft_request_t *items = (const void *)soft_stage_of(pe, &pe->service->slots[index]);
     unsigned              count = 0;
     soft_request_t        item; /* what is checked is this copy */
 
-    if (commit(pe, index, SOFT_STAGING) != ANGARA_OK || request->compare >= SOFT_RUN ||
+    if (soft_stage_commit(pe, index, SOFT_STAGING) != ANGARA_OK || request->compare >= SOFT_RUN ||
         length < request->length) {
         return 0;
     }
@@ -294,8 +184,8 @@ static angara_status_t serve_direct(soft_pe_t *pe, unsigned index, soft_request_
 static angara_status_t serve_batch(soft_pe_t *pe, soft_slot_t *slot, const soft_request_t *request,
                                    uint64_t *count)
 {
-    char           *staging = staging_of(pe, slot);
-    uint32_t        at      = (uint32_t)request->compare; /* stage() has looked at it */
+    char           *staging = soft_stage_of(pe, slot);
+    uint32_t        at      = (uint32_t)request->compare; /* soft_stage() has looked at it */
     uint32_t        end     = at + request->length;
     uint32_t        told    = at;
     angara_status_t status  = ANGARA_OK;
@@ -325,16 +215,27 @@ static angara_status_t serve_batch(soft_pe_t *pe, soft_slot_t *slot, const soft_
     return status;
 }
 
-/* The request as it is now: what is checked is this copy. */
-static void take(const soft_slot_t *slot, soft_request_t *request)
+/* How its bytes travel, only to look. */
+static unsigned by_of(const soft_slot_t *slot)
 {
+    return slot->request.by == SOFT_BY_SLOT_BEHIND ? SOFT_BY_SLOT : slot->request.by;
+}
+
+/* The request as it is now: what is checked is this copy. @return is it behind the front? */
+static int take(const soft_slot_t *slot, soft_request_t *request)
+{
+    int is_behind;
+
     memset(request, 0, sizeof(*request));
     memcpy(request, &slot->request, SOFT_REQUEST_HEAD);
+    is_behind   = request->by == SOFT_BY_SLOT_BEHIND;
+    request->by = is_behind ? SOFT_BY_SLOT : request->by;
     if (request->by != SOFT_BY_SLOT) {
         memcpy((char *)request + SOFT_REQUEST_HEAD,
                (const char *)&slot->request + SOFT_REQUEST_HEAD,
                sizeof(*request) - SOFT_REQUEST_HEAD);
     }
+    return is_behind;
 }
 
 /* What an answer brings is in the request then. */
@@ -362,7 +263,7 @@ static angara_status_t perform(soft_pe_t *pe, unsigned index, soft_request_t *re
         return serve_data(pe, slot, request, soft_data_bytes(slot, request, request->length),
                           &request->operand);
     }
-    status = stage(pe, index, request, &data);
+    status = soft_stage(pe, index, request, &data);
     if (status == ANGARA_OK && request->op != SOFT_OP_BATCH) {
         status = serve_data(pe, slot, request, data, &request->operand);
     } else if (status == ANGARA_OK) {
@@ -390,22 +291,23 @@ static int open_sleeper(const soft_slot_t *slot)
     return fd;
 }
 
-/* Give the answer, and wake its owner if that sleeps. From DONE on, the slot isn't ours. */
-static void answer(soft_slot_t *slot, uint64_t state)
+/* Give the answer, and wake its owner if that sleeps. From DONE on, the slot, or its front, whose
+ * state `word` is, isn't ours. */
+static void answer(const soft_slot_t *slot, uint64_t *word, uint64_t state)
 {
     int looked = 0;
     int fd     = -1;
 
     do {
         if (soft_state_phase(state) == SOFT_ABANDONED) {
-            __atomic_store_n(&slot->state, soft_state_to(state, SOFT_IDLE), __ATOMIC_RELEASE);
+            __atomic_store_n(word, soft_state_to(state, SOFT_IDLE), __ATOMIC_RELEASE);
             break;
         }
         if ((state & SOFT_SLEEPS) && !looked) {
             fd     = open_sleeper(slot);
             looked = 1;
         }
-    } while (!__atomic_compare_exchange_n(&slot->state, &state, soft_state_to(state, SOFT_DONE), 0,
+    } while (!__atomic_compare_exchange_n(word, &state, soft_state_to(state, SOFT_DONE), 0,
                                           __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE));
     if (fd >= 0) {
         if (write(fd, "", 1) < 0) {
@@ -432,21 +334,22 @@ static void put_back(soft_service_t *service, unsigned index, uint64_t state)
 
 static int is_posted(const soft_slot_t *slot)
 {
-    return soft_state_phase(__atomic_load_n(&slot->state, __ATOMIC_SEQ_CST)) == SOFT_POSTED;
+    return soft_state_phase(__atomic_load_n(&slot->state, __ATOMIC_SEQ_CST)) == SOFT_POSTED ||
+           soft_state_phase(__atomic_load_n(&slot->front.state, __ATOMIC_SEQ_CST)) == SOFT_POSTED;
 }
 
-/* POSTED becomes SERVING: one of those who look at the slot takes the request. */
-static int claim(soft_slot_t *slot, uint64_t *state)
+/* POSTED becomes SERVING: one of those who look at the slot takes the request. `word`: the state of
+ * the slot, or its front. */
+static int claim(uint64_t *word, uint64_t *state)
 {
     uint64_t to = soft_state_to(*state, SOFT_SERVING);
 
     if (ang_mutant("both_serve")) {
         usleep(20);
-        __atomic_store_n(&slot->state, to, __ATOMIC_RELEASE);
+        __atomic_store_n(word, to, __ATOMIC_RELEASE);
         return 1;
     }
-    return __atomic_compare_exchange_n(&slot->state, state, to, 0, __ATOMIC_ACQ_REL,
-                                       __ATOMIC_ACQUIRE);
+    return __atomic_compare_exchange_n(word, state, to, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
 }
 
 /* Whose turn it is. */
@@ -470,7 +373,7 @@ static int has_copied(const turn_t *turn)
 /* Only a look. */
 static int is_long(const soft_slot_t *slot)
 {
-    return slot->request.by == SOFT_BY_SLOT && slot->request.length > OWNER_BYTES / 4;
+    return by_of(slot) == SOFT_BY_SLOT && slot->request.length > OWNER_BYTES / 4;
 }
 
 /*
@@ -502,6 +405,7 @@ static void unwatch(soft_pe_t *pe, turn_t *turn)
     }
     pe->watched           = SOFT_SERVICE_SLOTS;
     pe->base.fast.watched = &ang_unasked;
+    pe->base.fast.front   = &ang_unasked;
 }
 
 /*
@@ -520,34 +424,71 @@ static uint32_t watch(soft_pe_t *pe, unsigned index, turn_t *turn)
     pe->watched           = index;
     pe->others            = 0;
     pe->base.fast.watched = &pe->service->slots[index].state;
+    pe->base.fast.front   = &pe->service->slots[index].front.state;
     return SOFT_BY_WATCHER;
+}
+
+/* What is in the slot's front, before its request: always an atomic. */
+static void serve_front(soft_pe_t *pe, unsigned index, turn_t *turn)
+{
+    soft_slot_t   *slot    = &pe->service->slots[index];
+    soft_front_t  *front   = &slot->front;
+    uint64_t       state   = __atomic_load_n(&front->state, __ATOMIC_ACQUIRE);
+    soft_request_t request = {0}; /* what is checked is this copy */
+
+    if (soft_state_phase(state) != SOFT_POSTED || !claim(&front->state, &state)) {
+        return;
+    }
+    memcpy(&request, front->request, SOFT_REQUEST_HEAD);
+    turn->served++;
+    pe->asked++;
+    front->status = request.op == ANG_OP_ATOMIC && request_is_sane(&request, 0) ?
+                        serve_data(pe, slot, &request, NULL, &request.operand) :
+                        ANGARA_ERR_INVALID;
+    answer(slot, &front->state, soft_state_to(state, SOFT_SERVING));
+}
+
+/* May what is behind the front be performed? */
+static angara_status_t front_status(const soft_front_t *front)
+{
+    uint64_t state  = __atomic_load_n(&front->state, __ATOMIC_ACQUIRE);
+    int32_t  status = front->status;
+
+    return soft_state_phase(state) == SOFT_DONE && status <= ANGARA_OK ? (angara_status_t)status :
+                                                                         ANGARA_ERR_INVALID;
 }
 
 static void serve_one(soft_pe_t *pe, unsigned index, turn_t *turn)
 {
-    soft_slot_t   *slot  = &pe->service->slots[index];
-    uint64_t       state = __atomic_load_n(&slot->state, __ATOMIC_ACQUIRE);
-    soft_request_t request;
-    uint32_t       by;
-    int            later;
+    soft_slot_t    *slot   = &pe->service->slots[index];
+    angara_status_t status = ANGARA_OK;
+    soft_request_t  request;
+    uint64_t        state;
+    uint32_t        by;
+    int             later;
 
+    serve_front(pe, index, turn);
+    state = __atomic_load_n(&slot->state, __ATOMIC_ACQUIRE);
     do {
         if (soft_state_phase(state) != SOFT_POSTED) {
             return; /* taken back */
         }
-        if (slot->request.by != SOFT_BY_SLOT && turn->by_owner && index == pe->watched) {
+        if (by_of(slot) != SOFT_BY_SLOT && turn->by_owner && index == pe->watched) {
             unwatch(pe, turn); /* it isn't always to be served */
         }
         later = has_copied(turn) && is_long(slot);
         turn->is_left |= later;
-        if (later || (slot->request.by == SOFT_BY_JOINT && !may_join(pe, turn))) { /* a look */
+        if (later || (by_of(slot) == SOFT_BY_JOINT && !may_join(pe, turn))) { /* a look */
             __atomic_fetch_or(&pe->service->posted[index / 64], 1ull << index % 64,
                               __ATOMIC_SEQ_CST);
             return;
         }
-    } while (!claim(slot, &state));
+    } while (!claim(&slot->state, &state));
     state = soft_state_to(state, SOFT_SERVING);
-    take(slot, &request);
+    if (take(slot, &request)) { /* what its front holds may have come since */
+        serve_front(pe, index, turn);
+        status = front_status(&slot->front);
+    }
     turn->joins = turn->joins && request.by != SOFT_BY_JOINT;
     turn->served++;
     turn->bytes += request.by == SOFT_BY_SLOT ? request.length : 0;
@@ -558,8 +499,13 @@ static void serve_one(soft_pe_t *pe, unsigned index, turn_t *turn)
         by = watch(pe, index, turn);
     }
     __atomic_store_n(&slot->by_owner, by, __ATOMIC_RELAXED);
-    slot->status = perform(pe, index, &request);
-    if (slot->status == ANGARA_INPROGRESS) {
+    if (status == ANGARA_OK) {
+        status = perform(pe, index, &request);
+    } else {
+        request.operand = 0; /* of a batch: so many were performed */
+    }
+    slot->status = status;
+    if (status == ANGARA_INPROGRESS) {
         turn->is_left = 1;
         put_back(pe->service, index, state);
         return;
@@ -568,7 +514,7 @@ static void serve_one(soft_pe_t *pe, unsigned index, turn_t *turn)
         slot->request.operand = request.operand;
         slot->request.compare = request.compare;
     }
-    answer(slot, state);
+    answer(slot, &slot->state, state);
 }
 
 /* How many requests of the watched slot a turn serves, and how long it looks for the next: some
@@ -665,6 +611,8 @@ unsigned soft_serve(soft_pe_t *pe, int by_owner, int joins)
     }
     if (by_owner && !is_first) {
         serve_watched(pe, &turn);
+    } else if (!by_owner && pe->watched < SOFT_SERVICE_SLOTS) { /* the owner computes, perhaps */
+        serve_front(pe, pe->watched, &turn);
     }
     if (turn.is_left) {
         __atomic_compare_exchange_n(&service->work, &none, SOFT_WORK_POSTED, 0, __ATOMIC_SEQ_CST,

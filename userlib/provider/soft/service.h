@@ -21,6 +21,11 @@
  *     bit. Who isn't answered in time sets it, too, before the helper thread is called.
  *   - An owner may keep a watched slot behind its answer, for its next request; of the upper half
  *     of the slots none is kept.
+ *   - A slot's front holds one atomic more, whose result nobody wants: its owner goes on at once,
+ * and may post the slot's request behind it (SOFT_BY_SLOT_BEHIND). It does so only while no request
+ * of the slot is under way. Whoever serves the slot serves its front first. What is behind a front
+ * that wasn't performed isn't either, and ends with the same status. The front has a state of its
+ *     own, and goes by the bit, and the watch, of its slot.
  *   - A requester that goes to sleep says so in the state. So the server knows it before the answer
  *     is given, while the requester is sure to be there, and the number of its pipe to mean that.
  *   - Memory to stage data in is allocated by the server, with the slot's first request that needs
@@ -79,7 +84,8 @@ typedef enum { SOFT_IDLE, SOFT_POSTED, SOFT_SERVING, SOFT_DONE, SOFT_ABANDONED }
 typedef enum {
     SOFT_BY_SLOT,   /* in the slot, or its staging memory */
     SOFT_BY_DIRECT, /* a GPU of the server's moves them, to or from the requester's GPU memory */
-    SOFT_BY_JOINT   /* both processes copy pieces, between their host memories */
+    SOFT_BY_JOINT,  /* both processes copy pieces, between their host memories */
+    SOFT_BY_SLOT_BEHIND /* in the slot; what its front holds comes first, and must succeed */
 } soft_by_t;
 
 typedef struct {
@@ -127,6 +133,15 @@ enum {
     SOFT_BY_WATCHER /*   which looks at this slot by itself: the next request needs no bit */
 };
 
+/* An atomic that nobody waits for. */
+typedef struct {
+    uint64_t state;
+    int32_t  status; /* of the answer */
+    uint32_t pad;
+    char     request[SOFT_REQUEST_HEAD]; /* the part of a request that all need */
+    uint64_t pad1[9];
+} soft_front_t;
+
 /* The first line is all that a short request and its answer need; more bytes of data follow. */
 typedef struct {
     uint64_t       owner;
@@ -140,6 +155,7 @@ typedef struct {
     uint32_t       staged;     /* bytes of staging memory that there are: the server's */
     uint64_t       filled;     /* of it, by the request that is being served; atomic */
     uint64_t       pad[5];
+    soft_front_t   front;
 } soft_slot_t;
 
 /* What there is to do for the helper thread, or the owner's progress. */
@@ -169,6 +185,7 @@ _Static_assert(sizeof(soft_slot_t) % 128 == 0, "two lines that come together are
 _Static_assert(offsetof(soft_request_t, start_time) == SOFT_REQUEST_HEAD, "the part for all");
 _Static_assert(offsetof(soft_request_t, operand) + SOFT_HEAD_BYTES == SOFT_REQUEST_HEAD, "its end");
 _Static_assert(offsetof(soft_slot_t, request) + SOFT_REQUEST_HEAD == 64, "it is in the first line");
+_Static_assert(offsetof(soft_slot_t, front) % 128 == 0, "the front has two of its own");
 _Static_assert(offsetof(soft_service_t, slots) % 128 == 0, "a slot begins with two such lines");
 _Static_assert(offsetof(soft_slot_t, wake_inode) == 64 + SOFT_SLOT_BYTES, "the data's lines");
 _Static_assert(SOFT_ROOM >= 2 * SOFT_LARGE_PIECE && SOFT_ROOM_SLOTS >= SOFT_LARGE_SLOTS, "two fit");

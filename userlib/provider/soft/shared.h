@@ -19,7 +19,7 @@
 #define SOFT_MAGIC_DOMAIN  0x414e47444f303141ull
 #define SOFT_MAGIC_GPU     0x414e474750303141ull
 #define SOFT_PROVIDER_ID   1
-#define SOFT_LAYOUT        19 /* version of what is shared, see below */
+#define SOFT_LAYOUT        20 /* version of what is shared, see below */
 #define SOFT_MARKER_SLOTS  4096
 #define SOFT_HAZARDS       4096 /* PEs that may access a domain */
 #define SOFT_RING_LIMIT    1024 /* queued ring operations of a PE */

@@ -419,7 +419,8 @@ typedef struct soft_pe {
     int      timer_fd; /* -1: not yet needed; wakes a sleeper to look after its requests */
     int      timer_runs;
 
-    soft_crowd_t crowd;
+    soft_crowd_t      crowd;
+    struct soft_peer *fronts; /* whose atomics are out, see agent_front.c */
 
     uint64_t next_check_ns;
     unsigned checks;     /* made */
@@ -469,6 +470,7 @@ struct soft_peer {
     uint64_t      run_bytes;       /* of batches before, one behind the other */
     soft_paces_t  paces;
     soft_joint_t  joint;
+    soft_out_t    front;
     uint64_t      direct_posted_ns; /* see gpu_far.c: when the request was posted; */
     uint64_t      direct_retry_ns;  /* no more of them before that time; */
     uint64_t      direct_pause_ns;  /* and how long the pause was */
@@ -602,7 +604,7 @@ void soft_peers_unmap(soft_pe_t *pe);
 /* The pair's next operation has been asked for: it went along in a batch, or by soft_now(). */
 static inline int soft_agent_owes(const soft_peer_t *peer)
 {
-    return __builtin_expect(peer->agent >= 0, 0) && peer->agent_is_short;
+    return __builtin_expect(peer->agent >= 0, 0) && peer->agent_is_short && peer->front.turn == 0;
 }
 /* Is a request under way whose answer will wake this PE? */
 int soft_agent_sleep(soft_peer_t *peer);

@@ -266,7 +266,8 @@ angara_status_t soft_way_remote(ang_pair_t *pair, uint64_t key, uint64_t offset,
     ref->offset = offset;
     ref->length = length;
     ref->hold   = NULL;
-    if (soft_agent_owes(peer) || peer->joint.is_under_way) { /* it has been asked for */
+    if (soft_agent_owes(peer) || peer->front.turn != 0 ||
+        peer->joint.is_under_way) { /* it has been asked for */
         ref->kind = peer->joint.is_under_way ? SOFT_REF_JOINT :
                     peer->agent_has_other && access != ANGARA_ACCESS_REMOTE_ATOMIC ?
                                                SOFT_REF_POLLED :
