@@ -111,6 +111,9 @@ done
 exports=()
 # Open MPI 5 patches functions that are the sanitizer's own.
 [[ ${B:-} != */asan ]] || export OMPI_MCA_memory=^patcher
+# Where one process has no room at the address that another has chosen for the symmetric heap, Open MPI 5 ends the job,
+# unless told to try another one.
+[[ $launcher != oshrun || $(mpirun --version) == *'Open MPI) 4.'* ]] || export OMPI_MCA_sshmem_base_start_address=0
 for variable in "${variables[@]}"; do
     exports+=(-x "$variable")
 done
