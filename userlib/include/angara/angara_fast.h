@@ -352,6 +352,13 @@ static inline int angara_fast_get(angara_peer_h peer, void *dst, uint64_t rkey, 
 typedef uint32_t angara_word32_t __attribute__((may_alias));
 typedef uint64_t angara_word64_t __attribute__((may_alias));
 
+/** Is angara_cpu_atomic() a full fence, too, for what comes before and behind it? */
+#if defined(__x86_64__)
+#define ANGARA_ATOMIC_IS_FENCE 1
+#else
+#define ANGARA_ATOMIC_IS_FENCE 0
+#endif
+
 #define ANGARA_CPU_ATOMIC(_type)                                                       \
     do {                                                                               \
         _type *target = ANGARA_CAST(_type *, word);                                    \
