@@ -76,14 +76,14 @@ ok 'RLIMIT_FSIZE 2 GiB is enough' fine
 
 address_space()
 {
-    local mib refused=0
-    for mib in 12 16 20 24 28 32 40 48 64; do
-        run 20 prlimit --as=$((mib << 20)) "$pair" --size 4194304 --rounds 1
+    local kib refused=0
+    for ((kib = 12 << 10; kib <= 64 << 10; kib += kib < 24 << 10 ? 128 : 4096)); do
+        run 20 prlimit --as=$((kib << 10)) "$pair" --size 4194304 --rounds 1
         # The program's own malloc and its loader aren't what is tested.
         if [[ $rc == 12 || $rc == 127 ]]; then
             continue
         fi
-        either 'ulimit -v' || why "with $mib MiB" || return 1
+        either 'ulimit -v' || why "with $kib KiB" || return 1
         [[ $rc == "$status_ok" ]] || refused=$((refused + 1))
     done
     [[ $refused -gt 0 ]] || why 'the limit was never reached'

@@ -2,18 +2,19 @@
 /* See slots.h. */
 #include "slots.h"
 
-#include "src/log.h"
+#include "src/alloc.h"
 
 #include <stdlib.h>
+
+#define SLOTS "the marker slots of a PE"
 
 angara_status_t ang_slots_init(ang_slots_t *slots, angara_marker_slot_t *words, uint32_t count)
 {
     slots->words  = words;
-    slots->slots  = calloc(count, sizeof(*slots->slots));
-    slots->free   = calloc(count, sizeof(*slots->free));
-    slots->active = calloc(count, sizeof(*slots->active));
+    slots->slots  = ang_calloc(count, sizeof(*slots->slots), SLOTS);
+    slots->free   = ang_calloc(count, sizeof(*slots->free), SLOTS);
+    slots->active = ang_calloc(count, sizeof(*slots->active), SLOTS);
     if (slots->slots == NULL || slots->free == NULL || slots->active == NULL) {
-        ang_error("out of memory for the marker slots of a PE");
         return ANGARA_ERR_NO_MEMORY;
     }
     for (uint32_t i = 0; i < count; ++i) {

@@ -35,6 +35,7 @@
 #define _GNU_SOURCE
 #include "gpu_mem.h"
 
+#include "src/alloc.h"
 #include "src/config.h"
 #include "src/log.h"
 
@@ -95,7 +96,7 @@ static void fill_attr(angara_attr_t *attr)
 
 angara_status_t soft_domain_open(const char *device, angara_domain_h *dom_p)
 {
-    soft_domain_t  *dom = calloc(1, sizeof(*dom));
+    soft_domain_t  *dom = ang_calloc(1, sizeof(*dom), "a domain");
     size_t          size;
     angara_status_t status;
 
@@ -103,7 +104,7 @@ angara_status_t soft_domain_open(const char *device, angara_domain_h *dom_p)
     if (dom == NULL) {
         return ANGARA_ERR_NO_MEMORY;
     }
-    dom->stuck = calloc(SOFT_HAZARDS, sizeof(*dom->stuck));
+    dom->stuck = ang_calloc(SOFT_HAZARDS, sizeof(*dom->stuck), "a domain");
     if (dom->stuck == NULL) {
         status = ANGARA_ERR_NO_MEMORY;
         goto err_free;

@@ -4,6 +4,7 @@
 #include "agent.h"
 #include "gpu_mem.h"
 
+#include "src/alloc.h"
 #include "src/clock.h"
 #include "src/config.h"
 #include "src/log.h"
@@ -62,11 +63,13 @@ static angara_status_t create_segment(soft_pe_t *pe, size_t window_size, unsigne
     return status;
 }
 
+#define PE "a PE"
+
 static angara_status_t create_tables(soft_pe_t *pe)
 {
-    angara_marker_slot_t *words = calloc(SOFT_MARKER_SLOTS, sizeof(*words));
+    angara_marker_slot_t *words = ang_calloc(SOFT_MARKER_SLOTS, sizeof(*words), PE);
 
-    pe->events = calloc(pe->num_events, sizeof(*pe->events));
+    pe->events = ang_calloc(pe->num_events, sizeof(*pe->events), PE);
     if (words == NULL || pe->events == NULL) {
         free((void *)words);
         return ANGARA_ERR_NO_MEMORY;
@@ -178,7 +181,7 @@ angara_status_t soft_pe_create(angara_domain_h dom, const angara_pe_params_t *pa
                                angara_pe_h *pe_p)
 {
     unsigned        events = params->events;
-    soft_pe_t      *pe     = calloc(1, sizeof(*pe));
+    soft_pe_t      *pe     = ang_calloc(1, sizeof(*pe), PE);
     angara_status_t status;
 
     if (pe == NULL) {

@@ -5,6 +5,7 @@
 #include "gpu_mem.h"
 #include "vm.h"
 
+#include "src/alloc.h"
 #include "src/clock.h"
 #include "src/config.h"
 #include "src/log.h"
@@ -180,7 +181,7 @@ angara_status_t soft_peer_connect(angara_pe_h base, const angara_address_t *addr
     if (status != ANGARA_OK) {
         return status;
     }
-    peer = calloc(1, sizeof(*peer));
+    peer = ang_calloc(1, sizeof(*peer), "a peer");
     if (peer == NULL) {
         return ANGARA_ERR_NO_MEMORY;
     }
