@@ -443,6 +443,54 @@ static void locks(conf_t *t)
     regions_cleanup(t, &r);
 }
 
+/* An atomic that nobody waits for, then a word in mapped memory, by whatever way. */
+static void follow(conf_t *t, regions_t *r, const uint64_t *keys, uint64_t n)
+{
+    while (!angara_peer_settled(t->peer[0])) {
+        angara_pe_progress(t->pe);
+    }
+    POST_OK(t, angara_atomic(t->peer[0], ANGARA_ATOMIC_ADD, 8, 1, 0, r->keys[0], 0, NULL, NULL));
+    if (!angara_fast_put(t->peer[0], &n, keys[0], 0, 8) &&
+        !angara_mapped_put(t->peer[0], &n, keys[0], 0, 8)) {
+        POST_OK(t, angara_offload_put_inline(t->peer[0], &n, keys[0], 0, 8));
+    }
+}
+
+/* The target's program sees the word only when the atomic before it has been performed. */
+static void followed(conf_t *t)
+{
+    unsigned           rounds = conf_rounds(rank_chaos() ? 200 : 20000);
+    uint64_t           keys[RANK_MAX], seen = 0;
+    volatile uint64_t *word, *sum;
+    conf_mem_t         shared;
+    regions_t          r;
+
+    conf_need_atomics(0);
+    regions_init(t, &r);
+    conf_mem_init(t, &shared, 1, LENGTH, ANGARA_ACCESS_ALL);
+    memset(shared.addr, 0, LENGTH);
+    conf_mem_exchange(t, &shared, keys);
+    conf_barrier(t);
+    if (t->rank == 1) {
+        for (uint64_t n = 1; n <= rounds; ++n) {
+            follow(t, &r, keys, n);
+        }
+        conf_settle(t, 0);
+    } else {
+        word = (void *)shared.addr;
+        sum  = (void *)r.mem.addr;
+        while (seen < rounds) {
+            seen = *word;
+            __atomic_thread_fence(__ATOMIC_ACQUIRE);
+            CHECK(*sum >= seen);
+            angara_pe_progress(t->pe);
+        }
+    }
+    conf_barrier(t);
+    conf_mem_cleanup(&shared);
+    regions_cleanup(t, &r);
+}
+
 /* ---- a target that is stopped ---------------------------------------------------------------- */
 
 /* What a process may be asked for, and what it is to copy a part of, don't mix, however small the
@@ -593,6 +641,12 @@ static void test_locks(void **state)
     conf_run(4, locks, &changing);
 }
 
+static void test_followed(void **state)
+{
+    (void)state;
+    conf_run(2, followed, &changing);
+}
+
 static void test_lock_of_two(void **state)
 {
     (void)state;
@@ -608,7 +662,7 @@ int main(void)
         cmocka_unit_test(test_faults_polling),  cmocka_unit_test(test_faults_changing),
         cmocka_unit_test(test_mapped_refused),  cmocka_unit_test(test_hammer_private),
         cmocka_unit_test(test_hammer_shared),   cmocka_unit_test(test_locks),
-        cmocka_unit_test(test_lock_of_two),
+        cmocka_unit_test(test_lock_of_two),     cmocka_unit_test(test_followed),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
