@@ -29,6 +29,7 @@ class Measurement:
         self.run = run
         self.samples = {contender.name: {} for contender in run.contenders}
         self.errors = {}
+        self.moved = False  # the processors, to another distance
         self.counters = {}
         self.commands = {}
 
@@ -295,6 +296,8 @@ def notes(items):
                 lines.append("%s, %s: %s" % (item.run.title, contender.title,
                                              item.errors[contender.name]))
         run = item.run
+        if item.moved:
+            lines.append("%s: the processors were moved meanwhile, nearer to each other or farther" % run.title)
         if run.each is not None and item.verdict() == "not reached":
             sizes = ["%s %.2fx" % (size_text(size), value)
                      for size, value in item.judged().items()

@@ -31,6 +31,7 @@ TRAFFIC = ("eager_tx", "sar_tx", "put_short", "put_bcopy", "put_zcopy", "get_sho
            "get_zcopy", "atomics")
 
 WORD = 8  # the size of what PATTERN finds
+APART = 2  # times as far: another place of the processors, not noise
 
 UNIT_NS = {"ns": 1.0, "us": 1e3, "ms": 1e6}
 
@@ -229,6 +230,17 @@ class Launcher:
 
     # --- executing --------------------------------------------------------------------------------
 
+    def distance(self):
+        """For how many ns a cache line is under way between the first two processors; None: nobody knows."""
+        program = os.path.join(self.build, "bench", "cacheline_pingpong")
+        if len(self.cpus) < 2 or not os.access(program, os.X_OK):
+            return None
+        try:
+            status, output, _ = execute([program, "-n", "20000"], self.base, 10, self.cpus[:2])
+            return float(output.split()[2]) if status == 0 else None
+        except (RunError, subprocess.SubprocessError, IndexError, ValueError):
+            return None
+
     def execute(self, run, contender, progress=None):
         """Runs all option sets; raises RunError if there is no trustworthy result."""
         try:
@@ -300,6 +312,11 @@ class Launcher:
                 server.communicate()
             for end in terminal:
                 os.close(end)
+
+
+def is_alike(one, other):
+    """Two distances between the same processors, as far as is known?"""
+    return one is None or other is None or max(one, other) <= APART * min(one, other)
 
 
 def execute(command, env, timeout, cpus=None, progress=None, stdin=subprocess.DEVNULL):

@@ -81,6 +81,39 @@ config_error()
     ok "run file: $pattern" all_of "rc_is"$'\t'2 "line_count"$'\t'stderr$'\t'"^bench: .*$pattern"$'\t'1
 }
 
+# The processors are moved: their distance is what the first lines of $out/distances say, one each time it is looked at.
+test_moved()
+{
+    mkdir -p "$out/build/bench"
+    cat >"$out/build/bench/cacheline_pingpong" <<'END'
+#!/bin/bash
+file=${0%/build/*}/distances
+read -r distance <"$file"
+sed -i 1d "$file"
+echo "cacheline_pingpong 8 $distance ns"
+END
+    chmod +x "$out/build/bench/cacheline_pingpong"
+    contender one ENV=FAKE_VALUES=8:1
+    contender two ENV=FAKE_VALUES=8:2
+    rm -f "$configs"/bench-*.conf
+    run_file bench-1 "${two[@]}"
+    moved_bench "the same distance" 0 50 60 45
+    moved_bench "another one after the first repeat" 0 50 400 390 390 410
+    moved_bench "it never stays" 1 50 400 50 400 50 400 50 50 400
+}
+
+# moved_bench TEXT NOTES DISTANCES...: each of them is looked at once.
+moved_bench()
+{
+    local text=$1 notes=$2
+    shift 2
+    printf '%s\n' "$@" >"$out/distances"
+    run 120 scripts/bench --configs "$configs" --build "$out/build" --output "$out/results" --repeats 2 --no-plots
+    ok "moved processors: $text" all_of "rc_is"$'\t'0 \
+        "line_count"$'\t'stdout$'\t'"^- A: the processors were moved meanwhile"$'\t'"$notes" \
+        test$'\t'!$'\t'-s$'\t'"$out/distances"
+}
+
 test_config_errors()
 {
     contender one ENV=FAKE_VALUES=8:1
@@ -584,6 +617,7 @@ test_also
 test_hpcc
 test_order
 test_quick
+test_moved
 test_failures
 test_demo
 test_against
