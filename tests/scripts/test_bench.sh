@@ -330,9 +330,9 @@ test_quick()
     ok 'several numbers of ranks: a run for each' all_of "line_count"$'\t'stdout$'\t'" -np [23] .* -b$"$'\t'4 \
         "has_line"$'\t'stdout$'\t'"^# bench-1-3-ranks-kind: A, 3 ranks, kind$"
 
-    # 1.8 seconds for each execution, of which there are five times as many.
+    # 1.4 seconds for each execution, of which there are five times as many.
     run 120 scripts/bench --build "$build" --dry-run
-    ok 'all shipped runs: an hour will do' all_of "rc_is"$'\t'0 "commands_within"$'\t'400
+    ok 'all shipped runs: an hour will do' all_of "rc_is"$'\t'0 "commands_within"$'\t'500
     run 120 scripts/bench --build "$build" --dry-run --quick
     ok '--quick: five minutes will do' all_of "rc_is"$'\t'0 "commands_within"$'\t'160
 }
