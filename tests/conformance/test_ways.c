@@ -459,13 +459,16 @@ static void follow(conf_t *t, regions_t *r, const uint64_t *keys, uint64_t n)
 /* The target's program sees the word only when the atomic before it has been performed. */
 static void followed(conf_t *t)
 {
-    unsigned           rounds = conf_rounds(rank_chaos() ? 200 : 20000);
+    unsigned           rounds = conf_rounds(20000);
     uint64_t           keys[RANK_MAX], seen = 0;
     volatile uint64_t *word, *sum;
     conf_mem_t         shared;
     regions_t          r;
 
     conf_need_atomics(0);
+    if (rank_chaos()) {
+        rank_skip("there, nothing is performed within its call");
+    }
     regions_init(t, &r);
     conf_mem_init(t, &shared, 1, LENGTH, ANGARA_ACCESS_ALL);
     memset(shared.addr, 0, LENGTH);
