@@ -381,6 +381,24 @@ static void hammer(conf_t *t)
     regions_cleanup(t, &r);
 }
 
+/* Zeroed memory that peers map, beside the regions. */
+static void shared_init(conf_t *t, conf_mem_t *shared, uint64_t *keys)
+{
+    conf_mem_init(t, shared, 1, LENGTH, ANGARA_ACCESS_ALL);
+    memset(shared->addr, 0, LENGTH);
+    conf_mem_exchange(t, shared, keys);
+    conf_barrier(t);
+}
+
+/* Put a word to rank 0, the fastest way. */
+static void put_word(conf_t *t, uint64_t word, uint64_t key, uint64_t offset)
+{
+    if (!angara_fast_put(t->peer[0], &word, key, offset, 8) &&
+        !angara_mapped_put(t->peer[0], &word, key, offset, 8)) {
+        POST_OK(t, angara_offload_put_inline(t->peer[0], &word, key, offset, 8));
+    }
+}
+
 /* ---- locks ----------------------------------------------------------------------------------- */
 
 /* A word that the target's process changes by an atomic nobody waits for: it says that what was
@@ -396,10 +414,7 @@ static void locks(conf_t *t)
 
     conf_need_atomics(0);
     regions_init(t, &r);
-    conf_mem_init(t, &shared, 1, LENGTH, ANGARA_ACCESS_ALL);
-    memset(shared.addr, 0, LENGTH);
-    conf_mem_exchange(t, &shared, keys);
-    conf_barrier(t);
+    shared_init(t, &shared, keys);
     old = (void *)r.buf.addr;
     for (unsigned n = 0; n < rounds; ++n) {
         do { /* take the lock */
@@ -416,11 +431,7 @@ static void locks(conf_t *t)
                 conf_settle(t, 0);
                 counts[i] = old[1 + i];
             }
-            ++counts[i];
-            if (!angara_fast_put(t->peer[0], &counts[i], key, 8, 8) &&
-                !angara_mapped_put(t->peer[0], &counts[i], key, 8, 8)) {
-                POST_OK(t, angara_offload_put_inline(t->peer[0], &counts[i], key, 8, 8));
-            }
+            put_word(t, counts[i] + 1, key, 8);
         }
         if (!angara_peer_settled(t->peer[0])) {
             conf_settle(t, 0);
@@ -450,10 +461,7 @@ static void follow(conf_t *t, regions_t *r, const uint64_t *keys, uint64_t n)
         angara_pe_progress(t->pe);
     }
     POST_OK(t, angara_atomic(t->peer[0], ANGARA_ATOMIC_ADD, 8, 1, 0, r->keys[0], 0, NULL, NULL));
-    if (!angara_fast_put(t->peer[0], &n, keys[0], 0, 8) &&
-        !angara_mapped_put(t->peer[0], &n, keys[0], 0, 8)) {
-        POST_OK(t, angara_offload_put_inline(t->peer[0], &n, keys[0], 0, 8));
-    }
+    put_word(t, n, keys[0], 0);
 }
 
 /* The target's program sees the word only when the atomic before it has been performed. */
@@ -470,10 +478,7 @@ static void followed(conf_t *t)
         rank_skip("there, nothing is performed within its call");
     }
     regions_init(t, &r);
-    conf_mem_init(t, &shared, 1, LENGTH, ANGARA_ACCESS_ALL);
-    memset(shared.addr, 0, LENGTH);
-    conf_mem_exchange(t, &shared, keys);
-    conf_barrier(t);
+    shared_init(t, &shared, keys);
     if (t->rank == 1) {
         for (uint64_t n = 1; n <= rounds; ++n) {
             follow(t, &r, keys, n);

@@ -252,12 +252,17 @@ int soft_front_post(soft_peer_t *peer, const ang_desc_t *desc);
 int soft_front_end(soft_peer_t *peer);
 /* The same, but look for a moment. */
 int soft_front_await(soft_peer_t *peer);
+/* The same, at no cost where nothing is out. */
+static inline int soft_front_is_over(soft_peer_t *peer)
+{
+    return !soft_front_is_out(peer) || soft_front_await(peer);
+}
 /* Before something else is queued: let it end, or queue it. @return ANGARA_ERR_NO_RESOURCE: there
  * is no memory for that now */
 angara_status_t               soft_front_queue(soft_peer_t *peer);
 static inline angara_status_t soft_front_in_order(soft_peer_t *peer)
 {
-    return !soft_front_is_out(peer) || soft_front_await(peer) ? ANGARA_OK : soft_front_queue(peer);
+    return soft_front_is_over(peer) ? ANGARA_OK : soft_front_queue(peer);
 }
 /* Those that are out: let them end, or (`queues`, or when it takes long) queue them. */
 void soft_fronts_look(soft_pe_t *pe, int queues);

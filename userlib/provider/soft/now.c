@@ -68,7 +68,7 @@ static inline int is_mapped(const soft_peer_t *peer, uint64_t rkey)
 static inline int mapped_may(soft_peer_t *peer, uint64_t length)
 {
     return length <= MAPPED_MAX && length <= ang_config.turn_bytes && pair_is_free(peer) &&
-           (!soft_front_is_out(peer) || soft_front_await(peer));
+           soft_front_is_over(peer);
 }
 
 /*
@@ -193,8 +193,7 @@ int soft_asked_get(angara_peer_h base, void *dst, uint64_t rkey, uint64_t roffse
     soft_request_t      item  = {
               .op = ANG_OP_GET, .length = (uint32_t)length, .key = rkey, .offset = roffset};
 
-    if (!soft_is_short(length) || !pair_is_free(peer) ||
-        (soft_front_is_out(peer) && !soft_front_await(peer))) {
+    if (!soft_is_short(length) || !pair_is_free(peer) || !soft_front_is_over(peer)) {
         return 0;
     }
     if (!soft_agent_now(peer, &item, dst, NULL)) {

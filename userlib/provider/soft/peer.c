@@ -364,7 +364,7 @@ int soft_peer_settled(angara_peer_h base)
 /* Is a turn of progress worth while, or does somebody ask for it? */
 static int hurries(soft_peer_t *peer)
 {
-    if (soft_front_is_out(peer) && !soft_front_await(peer)) {
+    if (!soft_front_is_over(peer)) {
         return angara_pe_is_asked(peer->base.pe);
     }
     return soft_agent_hurry(peer);

@@ -21,11 +21,11 @@
  *     bit. Who isn't answered in time sets it, too, before the helper thread is called.
  *   - An owner may keep a watched slot behind its answer, for its next request; of the upper half
  *     of the slots none is kept.
- *   - A slot's front holds one atomic more, whose result nobody wants: its owner goes on at once,
- * and may post the slot's request behind it (SOFT_BY_SLOT_BEHIND). It does so only while no request
- * of the slot is under way. Whoever serves the slot serves its front first. What is behind a front
- * that wasn't performed isn't either, and ends with the same status. The front has a state of its
- *     own, and goes by the bit, and the watch, of its slot.
+ *   - A slot's front holds one atomic more, whose result nobody wants: its owner goes on at once.
+ *     It may post the slot's request behind it (SOFT_BY_SLOT_BEHIND), but no front while a request
+ *     of the slot is under way. Whoever serves the slot serves its front first. What is behind a
+ *     front that wasn't performed isn't either, and ends with the same status. The front has a
+ *     state of its own, and goes by the bit, and the watch, of its slot.
  *   - A requester that goes to sleep says so in the state. So the server knows it before the answer
  *     is given, while the requester is sure to be there, and the number of its pipe to mean that.
  *   - Memory to stage data in is allocated by the server, with the slot's first request that needs
