@@ -43,8 +43,8 @@ static void test_public(void **state)
     assert_int_equal(sizeof(angara_pe_params_t), 32);
     assert_int_equal(offsetof(angara_pe_params_t, flags), 24);
     assert_int_equal(offsetof(angara_pe_params_t, size), 0);
-    assert_int_equal(ANGARA_FAST_VERSION, 5);
-    assert_int_equal(sizeof(struct angara_peer_fast), 256);
+    assert_int_equal(ANGARA_FAST_VERSION, 6);
+    assert_int_equal(sizeof(struct angara_peer_fast), 384);
     assert_int_equal(offsetof(struct angara_peer_fast, window), 0);
     assert_int_equal(offsetof(struct angara_peer_fast, window_size), 8);
     assert_int_equal(offsetof(struct angara_peer_fast, armed), 16);

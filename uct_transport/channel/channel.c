@@ -30,6 +30,9 @@ void uct_angara_channel_init(uct_angara_channel_t *ch, uct_angara_port_t *port, 
 {
     ch->port = port;
     ch->ap   = ap;
+    if (ap != NULL) {
+        ch->others = angara_fast_done(ap);
+    }
 
     /* enough for the senders to see that there is no room: the limit is 0 */
     ch->tx.shape    = port->shape;
@@ -91,7 +94,8 @@ void uct_angara_channel_rest(uct_angara_channel_t *ch)
     }
 }
 
-void uct_angara_channel_count(const uct_angara_channel_t *ch, uct_angara_stats_t *stats)
+/* With what the rings count, and without what the library does. */
+static void uct_angara_channel_count_own(const uct_angara_channel_t *ch, uct_angara_stats_t *stats)
 {
     const uct_angara_tx_t *tx   = &ch->tx;
     uint64_t               sent = tx->msgs - tx->pads;
@@ -108,11 +112,26 @@ void uct_angara_channel_count(const uct_angara_channel_t *ch, uct_angara_stats_t
     stats->rx_bytes += ch->rx.bytes;
 }
 
+void uct_angara_channel_count(const uct_angara_channel_t *ch, uct_angara_stats_t *stats)
+{
+    struct angara_fast_counts done;
+
+    uct_angara_channel_count_own(ch, stats);
+    if (ch->ap != NULL) {
+        done = angara_fast_done(ch->ap);
+        stats->put_short += done.puts - ch->others.puts;
+        stats->put_bytes += done.put_bytes - ch->others.put_bytes;
+        stats->get_bcopy += done.gets - ch->others.gets;
+        stats->get_bytes += done.get_bytes - ch->others.get_bytes;
+        stats->atomics += done.atomics - ch->others.atomics;
+    }
+}
+
 void uct_angara_channel_fold_counts(uct_angara_channel_t *ch)
 {
     uct_angara_tx_t *tx = &ch->tx;
 
-    uct_angara_channel_count(ch, &ch->stats);
+    uct_angara_channel_count_own(ch, &ch->stats);
     tx->msgs = tx->pads = tx->sar = tx->bcopy = tx->zcopy = tx->bytes = 0;
     ch->rx.am = ch->rx.sar = ch->rx.bytes = 0;
 }

@@ -56,8 +56,10 @@ typedef struct uct_angara_channel {
     uint8_t            is_fenced;       /**< waits for fence_value */
     uint8_t            is_credit_dirty; /**< no marker covers the last credit */
     uint8_t            is_sending_early;
-    uct_angara_stats_t stats; /**< without those of the rings, see uct_angara_channel_count() */
-    angara_watch_h     watch;
+    uct_angara_stats_t stats; /**< without what uct_angara_channel_count() adds */
+    struct angara_fast_counts
+                   others; /**< on the peer's mapped memory, before the channel was made */
+    angara_watch_h watch;
 } uct_angara_channel_t;
 
 /** Make a channel of the port; zeroed memory. @a ap NULL: one that leads nowhere. */
@@ -153,8 +155,7 @@ static UCS_F_ALWAYS_INLINE void uct_angara_channel_count_anew(uct_angara_channel
 static UCS_F_ALWAYS_INLINE void uct_angara_channel_fence_stores(uct_angara_channel_t *ch)
 {
     if (ch->is_unfenced) {
-        __atomic_thread_fence(__ATOMIC_SEQ_CST);
-        ch->is_unfenced = 0;
+        __atomic_exchange_n(&ch->is_unfenced, 0, __ATOMIC_SEQ_CST);
     }
 }
 
@@ -201,11 +202,18 @@ ucs_status_t uct_angara_channel_flush_slow(uct_angara_channel_t *ch, uct_angara_
 /** Has all been confirmed, but for what was stored within calls? Else 0, or unknown. */
 static UCS_F_ALWAYS_INLINE int uct_angara_channel_is_quiet(const uct_angara_channel_t *ch)
 {
-    return (ch->status == UCS_OK) && !uct_angara_channel_is_dirty(ch) &&
-           (ch->tx.head == ch->tx.confirmed) && ucs_queue_is_empty(&ch->markers.ops) &&
+    /* tx.confirmed is never beyond tx.marked */
+    return (ch->tx.head == ch->tx.confirmed) && !ch->rma_dirty && !ch->is_credit_dirty &&
+           !ch->tx.ready_owed && (ch->status == UCS_OK) && ucs_queue_is_empty(&ch->markers.ops) &&
            (ch->self_ops == 0) && uct_angara_early_is_empty(&ch->early) &&
-           ((ch->markers.slot == NULL) ||
-            angara_marker_arrived(ch->markers.slot, ch->markers.posted));
+           uct_angara_markers_idle(&ch->markers);
+}
+
+/** A flush of a channel that is quiet. */
+static UCS_F_ALWAYS_INLINE void uct_angara_channel_quiet(uct_angara_channel_t *ch)
+{
+    uct_angara_channel_count_anew(ch);
+    uct_angara_channel_fence_stores(ch);
 }
 
 /**
@@ -221,8 +229,7 @@ static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_channel_flush(uct_angara_chan
                                                                  void                 *group)
 {
     if (ucs_likely(uct_angara_channel_is_quiet(ch))) {
-        uct_angara_channel_count_anew(ch);
-        uct_angara_channel_fence_stores(ch);
+        uct_angara_channel_quiet(ch);
         return UCS_OK;
     }
 

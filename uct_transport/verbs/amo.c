@@ -50,8 +50,7 @@ static UCS_F_ALWAYS_INLINE int uct_angara_amo_here(uct_angara_peer_t *peer, unsi
         return 0;
     }
 
-    peer->ch.is_unfenced = !ANGARA_ATOMIC_IS_FENCE;
-    ++peer->ch.stats.atomics;
+    peer->ch.is_unfenced = !ANGARA_ATOMIC_IS_FENCE; /* the library has counted it */
     return 1;
 }
 

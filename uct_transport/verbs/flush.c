@@ -19,9 +19,9 @@ static void uct_angara_flush_done(uct_angara_port_t *port, uct_angara_op_t *op, 
     uct_angara_op_finish(port, op, status);
 }
 
-ucs_status_t uct_angara_ep_flush(uct_ep_h tl_ep, unsigned flags, uct_completion_t *comp)
+static UCS_F_NOINLINE ucs_status_t uct_angara_ep_flush_slow(uct_angara_ep_t *ep, unsigned flags,
+                                                            uct_completion_t *comp)
 {
-    uct_angara_ep_t   *ep = ucs_derived_of(tl_ep, uct_angara_ep_t);
     uct_angara_peer_t *peer;
     uct_angara_port_t *port;
     uct_angara_op_t   *op;
@@ -34,8 +34,6 @@ ucs_status_t uct_angara_ep_flush(uct_ep_h tl_ep, unsigned flags, uct_completion_
 
     peer = ep->user.peer;
     port = peer->ch.port;
-    ++peer->ch.stats.flushes;
-    UCT_TL_EP_STAT_FLUSH(&ep->super);
     if (ucs_unlikely(peer->ch.ap == NULL)) {
         if (uct_angara_life_is_due(&peer->life)) {
             return UCS_ERR_NO_RESOURCE; /* its operations end with the report */
@@ -63,6 +61,23 @@ ucs_status_t uct_angara_ep_flush(uct_ep_h tl_ep, unsigned flags, uct_completion_
     }
 
     return uct_angara_peer_flush(peer, uct_angara_flush_done, comp, NULL);
+}
+
+ucs_status_t uct_angara_ep_flush(uct_ep_h tl_ep, unsigned flags, uct_completion_t *comp)
+{
+    uct_angara_ep_t      *ep   = ucs_derived_of(tl_ep, uct_angara_ep_t);
+    uct_angara_peer_t    *peer = ep->user.peer;
+    uct_angara_channel_t *ch   = &peer->ch;
+
+    ++ch->stats.flushes;
+    UCT_TL_EP_STAT_FLUSH(&ep->super);
+    if (ucs_likely((peer->life.state == UCT_ANGARA_LIFE_UP) && uct_angara_channel_is_quiet(ch) &&
+                   ucs_arbiter_group_is_empty(&ep->arb_group) &&
+                   !(flags & UCT_FLUSH_FLAG_CANCEL))) {
+        uct_angara_channel_quiet(ch);
+        return UCS_OK;
+    }
+    return uct_angara_ep_flush_slow(ep, flags, comp);
 }
 
 static void uct_angara_flush_group_done(uct_angara_flush_group_t *group)

@@ -17,12 +17,12 @@ static void uct_angara_get_bcopy_done(uct_angara_port_t *port, uct_angara_op_t *
     uct_angara_op_finish(port, op, status);
 }
 
-static UCS_F_ALWAYS_INLINE void uct_angara_get_bcopy_count(uct_ep_h tl_ep, size_t length)
+static UCS_F_ALWAYS_INLINE void uct_angara_get_bcopy_count(uct_ep_h      tl_ep,
+                                                           size_t length UCS_V_UNUSED)
 {
     uct_angara_peer_t *peer = uct_angara_ep_peer(tl_ep);
 
     ++peer->ch.stats.get_bcopy;
-    peer->ch.stats.get_bytes += length;
     UCT_TL_EP_STAT_OP(&ucs_derived_of(tl_ep, uct_angara_ep_t)->super, GET, BCOPY, length);
 }
 
@@ -57,7 +57,9 @@ static ucs_status_t uct_angara_get_bounced(uct_ep_h tl_ep, uct_unpack_callback_t
                                         .length  = length};
     is_now            = (length > UCT_ANGARA_GET_HERE) &&
              angara_mapped_get(peer->ch.ap, op->bounce, xfer.rkey, xfer.roffset, length);
-    if (!is_now) {
+    if (is_now) {
+        uct_angara_rma_count_else(peer, ANGARA_BATCH_GET);
+    } else {
         status = uct_angara_rma_start(peer, ANGARA_BATCH_GET, &xfer, &may_wait);
         if (ucs_unlikely(status != UCS_OK)) {
             op->comp = NULL;
@@ -135,9 +137,9 @@ ucs_status_t uct_angara_ep_get_bcopy(uct_ep_h tl_ep, uct_unpack_callback_t unpac
         angara_fast_copy(&word, there, length);
         there = (const char *)&word;
     }
-    unpack_cb(arg, there, length);
-    angara_fast_get_end(peer->ch.ap, length);
-    uct_angara_get_bcopy_count(tl_ep, length);
+    UCT_TL_EP_STAT_OP(&ucs_derived_of(tl_ep, uct_angara_ep_t)->super, GET, BCOPY, length);
+    unpack_cb(arg, there, length); /* the last, as in uct_angara_ep_put_short() */
+    angara_fast_get_end();
     return UCS_OK;
 }
 
@@ -196,7 +198,6 @@ ucs_status_t uct_angara_ep_get_short(uct_ep_h tl_ep, void *buffer, unsigned leng
     if (ucs_likely(uct_angara_get_here(peer, buffer, length, uct_angara_rma_key(rkey),
                                        uct_angara_rma_offset(remote_addr, rkey)))) {
         ++peer->ch.stats.get_short;
-        peer->ch.stats.get_bytes += length;
         UCT_TL_EP_STAT_OP(&ucs_derived_of(tl_ep, uct_angara_ep_t)->super, GET, SHORT, length);
         return UCS_OK;
     }

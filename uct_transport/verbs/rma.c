@@ -20,7 +20,7 @@ ucs_status_t uct_angara_rma_post(uct_angara_peer_t *peer, angara_batch_op_t op,
         status = angara_offload_put(peer->ch.ap, xfer->lmr, xfer->laddr, xfer->rkey, xfer->roffset,
                                     xfer->length);
     }
-    return uct_angara_rma_posted(peer, status, (op == ANGARA_BATCH_GET) ? "get" : "put");
+    return uct_angara_rma_posted(peer, status, op, xfer->length);
 }
 
 void uct_angara_op_done(uct_angara_port_t *port, uct_angara_op_t *op, ucs_status_t status)
@@ -30,12 +30,12 @@ void uct_angara_op_done(uct_angara_port_t *port, uct_angara_op_t *op, ucs_status
 
 /* ---- put ----------------------------------------------------------------------------------- */
 
-static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_put_short_done(uct_ep_h tl_ep, unsigned length)
+static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_put_short_done(uct_ep_h        tl_ep,
+                                                                  unsigned length UCS_V_UNUSED)
 {
     uct_angara_peer_t *peer = uct_angara_ep_peer(tl_ep);
 
     ++peer->ch.stats.put_short;
-    peer->ch.stats.put_bytes += length;
     UCT_TL_EP_STAT_OP(&ucs_derived_of(tl_ep, uct_angara_ep_t)->super, PUT, SHORT, length);
     return UCS_OK;
 }
@@ -49,6 +49,7 @@ static UCS_F_ALWAYS_INLINE int uct_angara_put_here(uct_angara_peer_t *peer, cons
         return 0;
     }
     peer->ch.is_unfenced = 1;
+    uct_angara_rma_count_else(peer, ANGARA_BATCH_PUT);
     return 1;
 }
 
@@ -85,7 +86,7 @@ static ucs_status_t uct_angara_put_packed(uct_angara_peer_t *peer, const void *b
                            .length  = length};
     memcpy(xfer.laddr, buffer, length);
     batch->packed += ucs_align_up_pow2(length, sizeof(uint64_t));
-    return uct_angara_batch_add(&peer->ch, ANGARA_BATCH_PUT, &xfer);
+    return uct_angara_rma_add(peer, ANGARA_BATCH_PUT, &xfer);
 }
 
 static UCS_F_NOINLINE ucs_status_t uct_angara_put_short_slow(uct_ep_h tl_ep, const void *buffer,
@@ -125,22 +126,45 @@ static UCS_F_NOINLINE ucs_status_t uct_angara_put_short_slow(uct_ep_h tl_ep, con
     } /* it needs no buffer: without one it is posted by itself */
 
     angara_status = angara_offload_put_inline(peer->ch.ap, buffer, key, offset, length);
-    status        = uct_angara_rma_posted(peer, angara_status, "put");
+    status        = uct_angara_rma_posted(peer, angara_status, ANGARA_BATCH_PUT, length);
     return ucs_likely(status == UCS_OK) ? uct_angara_put_short_done(tl_ep, length) : status;
+}
+
+/* Store it to mapped memory; the slow path if that isn't to be. The copy comes last, so that no
+ * register is saved for what is behind it. */
+static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_put_short_fast(
+    uct_ep_h tl_ep, const void *buffer, unsigned length, uint64_t remote_addr, uct_rkey_t rkey)
+{
+    uct_angara_peer_t *peer  = uct_angara_ep_peer(tl_ep);
+    char              *there = NULL;
+
+    if (uct_angara_may_be_fast(peer, length, ANGARA_FAST_MAX)) {
+        there = angara_fast_put_begin(peer->ch.ap, uct_angara_rma_key(rkey),
+                                      uct_angara_rma_offset(remote_addr, rkey), length);
+    }
+    if (ucs_unlikely(there == NULL)) {
+        return uct_angara_put_short_slow(tl_ep, buffer, length, remote_addr, rkey);
+    }
+    angara_fast_put_end(peer->ch.ap, length);
+    peer->ch.is_unfenced = 1;
+    UCT_TL_EP_STAT_OP(&ucs_derived_of(tl_ep, uct_angara_ep_t)->super, PUT, SHORT, length);
+    angara_fast_copy(there, buffer, length);
+    return UCS_OK;
+}
+
+static UCS_F_NOINLINE ucs_status_t uct_angara_put_short_any(uct_ep_h tl_ep, const void *buffer,
+                                                            unsigned length, uint64_t remote_addr,
+                                                            uct_rkey_t rkey)
+{
+    return uct_angara_put_short_fast(tl_ep, buffer, length, remote_addr, rkey);
 }
 
 ucs_status_t uct_angara_ep_put_short(uct_ep_h tl_ep, const void *buffer, unsigned length,
                                      uint64_t remote_addr, uct_rkey_t rkey)
 {
-    uct_angara_peer_t *peer = uct_angara_ep_peer(tl_ep);
-
-    if (uct_angara_may_be_fast(peer, length, ANGARA_FAST_MAX) &&
-        ucs_likely(angara_fast_put(peer->ch.ap, buffer, uct_angara_rma_key(rkey),
-                                   uct_angara_rma_offset(remote_addr, rkey), length))) {
-        peer->ch.is_unfenced = 1;
-        return uct_angara_put_short_done(tl_ep, length);
-    }
-    return uct_angara_put_short_slow(tl_ep, buffer, length, remote_addr, rkey);
+    return (length == sizeof(uint64_t)) ?
+               uct_angara_put_short_fast(tl_ep, buffer, sizeof(uint64_t), remote_addr, rkey) :
+               uct_angara_put_short_any(tl_ep, buffer, length, remote_addr, rkey);
 }
 
 static UCS_F_ALWAYS_INLINE ssize_t uct_angara_put_bcopy_done(uct_ep_h tl_ep, size_t length)
@@ -148,7 +172,6 @@ static UCS_F_ALWAYS_INLINE ssize_t uct_angara_put_bcopy_done(uct_ep_h tl_ep, siz
     uct_angara_peer_t *peer = uct_angara_ep_peer(tl_ep);
 
     ++peer->ch.stats.put_bcopy;
-    peer->ch.stats.put_bytes += length;
     UCT_TL_EP_STAT_OP(&ucs_derived_of(tl_ep, uct_angara_ep_t)->super, PUT, BCOPY, length);
     return length;
 }
@@ -224,6 +247,7 @@ ssize_t uct_angara_ep_put_bcopy(uct_ep_h tl_ep, uct_pack_callback_t pack_cb, voi
     if (ucs_likely(length > 0)) {
         angara_fast_put_end(peer->ch.ap, length);
         peer->ch.is_unfenced = 1;
+        uct_angara_rma_count_else(peer, ANGARA_BATCH_PUT);
     }
     return uct_angara_put_bcopy_done(tl_ep, length);
 }
@@ -301,9 +325,16 @@ int uct_angara_get_here(uct_angara_peer_t *peer, void *data, size_t length, uint
         uct_angara_channel_count_op(&peer->ch);
         return 0;
     }
-    return angara_mapped_get(peer->ch.ap, data, key, offset, length) ||
-           (uct_angara_takes_turn(peer, length) &&
-            angara_asked_get(peer->ch.ap, data, key, offset, length));
+    if (angara_mapped_get(peer->ch.ap, data, key, offset, length)) {
+        uct_angara_rma_count_else(peer, ANGARA_BATCH_GET);
+        return 1;
+    }
+    if (!uct_angara_takes_turn(peer, length) ||
+        !angara_asked_get(peer->ch.ap, data, key, offset, length)) {
+        return 0;
+    }
+    peer->ch.stats.get_bytes += length;
+    return 1;
 }
 
 /* One piece between host memory and memory that this process has mapped is copied at once, if it
@@ -335,7 +366,8 @@ static UCS_F_ALWAYS_INLINE int uct_angara_zcopy_here(uct_angara_peer_t *peer, an
         return uct_angara_get_here(peer, iov->buffer, length, key, offset);
     }
     angara_fast_copy(iov->buffer, there, length);
-    angara_fast_get_end(peer->ch.ap, length);
+    angara_fast_get_end();
+    uct_angara_rma_count_else(peer, ANGARA_BATCH_GET);
     return 1;
 }
 
@@ -431,7 +463,6 @@ ucs_status_t uct_angara_ep_put_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov, size_
                               &length);
     if (ucs_likely(!UCS_STATUS_IS_ERR(status))) {
         ++uct_angara_ep_peer(tl_ep)->ch.stats.put_zcopy;
-        uct_angara_ep_peer(tl_ep)->ch.stats.put_bytes += length;
         UCT_TL_EP_STAT_OP(&ucs_derived_of(tl_ep, uct_angara_ep_t)->super, PUT, ZCOPY, length);
     }
     return status;
@@ -450,7 +481,6 @@ ucs_status_t uct_angara_ep_get_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov, size_
                               &length);
     if (ucs_likely(!UCS_STATUS_IS_ERR(status))) {
         ++uct_angara_ep_peer(tl_ep)->ch.stats.get_zcopy;
-        uct_angara_ep_peer(tl_ep)->ch.stats.get_bytes += length;
         UCT_TL_EP_STAT_OP(&ucs_derived_of(tl_ep, uct_angara_ep_t)->super, GET, ZCOPY, length);
     }
     return status;

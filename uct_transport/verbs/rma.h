@@ -26,17 +26,58 @@ static UCS_F_ALWAYS_INLINE int uct_angara_rkey_is_given(uct_rkey_t rkey)
     return (rkey != 0) && (rkey != UCT_INVALID_RKEY);
 }
 
+/*
+ * The library counts puts and gets of mapped memory, and uct_angara_channel_count() takes them for
+ * put_short and get_bcopy, whose fast paths count nothing. All others count themselves: these take
+ * the library's count off.
+ */
+static UCS_F_ALWAYS_INLINE void uct_angara_rma_count_else(uct_angara_peer_t *peer,
+                                                          angara_batch_op_t  op)
+{
+    if (op == ANGARA_BATCH_GET) {
+        --peer->ch.stats.get_bcopy;
+    } else {
+        --peer->ch.stats.put_short;
+    }
+}
+
+/* Bytes that are posted, or will be; the library counts those of mapped memory. */
+static UCS_F_ALWAYS_INLINE void uct_angara_rma_count(uct_angara_peer_t *peer, angara_batch_op_t op,
+                                                     size_t length)
+{
+    if (op == ANGARA_BATCH_GET) {
+        peer->ch.stats.get_bytes += length;
+    } else {
+        peer->ch.stats.put_bytes += length;
+    }
+}
+
 /* What a posted operation's status means for the caller. */
 static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_rma_posted(uct_angara_peer_t *peer,
                                                               angara_status_t    status,
-                                                              const char        *what)
+                                                              angara_batch_op_t op, size_t length)
 {
     if (ucs_unlikely(status < 0)) {
-        return uct_angara_channel_error(&peer->ch, status, what);
+        return uct_angara_channel_error(&peer->ch, status,
+                                        (op == ANGARA_BATCH_GET) ? "get" : "put");
     }
 
     peer->ch.rma_dirty = 1;
+    uct_angara_rma_count(peer, op, length);
     return UCS_OK;
+}
+
+/* Leave a transfer to the batch. */
+static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_rma_add(uct_angara_peer_t   *peer,
+                                                           angara_batch_op_t    op,
+                                                           const angara_xfer_t *xfer)
+{
+    ucs_status_t status = uct_angara_batch_add(&peer->ch, op, xfer);
+
+    if (ucs_likely(status == UCS_OK)) {
+        uct_angara_rma_count(peer, op, xfer->length);
+    }
+    return status;
 }
 
 /* May inline code be tried, for at most that many bytes? */
@@ -82,8 +123,7 @@ static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_rma_start(uct_angara_peer_t  
     *is_batched_p = *is_batched_p && uct_angara_peer_iface(peer)->is_batching &&
                     (xfer->length <= UCT_ANGARA_BATCH_LENGTH) &&
                     !((op == ANGARA_BATCH_PUT) && uct_angara_put_takes_turn(peer, xfer->length));
-    return *is_batched_p ? uct_angara_batch_add(&peer->ch, op, xfer) :
-                           uct_angara_rma_post(peer, op, xfer);
+    return *is_batched_p ? uct_angara_rma_add(peer, op, xfer) : uct_angara_rma_post(peer, op, xfer);
 }
 
 /** Get it now: from mapped memory, or by a peer that answers at once. @return 0: post it. */

@@ -220,16 +220,21 @@ struct ang_engine {
     const ang_backend_t *backend;
     void                *ctx;
     ang_pair_t          *pairs;
-    unsigned             pending; /* operations queued */
-    unsigned             limit;   /* of pending: the ring's length */
-    ang_engine_stats_t   stats;
-    pthread_mutex_t      lock;       /* without chaos, see ang_engine_lock() */
-    unsigned             guest;      /* somebody else than the caller makes progress just now */
-    struct ang_chaos    *chaos;      /* NULL if off */
-    uint64_t             turn_bytes; /* may be changed between calls */
-    uint64_t             sequence;   /* operations ever queued */
-    uint64_t             looks;      /* at operations that fly on */
-    ang_pair_t          *turn;       /* where the next turn begins; NULL: with the first */
+    union { /* its halves change one by one, and are read as one */
+        struct {
+            unsigned pending; /* operations queued */
+            unsigned guest;   /* somebody else than the caller makes progress just now */
+        };
+        uint64_t queued;
+    };
+    unsigned           limit; /* of pending: the ring's length */
+    ang_engine_stats_t stats;
+    pthread_mutex_t    lock;       /* without chaos, see ang_engine_lock() */
+    struct ang_chaos  *chaos;      /* NULL if off */
+    uint64_t           turn_bytes; /* may be changed between calls */
+    uint64_t           sequence;   /* operations ever queued */
+    uint64_t           looks;      /* at operations that fly on */
+    ang_pair_t        *turn;       /* where the next turn begins; NULL: with the first */
     /*
      * What an operation that doesn't end at once is queued with. NULL in chaos mode, and else only
      * while one is queued with it: then another is made, or that one comes back.
@@ -366,11 +371,9 @@ int ang_engine_reserve(ang_engine_t *engine);
 /* Must the lock be taken to post, or to make progress? */
 static inline int ang_engine_is_shared(const ang_engine_t *engine)
 {
-    /* In this order: who sees a queue emptied by a guest sees the guest, or all he did. */
-    unsigned pending = __atomic_load_n(&engine->pending, __ATOMIC_ACQUIRE);
-    unsigned guest   = __atomic_load_n(&engine->guest, __ATOMIC_ACQUIRE);
-
-    return __builtin_expect((pending | guest) != 0, 0) && engine->chaos == NULL;
+    /* At once: who sees a queue emptied by a guest sees the guest, or all he did. */
+    return __builtin_expect(__atomic_load_n(&engine->queued, __ATOMIC_ACQUIRE) != 0, 0) &&
+           engine->chaos == NULL;
 }
 
 /* The engine's lock, see above. */

@@ -63,8 +63,7 @@ void ang_peer_init(angara_peer_h peer, angara_pe_h pe, const angara_address_t *a
     peer->next    = NULL;
 
     peer->fast.generation_p = &ang_awake; /* no map: nothing to compare, but it is read */
-    peer->fast.pending      = &ang_awake;
-    peer->fast.guest        = &ang_awake;
+    peer->fast.queued       = &ang_unasked;
     snprintf(peer->name, sizeof(peer->name), "pid %d (PE %u of node %u)", pid, address->index,
              address->node);
 }

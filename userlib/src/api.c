@@ -291,15 +291,15 @@ static const char *const pe_counters[] = {
 static const angara_watch_kind_t pe_kind = {sizeof(pe_kind), "pe", pe_counters,
                                             sizeof(pe_counters) / sizeof(pe_counters[0]), read_pe};
 
-static void add_posted(ang_posted_t *sum, const struct angara_peer *peer)
+static void add_posted(ang_posted_t *sum, angara_peer_h peer)
 {
-    const ang_posted_t              *posted = &peer->posted;
-    const struct angara_fast_counts *done   = &peer->fast.done;
+    const ang_posted_t       *posted = &peer->posted;
+    struct angara_fast_counts done   = angara_fast_done(peer);
 
-    sum->puts += posted->puts + done->puts;
-    sum->gets += posted->gets + done->gets;
-    sum->bytes += posted->bytes + done->bytes;
-    sum->atomics += posted->atomics + done->atomics;
+    sum->puts += posted->puts + done.puts;
+    sum->gets += posted->gets + done.gets;
+    sum->bytes += posted->bytes + done.put_bytes + done.get_bytes;
+    sum->atomics += posted->atomics + done.atomics;
     sum->markers += posted->markers;
     sum->notifies += posted->notifies;
     sum->refused += posted->refused;
@@ -324,7 +324,7 @@ static void read_peer(const void *object, uint64_t *values)
 {
     ang_posted_t sum = {0};
 
-    add_posted(&sum, object);
+    add_posted(&sum, (angara_peer_h)object);
     memcpy(values, &sum, sizeof(sum));
 }
 

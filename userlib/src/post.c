@@ -10,11 +10,27 @@
 
 #define POSTS_PER_LOOK ANGARA_FAST_TURN /* to one peer: whoever posts only is looked at, too */
 
+/* Is it time for a call because inline code has done so much? This is one. */
+static inline void count_inline(angara_peer_h peer)
+{
+    struct angara_peer_fast *fast = &peer->fast;
+
+    if (__builtin_expect(angara_fast_is_turn(peer, ANGARA_FAST_READ) ||
+                             angara_fast_is_turn(peer, ANGARA_FAST_WRITE) ||
+                             angara_fast_is_turn(peer, ANGARA_FAST_ATOMIC),
+                         0)) {
+        fast->before = angara_fast_done(peer);
+        memset(fast->since, 0, sizeof(fast->since));
+        ang_watch_look(peer->pe, 0);
+    }
+}
+
 /* Count what the user has asked of the pair; `status`: whether it was taken. */
 static inline angara_status_t posted(angara_peer_h peer, uint64_t *counter, size_t bytes,
                                      angara_status_t status)
 {
     if (__builtin_expect(status == ANGARA_OK, 1)) {
+        count_inline(peer);
         peer->posted.bytes += bytes;
         if (__builtin_expect(++*counter % POSTS_PER_LOOK == 0, 0)) {
             ang_watch_look(peer->pe, 0);
@@ -182,9 +198,8 @@ angara_status_t angara_atomic(angara_peer_h peer, angara_atomic_op_t op, unsigne
 /* ---- mapped memory --------------------------------------------------------------------------- */
 
 /* Count what was done on mapped memory, where inline code does. */
-static inline int done(angara_peer_h peer, uint64_t *counter, size_t bytes)
+static inline int done(angara_peer_h peer, uint64_t *counter)
 {
-    peer->fast.done.bytes += bytes;
     posted(peer, counter, 0, ANGARA_OK);
     return 1;
 }
@@ -196,7 +211,8 @@ int angara_mapped_put(angara_peer_h peer, const void *src, uint64_t rkey, uint64
         !peer->ops->mapped_put(peer, src, rkey, roffset, length)) {
         return 0;
     }
-    return done(peer, &peer->fast.done.puts, length);
+    peer->fast.before.put_bytes += length;
+    return done(peer, &peer->fast.before.puts);
 }
 
 int angara_mapped_get(angara_peer_h peer, void *dst, uint64_t rkey, uint64_t roffset, size_t length)
@@ -205,7 +221,8 @@ int angara_mapped_get(angara_peer_h peer, void *dst, uint64_t rkey, uint64_t rof
         !peer->ops->mapped_get(peer, dst, rkey, roffset, length)) {
         return 0;
     }
-    return done(peer, &peer->fast.done.gets, length);
+    peer->fast.before.get_bytes += length;
+    return done(peer, &peer->fast.before.gets);
 }
 
 int angara_asked_get(angara_peer_h peer, void *dst, uint64_t rkey, uint64_t roffset, size_t length)
@@ -239,7 +256,7 @@ int angara_mapped_atomic(angara_peer_h peer, angara_atomic_op_t op, unsigned wid
     if (result != NULL) {
         memcpy(result, &old, width);
     }
-    return done(peer, &peer->fast.done.atomics, 0);
+    return done(peer, &peer->fast.before.atomics);
 }
 
 angara_status_t angara_notify(angara_peer_h peer, const void *record, size_t length)

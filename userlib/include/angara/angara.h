@@ -37,7 +37,7 @@ extern "C" {
 #define ANGARA_VERSION_PATCH 0
 
 /** Version of what <angara/angara_fast.h> compiles into a program. */
-#define ANGARA_FAST_VERSION 5
+#define ANGARA_FAST_VERSION 6
 
 /** Result of a call. Zero is success, positive is "not yet", negative is an error. */
 typedef enum {

@@ -38,24 +38,33 @@ extern "C" {
 #define ANGARA_ADDRESS(_pointer)   ((uintptr_t)(_pointer))
 #endif
 
-/** A region of a peer's that is mapped into this process. */
+/** What a mapped region is touched for. */
+enum angara_fast_right {
+    ANGARA_FAST_READ,
+    ANGARA_FAST_WRITE,
+    ANGARA_FAST_ATOMIC,
+    ANGARA_FAST_RIGHTS
+};
+
+/** A region of a peer's that is mapped into this process. 64 bytes. */
 struct angara_fast_map {
-    uint64_t                 rkey;   /**< 0: none */
-    const volatile uint64_t *there;  /**< holds rkey as long as the region is registered */
-    char                    *base;   /**< of the region */
-    uint64_t                 length; /**< bytes */
-    uint64_t                 access; /**< ANGARA_ACCESS_REMOTE_... */
+    uint64_t                 rkey;                       /**< 0: none */
+    const volatile uint64_t *there;                      /**< holds rkey while it is registered */
+    char                    *base;                       /**< of the region */
+    uint64_t                 length[ANGARA_FAST_RIGHTS]; /**< bytes; 0: there is no such right */
+    uint64_t                 words[ANGARA_FAST_ATOMIC];  /**< offsets at which 8 bytes may begin */
 };
 
 /** What was done on mapped memory, within calls and inline. */
 struct angara_fast_counts {
     uint64_t puts, gets, atomics;
-    uint64_t bytes; /**< of puts and gets */
+    uint64_t put_bytes, get_bytes;
 };
 
-#define ANGARA_FAST_MAPS 4    /**< a region's place is rkey % this */
-#define ANGARA_FAST_MAX  256  /**< bytes of a short operation */
-#define ANGARA_FAST_TURN 4096 /**< one of so many of a kind, to a peer, is a call */
+#define ANGARA_FAST_MAPS  4    /**< a region's place is rkey % this */
+#define ANGARA_FAST_MAX   256  /**< bytes of a short operation */
+#define ANGARA_FAST_TURN  4096 /**< behind so many of a kind, to a peer, one is a call */
+#define ANGARA_FAST_SHIFT 51   /**< so many of them set the highest bit of angara_peer_fast.since */
 
 /**
  * Start of every provider's peer object. Read-only for users of the library, but for what the
@@ -69,12 +78,13 @@ struct angara_peer_fast {
     uint32_t                 fence;       /**< full fence needed before *armed is read */
 
     /* for mapped regions */
-    uint32_t                  generation;   /**< of the peer's PE, */
-    const volatile uint32_t  *generation_p; /**< as long as that is open */
-    const volatile uint32_t  *pending;      /**< non-zero: operations of the PE are queued */
-    const volatile uint32_t  *guest;        /**< so are they; to be read behind *pending */
-    uint64_t                  is_held;      /**< an operation to the peer isn't waited for */
-    struct angara_fast_counts done;
+    uint32_t                 generation;   /**< of the peer's PE, */
+    const volatile uint32_t *generation_p; /**< as long as it is open and all is waited for */
+    const volatile uint64_t *queued;       /**< non-zero: operations of the PE are queued */
+    uint64_t                 since[ANGARA_FAST_RIGHTS]; /**< inline since the last such call:
+                                                operations, shifted by ANGARA_FAST_SHIFT, + bytes */
+    struct angara_fast_counts before;                   /**< all before these */
+    uint64_t                  unused[2];
     struct angara_fast_map    maps[ANGARA_FAST_MAPS];
 };
 
@@ -117,11 +127,35 @@ static inline const struct angara_pe_fast *angara_pe_fast(angara_pe_h pe)
 }
 
 /** What was done on the peer's mapped memory. */
-static inline struct angara_fast_counts *angara_fast_done(angara_peer_h peer)
+static inline struct angara_fast_counts angara_fast_done(angara_peer_h peer)
+{
+    const struct angara_peer_fast *fast  = angara_peer_fast(peer);
+    const uint64_t                *since = fast->since;
+    struct angara_fast_counts      done  = fast->before;
+    const uint64_t                 bytes = (UINT64_C(1) << ANGARA_FAST_SHIFT) - 1;
+
+    done.gets += since[ANGARA_FAST_READ] >> ANGARA_FAST_SHIFT;
+    done.puts += since[ANGARA_FAST_WRITE] >> ANGARA_FAST_SHIFT;
+    done.atomics += since[ANGARA_FAST_ATOMIC] >> ANGARA_FAST_SHIFT;
+    done.get_bytes += since[ANGARA_FAST_READ] & bytes;
+    done.put_bytes += since[ANGARA_FAST_WRITE] & bytes;
+    return done;
+}
+
+/** Is the next one of a kind to be a call? */
+static inline int angara_fast_is_turn(angara_peer_h peer, enum angara_fast_right right)
+{
+    return ANGARA_UNLIKELY(ANGARA_CAST(int64_t, angara_peer_fast(peer)->since[right]) < 0);
+}
+
+/** Count one of @a bytes. */
+static inline void angara_fast_count(angara_peer_h peer, enum angara_fast_right right,
+                                     uint64_t bytes)
 {
     void *start = peer;
 
-    return &ANGARA_CAST(struct angara_peer_fast *, start)->done;
+    ANGARA_CAST(struct angara_peer_fast *, start)->since[right] +=
+        (UINT64_C(1) << ANGARA_FAST_SHIFT) + bytes;
 }
 
 /**
@@ -221,31 +255,36 @@ static inline void angara_wake_if_armed(angara_peer_h peer)
  */
 static inline int angara_fast_is_queued(angara_peer_h peer)
 {
-    const struct angara_peer_fast *fast   = angara_peer_fast(peer);
-    uint32_t                       queued = __atomic_load_n(fast->pending, __ATOMIC_ACQUIRE);
+    return __atomic_load_n(angara_peer_fast(peer)->queued, __ATOMIC_ACQUIRE) != 0;
+}
 
-    return (queued | __atomic_load_n(fast->guest, __ATOMIC_ACQUIRE)) != 0;
+/** Is the range of the region, and may be touched for that? A word has one comparison. */
+static inline int angara_fast_is_within(const struct angara_fast_map *map, uint64_t roffset,
+                                        uint64_t length, enum angara_fast_right right)
+{
+    if (length == 8 && right < ANGARA_FAST_ATOMIC) {
+        return roffset < map->words[right];
+    }
+    return roffset <= map->length[right] && length - 1 < map->length[right] - roffset;
 }
 
 /**
  * Where a short operation may touch a peer's memory now, as this CPU touches its own. Only if no
  * operation waits in front of it; and a region that wasn't used by angara_mapped_put(), _get() or
  * _atomic() before isn't known here. Valid for one operation: ask again for the next.
- * @param access  ANGARA_ACCESS_REMOTE_READ, _WRITE or _ATOMIC
- * @return NULL: not this way.
+ * @return NULL: not this way; always if @a length is 0.
  */
 static inline char *angara_fast_mapped(angara_peer_h peer, uint64_t rkey, uint64_t roffset,
-                                       uint64_t length, unsigned access)
+                                       uint64_t length, enum angara_fast_right right)
 {
     const struct angara_peer_fast *fast = angara_peer_fast(peer);
     const struct angara_fast_map  *map  = &fast->maps[rkey % ANGARA_FAST_MAPS];
 
     /* First: while something is queued, another thread may change the maps. */
-    if (ANGARA_UNLIKELY(angara_fast_is_queued(peer) || fast->is_held ||
-                        *fast->generation_p != fast->generation || map->rkey != rkey ||
-                        roffset > map->length || length - 1 >= map->length - roffset ||
-                        (access & ~map->access) != 0 ||
-                        __atomic_load_n(map->there, __ATOMIC_ACQUIRE) != rkey)) {
+    if (ANGARA_UNLIKELY(angara_fast_is_queued(peer) || *fast->generation_p != fast->generation ||
+                        map->rkey != rkey || !angara_fast_is_within(map, roffset, length, right) ||
+                        __atomic_load_n(map->there, __ATOMIC_ACQUIRE) != rkey ||
+                        angara_fast_is_turn(peer, right))) {
         return NULL;
     }
     return map->base + roffset;
@@ -269,12 +308,6 @@ static inline void angara_fast_copy(void *dst, const void *src, size_t length)
     }
 }
 
-/** Is the next one of a kind to be a call? */
-static inline int angara_fast_is_turn(uint64_t done)
-{
-    return (done + 1) % ANGARA_FAST_TURN == 0;
-}
-
 /**
  * Where a put of at most @a room bytes may be written now, by plain stores, for who knows only
  * afterwards how many they are. angara_fast_put_end() ends it, before any other call for a peer of
@@ -284,18 +317,13 @@ static inline int angara_fast_is_turn(uint64_t done)
 static inline char *angara_fast_put_begin(angara_peer_h peer, uint64_t rkey, uint64_t roffset,
                                           uint64_t room)
 {
-    char *there = angara_fast_mapped(peer, rkey, roffset, room, ANGARA_ACCESS_REMOTE_WRITE);
-
-    return ANGARA_UNLIKELY(angara_fast_is_turn(angara_fast_done(peer)->puts)) ? NULL : there;
+    return angara_fast_mapped(peer, rkey, roffset, room, ANGARA_FAST_WRITE);
 }
 
 /** End of a put that angara_fast_put_begin() has begun: at least 1 byte was written. */
 static inline void angara_fast_put_end(angara_peer_h peer, uint64_t length)
 {
-    struct angara_fast_counts *done = angara_fast_done(peer);
-
-    ++done->puts;
-    done->bytes += length;
+    angara_fast_count(peer, ANGARA_FAST_WRITE, length);
 }
 
 /**
@@ -305,19 +333,18 @@ static inline void angara_fast_put_end(angara_peer_h peer, uint64_t length)
 static inline const char *angara_fast_get_begin(angara_peer_h peer, uint64_t rkey, uint64_t roffset,
                                                 uint64_t length)
 {
-    const char *there = angara_fast_mapped(peer, rkey, roffset, length, ANGARA_ACCESS_REMOTE_READ);
+    const char *there = angara_fast_mapped(peer, rkey, roffset, length, ANGARA_FAST_READ);
 
-    return ANGARA_UNLIKELY(angara_fast_is_turn(angara_fast_done(peer)->gets)) ? NULL : there;
+    if (ANGARA_LIKELY(there != NULL)) {
+        angara_fast_count(peer, ANGARA_FAST_READ, length);
+    }
+    return there;
 }
 
 /** End of a get that angara_fast_get_begin() has begun: its bytes have been read. */
-static inline void angara_fast_get_end(angara_peer_h peer, uint64_t length)
+static inline void angara_fast_get_end(void)
 {
-    struct angara_fast_counts *done = angara_fast_done(peer);
-
     __atomic_thread_fence(__ATOMIC_ACQUIRE); /* what follows reads later */
-    ++done->gets;
-    done->bytes += length;
 }
 
 /** As angara_mapped_put(), of at most ANGARA_FAST_MAX bytes; 0: try that. */
@@ -329,8 +356,8 @@ static inline int angara_fast_put(angara_peer_h peer, const void *src, uint64_t 
     if (ANGARA_UNLIKELY(there == NULL || length > ANGARA_FAST_MAX)) {
         return 0;
     }
+    angara_fast_put_end(peer, length); /* counts: first, so that no register waits for the copy */
     angara_fast_copy(there, src, length);
-    angara_fast_put_end(peer, length);
     return 1;
 }
 
@@ -338,13 +365,17 @@ static inline int angara_fast_put(angara_peer_h peer, const void *src, uint64_t 
 static inline int angara_fast_get(angara_peer_h peer, void *dst, uint64_t rkey, uint64_t roffset,
                                   size_t length)
 {
-    const char *there = angara_fast_get_begin(peer, rkey, roffset, length);
+    const char *there;
 
-    if (ANGARA_UNLIKELY(there == NULL || length > ANGARA_FAST_MAX)) {
+    if (ANGARA_UNLIKELY(length > ANGARA_FAST_MAX)) {
+        return 0;
+    }
+    there = angara_fast_get_begin(peer, rkey, roffset, length);
+    if (ANGARA_UNLIKELY(there == NULL)) {
         return 0;
     }
     angara_fast_copy(dst, there, length);
-    angara_fast_get_end(peer, length);
+    angara_fast_get_end();
     return 1;
 }
 
@@ -412,16 +443,15 @@ static inline int angara_fast_atomic(angara_peer_h peer, angara_atomic_op_t op, 
                                      uint64_t operand, uint64_t compare, uint64_t rkey,
                                      uint64_t roffset, void *result)
 {
-    struct angara_fast_counts *done = angara_fast_done(peer);
-    char    *there = angara_fast_mapped(peer, rkey, roffset, width, ANGARA_ACCESS_REMOTE_ATOMIC);
+    char    *there = angara_fast_mapped(peer, rkey, roffset, width, ANGARA_FAST_ATOMIC);
     uint64_t old;
 
     if (ANGARA_UNLIKELY(there == NULL || (width != 4 && width != 8) ||
-                        ANGARA_ADDRESS(there) % width != 0 || angara_fast_is_turn(done->atomics) ||
+                        ANGARA_ADDRESS(there) % width != 0 ||
                         !angara_cpu_atomic(there, op, width, operand, compare, &old))) {
         return 0;
     }
-    ++done->atomics;
+    angara_fast_count(peer, ANGARA_FAST_ATOMIC, 0);
     if (result != NULL) {
         memcpy(result, &old, width);
     }

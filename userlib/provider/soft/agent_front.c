@@ -11,7 +11,7 @@
  *     queued. Or it was queued, because something else is to be, or because it isn't answered in
  *     time: then it is the queue's first, and belongs to whoever may touch the queue.
  *   - As long as it is out, the only other operation of the pair is one that waits for the answer
- *     to a request behind it. Mapped memory isn't touched (is_held).
+ *     to a request behind it. Mapped memory isn't touched (soft_peer_hold).
  *   - One that failed is queued, too, for its fault. Nothing behind it was performed.
  *   - Before it is posted there is room for it in the queue, and for one more, which is asked for
  *     behind it: else its answer would be another's.
@@ -41,8 +41,8 @@ static void link_front(soft_peer_t *peer)
     if (pe->fronts != NULL) {
         pe->fronts->front.link = &peer->front.next;
     }
-    pe->fronts              = peer;
-    peer->base.fast.is_held = 1;
+    pe->fronts = peer;
+    soft_peer_hold(peer);
 }
 
 static void unlink_front(soft_peer_t *peer)
@@ -52,8 +52,8 @@ static void unlink_front(soft_peer_t *peer)
         if (peer->front.next != NULL) {
             peer->front.next->front.link = peer->front.link;
         }
-        peer->front.link        = NULL;
-        peer->base.fast.is_held = 0;
+        peer->front.link = NULL;
+        soft_peer_release(peer);
     }
 }
 

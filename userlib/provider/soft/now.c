@@ -45,16 +45,29 @@ static inline int pair_is_free(const soft_peer_t *peer)
            peer->remote.seg->generation == peer->remote.address.generation;
 }
 
+/* Bytes of the region that such an operation may touch. */
+static inline uint64_t map_room(const soft_map_t *map, unsigned access)
+{
+    int may = (access & ~map->access) == 0 &&
+              (ang_config.loopback || access == ANGARA_ACCESS_REMOTE_WRITE);
+
+    return may ? map->length : 0;
+}
+
 /* The next operation on that region may be done by inline code (angara_fast.h). */
 static inline void remember(soft_peer_t *peer, const soft_map_t *map)
 {
     struct angara_fast_map *fast = &peer->base.fast.maps[map->key % ANGARA_FAST_MAPS];
 
-    fast->rkey   = map->key;
-    fast->there  = &peer->remote.dom->entries[SOFT_KEY_INDEX(map->key)].key;
-    fast->base   = map->base;
-    fast->length = map->length;
-    fast->access = map->access & (ang_config.loopback ? ~0u : ANGARA_ACCESS_REMOTE_WRITE);
+    fast->rkey                       = map->key;
+    fast->there                      = &peer->remote.dom->entries[SOFT_KEY_INDEX(map->key)].key;
+    fast->base                       = map->base;
+    fast->length[ANGARA_FAST_READ]   = map_room(map, ANGARA_ACCESS_REMOTE_READ);
+    fast->length[ANGARA_FAST_WRITE]  = map_room(map, ANGARA_ACCESS_REMOTE_WRITE);
+    fast->length[ANGARA_FAST_ATOMIC] = map_room(map, ANGARA_ACCESS_REMOTE_ATOMIC);
+    for (unsigned i = 0; i < ANGARA_FAST_ATOMIC; ++i) {
+        fast->words[i] = fast->length[i] < 8 ? 0 : fast->length[i] - 7;
+    }
 }
 
 /* Does this process reach the region by plain loads and stores, as far as a look without a hazard
@@ -92,9 +105,7 @@ static inline char *mapped_begin(soft_peer_t *peer, unsigned access, uint64_t rk
         return own_begin(peer, access, rkey, roffset, length);
     }
     map = soft_maps_find(&soft_pe(peer->base.pe)->maps, remote->domain, rkey);
-    if (map == NULL || !ang_in_bounds(roffset, length, map->length) ||
-        (access & ~map->access) != 0 ||
-        !(ang_config.loopback || access == ANGARA_ACCESS_REMOTE_WRITE) ||
+    if (map == NULL || !ang_in_bounds(roffset, length, map_room(map, access)) ||
         __atomic_load_n(&remote->dom->entries[SOFT_KEY_INDEX(rkey)].key, __ATOMIC_ACQUIRE) !=
             rkey) {
         return NULL;

@@ -158,10 +158,9 @@ static void bind_fast_path(soft_pe_t *pe, soft_peer_t *peer)
     fast->armed = pe->engine.chaos == NULL ? &peer->remote.seg->armed : &ang_awake;
     fast->fence = (pe->seg->flags | peer->remote.seg->flags) & SOFT_PE_NEEDS_FENCE;
 
-    fast->generation   = peer->remote.address.generation;
-    fast->generation_p = &peer->remote.seg->generation;
-    fast->pending      = &pe->engine.pending;
-    fast->guest        = &pe->engine.guest;
+    fast->generation = peer->remote.address.generation;
+    fast->queued     = &pe->engine.queued;
+    soft_peer_release(peer);
 }
 
 void soft_peers_unmap(soft_pe_t *pe)
@@ -319,7 +318,7 @@ void soft_peer_destroy(soft_peer_t *peer)
 
     abandon(pe, peer);
     ang_engine_pair_remove(&peer->pair);
-    soft_counters_add_done(&pe->counters, &peer->base.fast.done);
+    soft_counters_add_done(&pe->counters, &peer->base);
     ang_peer_unlink(&peer->base);
     if (!peer->down) {
         unwatch(pe, peer);
