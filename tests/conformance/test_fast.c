@@ -259,6 +259,10 @@ static void rights(conf_t *t)
         }
         CHECK_EQ(angara_fast_get(t->peer[1], &word, keys[1], 0, 8), may_get(t));
         CHECK_EQ(put(t->peer[1], keys[1]), 0);
+        CHECK_EQ(angara_mapped_put(t->peer[1], &word, keys[1], 0, 0), 0);
+        conf_expect_fault(t, 1,
+                          CONF_POST(t, angara_offload_put_inline(t->peer[1], NULL, keys[1], 0, 0)),
+                          ANGARA_ERR_RIGHTS, keys[1]);
     }
     conf_barrier(t);
     CHECK_EQ(readable.addr[0], 0);

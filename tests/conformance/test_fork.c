@@ -177,15 +177,18 @@ static void list_descriptors(char *text, size_t size)
 }
 
 /* What inline code does with the parent's peers. */
-static void child_inline(conf_t *t)
+static void child_inline(conf_t *t, uint64_t key)
 {
-    char  scratch[64];
-    void *p = angara_put_begin(t->peer[1], 64, 8, scratch);
+    char  scratch[64] = {0};
+    void *p           = angara_put_begin(t->peer[1], 64, 8, scratch);
 
     memcpy(p, "12345678", 8);
     CHECK_STATUS(angara_put_commit(t->peer[1], p, 64, 8, 72, 1), ANGARA_ERR_FORKED);
     CHECK_STATUS(angara_put_u16(t->peer[1], 80, 1), ANGARA_ERR_FORKED);
     CHECK_STATUS(angara_put_u64(t->peer[1], 88, 1), ANGARA_ERR_FORKED);
+    CHECK_EQ(angara_fast_put(t->peer[1], scratch, key, 0, 8), 0);
+    CHECK_EQ(angara_fast_get(t->peer[1], scratch, key, 0, 8), 0);
+    CHECK_EQ(angara_fast_atomic(t->peer[1], ANGARA_ATOMIC_ADD, 8, 1, 0, key, 0, scratch), 0);
     angara_wake_if_armed(t->peer[1]);
 }
 
@@ -260,7 +263,7 @@ static void child_exits(conf_t *t)
     for (n = 0; n < 3; ++n) {
         pid = fork_rank_0(t);
         if (pid == 0) {
-            child_inline(t);
+            child_inline(t, r.keys[1]);
             child_calls(t, &r);
             exit(0);
         }

@@ -18,7 +18,7 @@ void ut_inside(uct_iface_h tl_iface, ut_inside_t *inside)
     uct_angara_channels_for_each(ch, port)
     {
         inside->markers += ch->stats.markers;
-        inside->gets += ch->stats.get_bcopy + angara_fast_done(ch->ap).gets;
+        inside->gets += ch->stats.get_bcopy + angara_fast_done(ch->ap).gets - ch->others.gets;
     }
     inside->waiting   = port->batch.count;
     inside->bounces   = (port->bounce.free != NULL) ? port->bounce.count - port->bounce.nfree : 0;

@@ -44,11 +44,17 @@ static void test_public(void **state)
     assert_int_equal(offsetof(angara_pe_params_t, flags), 24);
     assert_int_equal(offsetof(angara_pe_params_t, size), 0);
     assert_int_equal(ANGARA_FAST_VERSION, 6);
-    assert_int_equal(sizeof(struct angara_peer_fast), 384);
+    assert_int_equal(sizeof(struct angara_peer_fast), 368);
     assert_int_equal(offsetof(struct angara_peer_fast, window), 0);
     assert_int_equal(offsetof(struct angara_peer_fast, window_size), 8);
     assert_int_equal(offsetof(struct angara_peer_fast, armed), 16);
     assert_int_equal(offsetof(struct angara_peer_fast, fence), 24);
+    assert_int_equal(offsetof(struct angara_peer_fast, generation_p), 32);
+    assert_int_equal(offsetof(struct angara_peer_fast, queued), 40);
+    assert_int_equal(offsetof(struct angara_peer_fast, since), 48);
+    assert_int_equal(offsetof(struct angara_peer_fast, before), 72);
+    assert_int_equal(offsetof(struct angara_peer_fast, maps), 112);
+    assert_int_equal(sizeof(struct angara_fast_map), 64);
 }
 
 static void test_descriptor(void **state)

@@ -46,20 +46,19 @@ typedef struct uct_angara_channel {
     ucs_status_t            status;   /**< owner's: why operations fail, or UCS_OK */
     unsigned                self_ops; /**< operations that wait for a self-marker */
 
-    uct_angara_rx_t rx UCS_V_ALIGNED(UCS_SYS_CACHE_LINE_SIZE);
-    uct_angara_early_t early;           /**< messages that wait for a ring */
-    ucs_queue_head_t   early_ops;       /**< flushes that wait until these have gone */
-    uint8_t            is_open;         /**< owner's: there is a ring to write to */
-    uint8_t            is_held;         /**< owner's: requests are queued that come first */
-    uint8_t            is_mute;         /**< owner's: nothing may be written any more */
-    uint8_t            is_active;       /**< on port->active */
-    uint8_t            is_fenced;       /**< waits for fence_value */
-    uint8_t            is_credit_dirty; /**< no marker covers the last credit */
-    uint8_t            is_sending_early;
-    uct_angara_stats_t stats; /**< without what uct_angara_channel_count() adds */
-    struct angara_fast_counts
-                   others; /**< on the peer's mapped memory, before the channel was made */
-    angara_watch_h watch;
+    uct_angara_rx_t rx        UCS_V_ALIGNED(UCS_SYS_CACHE_LINE_SIZE);
+    uct_angara_early_t        early;           /**< messages that wait for a ring */
+    ucs_queue_head_t          early_ops;       /**< flushes that wait until these have gone */
+    uint8_t                   is_open;         /**< owner's: there is a ring to write to */
+    uint8_t                   is_held;         /**< owner's: requests are queued that come first */
+    uint8_t                   is_mute;         /**< owner's: nothing may be written any more */
+    uint8_t                   is_active;       /**< on port->active */
+    uint8_t                   is_fenced;       /**< waits for fence_value */
+    uint8_t                   is_credit_dirty; /**< no marker covers the last credit */
+    uint8_t                   is_sending_early;
+    uct_angara_stats_t        stats;  /**< without what uct_angara_channel_count() adds */
+    struct angara_fast_counts others; /**< the library's, when the channel was made */
+    angara_watch_h            watch;
 } uct_angara_channel_t;
 
 /** Make a channel of the port; zeroed memory. @a ap NULL: one that leads nowhere. */
@@ -154,8 +153,14 @@ static UCS_F_ALWAYS_INLINE void uct_angara_channel_count_anew(uct_angara_channel
 /** What was stored to the peer's memory within calls comes before all that follows. */
 static UCS_F_ALWAYS_INLINE void uct_angara_channel_fence_stores(uct_angara_channel_t *ch)
 {
-    if (ch->is_unfenced) {
+    if (!ch->is_unfenced) {
+        return;
+    }
+    if (ANGARA_ATOMIC_IS_FENCE) { /* both in one instruction */
         __atomic_exchange_n(&ch->is_unfenced, 0, __ATOMIC_SEQ_CST);
+    } else {
+        __atomic_thread_fence(__ATOMIC_SEQ_CST);
+        ch->is_unfenced = 0;
     }
 }
 

@@ -23,7 +23,7 @@ static void uct_angara_amo_done(uct_angara_port_t *port, uct_angara_op_t *op, uc
 
 /* A NIC finds it out only at the far end, and what faults there ends the connection. */
 #define UCT_ANGARA_CHECK_AMO_ALIGNMENT(_remote_addr, _width)                          \
-    UCT_CHECK_PARAM(((_remote_addr) % (_width)) == 0,                                 \
+    UCT_CHECK_PARAM(((_remote_addr) & ((_width)-1)) == 0,                             \
                     "atomic of %u bytes at the unaligned address 0x%" PRIx64, _width, \
                     _remote_addr)
 
@@ -35,7 +35,7 @@ static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_amo_push(uct_angara_peer_t *p
                uct_angara_batch_push_of(&peer->ch);
 }
 
-/** Perform it now, on mapped memory. @return 0: it is to be posted. */
+/** Perform it now, on mapped memory that was used before. @return 0: it is to be posted. */
 static UCS_F_ALWAYS_INLINE int uct_angara_amo_here(uct_angara_peer_t *peer, unsigned opcode,
                                                    unsigned width, uint64_t operand,
                                                    uint64_t compare, uint64_t remote_addr,
@@ -44,9 +44,7 @@ static UCS_F_ALWAYS_INLINE int uct_angara_amo_here(uct_angara_peer_t *peer, unsi
     const uct_angara_rkey_t *key = (const uct_angara_rkey_t *)rkey;
 
     if (!angara_fast_atomic(peer->ch.ap, (angara_atomic_op_t)opcode, width, operand, compare,
-                            key->key, remote_addr - key->base, result) &&
-        !angara_mapped_atomic(peer->ch.ap, (angara_atomic_op_t)opcode, width, operand, compare,
-                              key->key, remote_addr - key->base, result)) {
+                            key->key, remote_addr - key->base, result)) {
         return 0;
     }
 
@@ -54,9 +52,11 @@ static UCS_F_ALWAYS_INLINE int uct_angara_amo_here(uct_angara_peer_t *peer, unsi
     return 1;
 }
 
-static ucs_status_t uct_angara_amo_post(uct_angara_peer_t *peer, unsigned opcode, unsigned width,
-                                        uint64_t operand, uint64_t compare, uint64_t remote_addr,
-                                        uct_rkey_t rkey, void *result)
+static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_amo_post(uct_angara_peer_t *peer,
+                                                            unsigned opcode, unsigned width,
+                                                            uint64_t operand, uint64_t compare,
+                                                            uint64_t remote_addr, uct_rkey_t rkey,
+                                                            void *result)
 {
     const uct_angara_rkey_t *key = (const uct_angara_rkey_t *)rkey;
     angara_status_t          status;
@@ -97,9 +97,11 @@ static ucs_status_t uct_angara_amo(uct_ep_h tl_ep, unsigned opcode, unsigned wid
     return uct_angara_amo_post(peer, opcode, width, operand, 0, remote_addr, rkey, NULL);
 }
 
-static ucs_status_t uct_angara_amo_fetch(uct_ep_h tl_ep, unsigned opcode, unsigned width,
-                                         uint64_t operand, uint64_t compare, uint64_t remote_addr,
-                                         uct_rkey_t rkey, void *result, uct_completion_t *comp)
+static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_amo_fetch(uct_ep_h tl_ep, unsigned opcode,
+                                                             unsigned width, uint64_t operand,
+                                                             uint64_t compare, uint64_t remote_addr,
+                                                             uct_rkey_t rkey, void *result,
+                                                             uct_completion_t *comp)
 {
     uct_angara_peer_t *peer = uct_angara_ep_peer(tl_ep);
     uct_angara_port_t *port = peer->ch.port;
@@ -150,20 +152,39 @@ static ucs_status_t uct_angara_amo_fetch(uct_ep_h tl_ep, unsigned opcode, unsign
     return UCS_INPROGRESS;
 }
 
+/* Of either width: so that it is known where words are copied. */
+static UCS_F_NOINLINE ucs_status_t uct_angara_amo_fetch64(uct_ep_h tl_ep, unsigned opcode,
+                                                          uint64_t operand, uint64_t compare,
+                                                          uint64_t remote_addr, uct_rkey_t rkey,
+                                                          void *result, uct_completion_t *comp)
+{
+    return uct_angara_amo_fetch(tl_ep, opcode, 8, operand, compare, remote_addr, rkey, result,
+                                comp);
+}
+
+static UCS_F_NOINLINE ucs_status_t uct_angara_amo_fetch32(uct_ep_h tl_ep, unsigned opcode,
+                                                          uint64_t operand, uint64_t compare,
+                                                          uint64_t remote_addr, uct_rkey_t rkey,
+                                                          void *result, uct_completion_t *comp)
+{
+    return uct_angara_amo_fetch(tl_ep, opcode, 4, operand, compare, remote_addr, rkey, result,
+                                comp);
+}
+
 ucs_status_t uct_angara_ep_atomic_cswap64(uct_ep_h tl_ep, uint64_t compare, uint64_t swap,
                                           uint64_t remote_addr, uct_rkey_t rkey, uint64_t *result,
                                           uct_completion_t *comp)
 {
-    return uct_angara_amo_fetch(tl_ep, UCT_ATOMIC_OP_CSWAP, 8, swap, compare, remote_addr, rkey,
-                                result, comp);
+    return uct_angara_amo_fetch64(tl_ep, UCT_ATOMIC_OP_CSWAP, swap, compare, remote_addr, rkey,
+                                  result, comp);
 }
 
 ucs_status_t uct_angara_ep_atomic_cswap32(uct_ep_h tl_ep, uint32_t compare, uint32_t swap,
                                           uint64_t remote_addr, uct_rkey_t rkey, uint32_t *result,
                                           uct_completion_t *comp)
 {
-    return uct_angara_amo_fetch(tl_ep, UCT_ATOMIC_OP_CSWAP, 4, swap, compare, remote_addr, rkey,
-                                result, comp);
+    return uct_angara_amo_fetch32(tl_ep, UCT_ATOMIC_OP_CSWAP, swap, compare, remote_addr, rkey,
+                                  result, comp);
 }
 
 ucs_status_t uct_angara_ep_atomic32_post(uct_ep_h tl_ep, unsigned opcode, uint32_t value,
@@ -182,12 +203,12 @@ ucs_status_t uct_angara_ep_atomic32_fetch(uct_ep_h tl_ep, unsigned opcode, uint3
                                           uint32_t *result, uint64_t remote_addr, uct_rkey_t rkey,
                                           uct_completion_t *comp)
 {
-    return uct_angara_amo_fetch(tl_ep, opcode, 4, value, 0, remote_addr, rkey, result, comp);
+    return uct_angara_amo_fetch32(tl_ep, opcode, value, 0, remote_addr, rkey, result, comp);
 }
 
 ucs_status_t uct_angara_ep_atomic64_fetch(uct_ep_h tl_ep, unsigned opcode, uint64_t value,
                                           uint64_t *result, uint64_t remote_addr, uct_rkey_t rkey,
                                           uct_completion_t *comp)
 {
-    return uct_angara_amo_fetch(tl_ep, opcode, 8, value, 0, remote_addr, rkey, result, comp);
+    return uct_angara_amo_fetch64(tl_ep, opcode, value, 0, remote_addr, rkey, result, comp);
 }

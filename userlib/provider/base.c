@@ -82,7 +82,8 @@ static void peer_in_child(ang_fork_t *node)
     angara_peer_h peer = ANG_FORK_OBJECT(struct angara_peer, node);
 
     ang_peer_cut(peer);
-    peer->fast.armed = &ang_awake;
+    peer->fast.armed        = &ang_awake;
+    peer->fast.generation_p = &ang_awake; /* what it pointed to isn't mapped here */
 }
 
 void ang_peer_link(angara_peer_h peer)

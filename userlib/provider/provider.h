@@ -85,7 +85,8 @@ typedef struct ang_provider_ops {
                                 uint64_t flag_offset, uint64_t flag);
     /*
      * A put, inline put, get or atomic: `desc` has all but what is the provider's (pair, reserved
-     * fields: 0). `data`: bytes of an inline put, else NULL.
+     * fields: 0). `data`: bytes of an inline put; of an atomic, where in host memory its result
+     * goes, for a provider that has it within the call; else NULL.
      */
     angara_status_t (*post)(angara_peer_h peer, ang_desc_t *desc, const void *data);
     /* Puts only, or gets only. */

@@ -6,7 +6,11 @@
 #include "check.h"
 #include "watch.h"
 
+#include <angara/angara_mem.h>
+
 /* ---- operations ---------------------------------------------------------------------------- */
+
+_Static_assert(ANGARA_FAST_TURN == 1 << (63 - ANGARA_FAST_SHIFT), "the sign says that it is time");
 
 #define POSTS_PER_LOOK ANGARA_FAST_TURN /* to one peer: whoever posts only is looked at, too */
 
@@ -169,6 +173,13 @@ angara_status_t angara_offload_batch(angara_peer_h peer, angara_batch_op_t op,
     return status == ANGARA_OK ? bad : status;
 }
 
+/* May the CPU store there what an operation of this call brings? */
+static inline int may_store(angara_mr_h lmr)
+{
+    return lmr != NULL && lmr->kind == ANGARA_MEM_HOST && !lmr->owed &&
+           (lmr->stale == NULL || *lmr->stale == 0) && (lmr->access & ANGARA_ACCESS_LOCAL_WRITE);
+}
+
 angara_status_t angara_atomic(angara_peer_h peer, angara_atomic_op_t op, unsigned width,
                               uint64_t operand, uint64_t compare, uint64_t rkey, uint64_t roffset,
                               angara_mr_h lmr, void *result)
@@ -187,12 +198,13 @@ angara_status_t angara_atomic(angara_peer_h peer, angara_atomic_op_t op, unsigne
     CHECK_ARG((width == 4 || width == 8) && (unsigned)op < ANGARA_ATOMIC_LAST &&
               (lmr == NULL) == (result == NULL));
     if (result != NULL) {
-        CHECK_ARG((uintptr_t)result % width == 0);
+        CHECK_ARG(((uintptr_t)result & (width - 1)) == 0);
         CHECK(check_local(peer, lmr, result, width));
         desc.lkey    = lmr->key;
         desc.loffset = (uintptr_t)result - (uintptr_t)lmr->addr;
     }
-    return posted(peer, &peer->posted.atomics, 0, peer->ops->post(peer, &desc, NULL));
+    return posted(peer, &peer->posted.atomics, 0,
+                  peer->ops->post(peer, &desc, may_store(lmr) ? result : NULL));
 }
 
 /* ---- mapped memory --------------------------------------------------------------------------- */

@@ -46,7 +46,7 @@ enum angara_fast_right {
     ANGARA_FAST_RIGHTS
 };
 
-/** A region of a peer's that is mapped into this process. 64 bytes. */
+/** A region of a peer's that is mapped into this process. */
 struct angara_fast_map {
     uint64_t                 rkey;                       /**< 0: none */
     const volatile uint64_t *there;                      /**< holds rkey while it is registered */
@@ -63,8 +63,8 @@ struct angara_fast_counts {
 
 #define ANGARA_FAST_MAPS  4    /**< a region's place is rkey % this */
 #define ANGARA_FAST_MAX   256  /**< bytes of a short operation */
-#define ANGARA_FAST_TURN  4096 /**< behind so many of a kind, to a peer, one is a call */
-#define ANGARA_FAST_SHIFT 51   /**< so many of them set the highest bit of angara_peer_fast.since */
+#define ANGARA_FAST_SHIFT 51   /**< where angara_peer_fast.since counts operations, */
+#define ANGARA_FAST_TURN  4096 /**<   and how many set its highest bit: the next one is a call */
 
 /**
  * Start of every provider's peer object. Read-only for users of the library, but for what the
@@ -84,7 +84,6 @@ struct angara_peer_fast {
     uint64_t                 since[ANGARA_FAST_RIGHTS]; /**< inline since the last such call:
                                                 operations, shifted by ANGARA_FAST_SHIFT, + bytes */
     struct angara_fast_counts before;                   /**< all before these */
-    uint64_t                  unused[2];
     struct angara_fast_map    maps[ANGARA_FAST_MAPS];
 };
 
@@ -145,7 +144,7 @@ static inline struct angara_fast_counts angara_fast_done(angara_peer_h peer)
 /** Is the next one of a kind to be a call? */
 static inline int angara_fast_is_turn(angara_peer_h peer, enum angara_fast_right right)
 {
-    return ANGARA_UNLIKELY(ANGARA_CAST(int64_t, angara_peer_fast(peer)->since[right]) < 0);
+    return ANGARA_CAST(int64_t, angara_peer_fast(peer)->since[right]) < 0;
 }
 
 /** Count one of @a bytes. */
@@ -270,12 +269,12 @@ static inline int angara_fast_is_within(const struct angara_fast_map *map, uint6
 
 /**
  * Where a short operation may touch a peer's memory now, as this CPU touches its own. Only if no
- * operation waits in front of it; and a region that wasn't used by angara_mapped_put(), _get() or
- * _atomic() before isn't known here. Valid for one operation: ask again for the next.
+ * operation waits in front of it; and a region that wasn't used by a call before isn't known here.
+ * Valid for one operation: ask again for the next.
  * @return NULL: not this way; always if @a length is 0.
  */
-static inline char *angara_fast_mapped(angara_peer_h peer, uint64_t rkey, uint64_t roffset,
-                                       uint64_t length, enum angara_fast_right right)
+static inline char *angara_fast_reach(angara_peer_h peer, uint64_t rkey, uint64_t roffset,
+                                      uint64_t length, enum angara_fast_right right)
 {
     const struct angara_peer_fast *fast = angara_peer_fast(peer);
     const struct angara_fast_map  *map  = &fast->maps[rkey % ANGARA_FAST_MAPS];
@@ -317,7 +316,7 @@ static inline void angara_fast_copy(void *dst, const void *src, size_t length)
 static inline char *angara_fast_put_begin(angara_peer_h peer, uint64_t rkey, uint64_t roffset,
                                           uint64_t room)
 {
-    return angara_fast_mapped(peer, rkey, roffset, room, ANGARA_FAST_WRITE);
+    return angara_fast_reach(peer, rkey, roffset, room, ANGARA_FAST_WRITE);
 }
 
 /** End of a put that angara_fast_put_begin() has begun: at least 1 byte was written. */
@@ -327,13 +326,14 @@ static inline void angara_fast_put_end(angara_peer_h peer, uint64_t length)
 }
 
 /**
- * Where a get of @a length bytes may be read now, by plain loads, until angara_fast_get_end().
+ * Where a get of @a length bytes may be read now, by plain loads, until angara_fast_get_end(). It
+ * is counted, whether it is read or not.
  * @return NULL: post it, or try angara_mapped_get(); always if @a length is 0.
  */
 static inline const char *angara_fast_get_begin(angara_peer_h peer, uint64_t rkey, uint64_t roffset,
                                                 uint64_t length)
 {
-    const char *there = angara_fast_mapped(peer, rkey, roffset, length, ANGARA_FAST_READ);
+    const char *there = angara_fast_reach(peer, rkey, roffset, length, ANGARA_FAST_READ);
 
     if (ANGARA_LIKELY(there != NULL)) {
         angara_fast_count(peer, ANGARA_FAST_READ, length);
@@ -443,11 +443,11 @@ static inline int angara_fast_atomic(angara_peer_h peer, angara_atomic_op_t op, 
                                      uint64_t operand, uint64_t compare, uint64_t rkey,
                                      uint64_t roffset, void *result)
 {
-    char    *there = angara_fast_mapped(peer, rkey, roffset, width, ANGARA_FAST_ATOMIC);
+    char    *there = angara_fast_reach(peer, rkey, roffset, width, ANGARA_FAST_ATOMIC);
     uint64_t old;
 
     if (ANGARA_UNLIKELY(there == NULL || (width != 4 && width != 8) ||
-                        ANGARA_ADDRESS(there) % width != 0 ||
+                        (ANGARA_ADDRESS(there) & (width - 1)) != 0 ||
                         !angara_cpu_atomic(there, op, width, operand, compare, &old))) {
         return 0;
     }

@@ -75,6 +75,7 @@ angara_status_t nic_post(angara_peer_h base, ang_desc_t *desc, const void *data)
     if (NIC_UNLIKELY(peer->error != ANGARA_OK)) {
         return peer->error;
     }
+    data       = desc->op == ANG_OP_PUT_INLINE ? data : NULL;
     desc->pair = peer->pair;
     if (NIC_UNLIKELY(peer->is_self)) {
         uint64_t budget = ang_config.turn_bytes;

@@ -551,11 +551,21 @@ void soft_agent_announce(soft_peer_t *peer, unsigned slot)
 
 void soft_agent_post_now(soft_peer_t *peer, const soft_request_t *request, int has_other)
 {
+    soft_slot_t *slot = slot_of(peer);
+
+    if (request->by == SOFT_BY_SLOT) {
+        memcpy(&slot->request, request, SOFT_REQUEST_HEAD);
+    } else {
+        slot->request = *request;
+    }
+    soft_agent_post_written(peer, request->by, request->length, has_other);
+}
+
+void soft_agent_post_written(soft_peer_t *peer, soft_by_t by, uint32_t length, int has_other)
+{
     soft_pe_t   *pe   = soft_pe(peer->base.pe);
     soft_slot_t *slot = slot_of(peer);
 
-    memcpy(&slot->request, request,
-           request->by != SOFT_BY_SLOT ? sizeof(*request) : SOFT_REQUEST_HEAD);
     if (peer->front.turn != 0) {
         slot->request.by = SOFT_BY_SLOT_BEHIND; /* these are never long ones */
     }
@@ -563,7 +573,7 @@ void soft_agent_post_now(soft_peer_t *peer, const soft_request_t *request, int h
         slot->wake_fd    = pe->wake_pipe[1];
         slot->wake_inode = pe->wake_inode;
     }
-    peer->agent_length    = request->length;
+    peer->agent_length    = length;
     peer->agent_turn      = slot_state(slot) / SOFT_TURN + 1;
     peer->agent_look_ns   = 0;
     peer->agent_waited_ns = 0;
@@ -575,8 +585,8 @@ void soft_agent_post_now(soft_peer_t *peer, const soft_request_t *request, int h
         __atomic_store_n(&slot->filled, 0, __ATOMIC_RELAXED);
     }
     __atomic_store_n(&slot->state, peer->agent_turn * SOFT_TURN + SOFT_POSTED, __ATOMIC_RELEASE);
-    peer->agent_is_watched = announce(peer, (unsigned)peer->agent, request->by == SOFT_BY_SLOT);
-    if (!has_other && (peer->agent_distrust != 0 || request->by == SOFT_BY_DIRECT ||
+    peer->agent_is_watched = announce(peer, (unsigned)peer->agent, by == SOFT_BY_SLOT);
+    if (!has_other && (peer->agent_distrust != 0 || by == SOFT_BY_DIRECT ||
                        soft_agent_sleeps(peer) || !peer->agent_has_called)) {
         peer->agent_distrust -= peer->agent_distrust != 0;
         call_helper(peer);

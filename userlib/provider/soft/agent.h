@@ -133,6 +133,8 @@ soft_request_t soft_agent_near_request(const soft_peer_t *peer, ang_op_t op, con
 void soft_agent_post(soft_peer_t *peer, const soft_request_t *request, int has_other);
 /* The same, but soft_agent_since() comes only if the answer isn't there within the call. */
 void soft_agent_post_now(soft_peer_t *peer, const soft_request_t *request, int has_other);
+/* The same, of a request of that kind and length that is in the slot. */
+void soft_agent_post_written(soft_peer_t *peer, soft_by_t by, uint32_t length, int has_other);
 /* From here on the request waits. */
 void soft_agent_since(soft_peer_t *peer);
 /* The answer, if it came; the slot is ours until soft_agent_end(). `has_other`: it may ask for
@@ -232,7 +234,9 @@ unsigned soft_agent_along_run(soft_peer_t *peer, ang_op_t op, const ang_item_t *
  * is under way. Look for its answer for a moment. @return 1: performed. 0: it's still to be posted,
  * next of all; what has been asked for (soft_agent_owes()) goes on with that.
  */
-int soft_agent_now(soft_peer_t *peer, const soft_request_t *item, void *near, uint64_t *old);
+int soft_agent_now(soft_peer_t *peer, const soft_request_t *item, void *near);
+/* The same for an atomic. `result`: where the old value goes, or NULL */
+int soft_agent_now_atomic(soft_peer_t *peer, const ang_desc_t *desc, void *result);
 /* May the peer be asked for something of that region now, by who looks for the answer at once? */
 int soft_agent_may_now(soft_peer_t *peer, uint64_t key, int others);
 /* A batch is under way, or its results are being taken: put what has been queued since into the

@@ -11,7 +11,7 @@
  *     queued. Or it was queued, because something else is to be, or because it isn't answered in
  *     time: then it is the queue's first, and belongs to whoever may touch the queue.
  *   - As long as it is out, the only other operation of the pair is one that waits for the answer
- *     to a request behind it. Mapped memory isn't touched (soft_peer_hold).
+ *     to a request behind it. Mapped memory isn't touched (hold()).
  *   - One that failed is queued, too, for its fault. Nothing behind it was performed.
  *   - Before it is posted there is room for it in the queue, and for one more, which is asked for
  *     behind it: else its answer would be another's.
@@ -32,6 +32,13 @@ uint64_t *soft_front_state(const soft_peer_t *peer)
     return &front_of(peer)->state;
 }
 
+/* Inline code touches no mapped memory of the peer's meanwhile: no PE that is open has the
+ * generation that it finds. */
+static void hold(soft_peer_t *peer, int is_held)
+{
+    peer->base.fast.generation_p = is_held ? &ang_awake : &peer->remote.seg->generation;
+}
+
 static void link_front(soft_peer_t *peer)
 {
     soft_pe_t *pe = soft_pe(peer->base.pe);
@@ -42,7 +49,7 @@ static void link_front(soft_peer_t *peer)
         pe->fronts->front.link = &peer->front.next;
     }
     pe->fronts = peer;
-    soft_peer_hold(peer);
+    hold(peer, 1);
 }
 
 static void unlink_front(soft_peer_t *peer)
@@ -53,7 +60,7 @@ static void unlink_front(soft_peer_t *peer)
             peer->front.next->front.link = peer->front.link;
         }
         peer->front.link = NULL;
-        soft_peer_release(peer);
+        hold(peer, 0);
     }
 }
 

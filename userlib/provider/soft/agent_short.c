@@ -603,7 +603,23 @@ int soft_agent_may_now(soft_peer_t *peer, uint64_t key, int others)
            !angara_pe_is_asked(peer->base.pe) && !soft_way_may_map(&peer->remote, key);
 }
 
-int soft_agent_now(soft_peer_t *peer, const soft_request_t *item, void *near, uint64_t *old)
+/* Is that of what the front holds there, too? If there is no answer, nobody knows when the program
+ * looks for it. */
+static int now_ends(soft_peer_t *peer, int is_answered, int others)
+{
+    if (!is_answered) {
+        now_in_vain(peer);
+        peer->paces.timed = NULL;
+        if (!others || !soft_agent_take_back(peer)) {
+            soft_agent_since(peer);
+        }
+        return 0;
+    }
+    peer->now_vain = 0;
+    return !soft_front_is_out(peer) || soft_front_end(peer);
+}
+
+int soft_agent_now(soft_peer_t *peer, const soft_request_t *item, void *near)
 {
     unsigned       access = ang_op_right(item->op);
     int            others = !soft_needs_agent(peer, access);
@@ -629,22 +645,45 @@ int soft_agent_now(soft_peer_t *peer, const soft_request_t *item, void *near, ui
     soft_paces_spent(&peer->paces, since);
     soft_agent_post_now(peer, &request, others);
     soft_paces_begin(&peer->paces, 0);
-    if (!now_await(peer, item, near)) {
-        now_in_vain(peer);
-        peer->paces.timed = NULL; /* nobody knows when the program looks for it */
-        if (!others || !soft_agent_take_back(peer)) {
-            soft_agent_since(peer);
-        }
-        return 0;
-    }
-    peer->now_vain = 0;
-    if ((soft_front_is_out(peer) && !soft_front_end(peer)) ||
-        short_receive(peer) != ANGARA_OK) { /* that failed, or this */
-        return 0;
+    if (!now_ends(peer, now_await(peer, item, near), others) || short_receive(peer) != ANGARA_OK) {
+        return 0; /* it isn't there, or what is before it has failed, or it has */
     }
     if (peer->batch.count == 0) { /* another slot than the last one: it has staging memory now */
         soft_agent_end(peer);
         return 0;
     }
-    return peer->batch.performed != 0 && short_take(peer, item, near, old) == ANGARA_OK;
+    return peer->batch.performed != 0 && short_take(peer, item, near, NULL) == ANGARA_OK;
+}
+
+/* As soft_agent_now(), without what only bytes need: its request is written where it belongs, and
+ * all that it brings is a word. */
+int soft_agent_now_atomic(soft_peer_t *peer, const ang_desc_t *desc, void *result)
+{
+    soft_slot_t *slot;
+    uint64_t     old;
+
+    if (peer->now_skip != 0) {
+        peer->now_skip--;
+        return 0;
+    }
+    if (!soft_agent_may_now(peer, desc->rkey, 0) || !soft_agent_try_open(peer)) {
+        return 0;
+    }
+    short_begin(peer);
+    peer->batch       = (soft_batch_t){.in_slot = 1, .count = 1};
+    peer->paces.timed = NULL;
+    slot              = soft_agent_slot(peer);
+    soft_agent_head(desc, &slot->request);
+    soft_agent_post_written(peer, SOFT_BY_SLOT, 0, 0);
+    soft_agent_look(peer, UINT64_MAX);
+    if (!now_ends(peer, soft_agent_answered(peer), 0) || short_receive(peer) != ANGARA_OK ||
+        peer->batch.performed == 0) {
+        return 0;
+    }
+    old = slot->request.operand;
+    soft_agent_end(peer);
+    if (result != NULL) {
+        ang_cpu_copy(result, &old, desc->width);
+    }
+    return 1;
 }

@@ -45,7 +45,7 @@ static inline int pair_is_free(const soft_peer_t *peer)
            peer->remote.seg->generation == peer->remote.address.generation;
 }
 
-/* Bytes of the region that such an operation may touch. */
+/* Bytes of the region that such an operation may touch; 0: it has no right to any. */
 static inline uint64_t map_room(const soft_map_t *map, unsigned access)
 {
     int may = (access & ~map->access) == 0 &&
@@ -97,6 +97,7 @@ static inline char *mapped_begin(soft_peer_t *peer, unsigned access, uint64_t rk
 {
     soft_remote_t    *remote = &peer->remote;
     const soft_map_t *map;
+    uint64_t          room;
 
     if (!is_mapped(peer, rkey) || !mapped_may(peer, length)) {
         return NULL;
@@ -104,8 +105,9 @@ static inline char *mapped_begin(soft_peer_t *peer, unsigned access, uint64_t rk
     if (remote->same_process) {
         return own_begin(peer, access, rkey, roffset, length);
     }
-    map = soft_maps_find(&soft_pe(peer->base.pe)->maps, remote->domain, rkey);
-    if (map == NULL || !ang_in_bounds(roffset, length, map_room(map, access)) ||
+    map  = soft_maps_find(&soft_pe(peer->base.pe)->maps, remote->domain, rkey);
+    room = map == NULL ? 0 : map_room(map, access);
+    if (room == 0 || !ang_in_bounds(roffset, length, room) ||
         __atomic_load_n(&remote->dom->entries[SOFT_KEY_INDEX(rkey)].key, __ATOMIC_ACQUIRE) !=
             rkey) {
         return NULL;
@@ -207,7 +209,7 @@ int soft_asked_get(angara_peer_h base, void *dst, uint64_t rkey, uint64_t roffse
     if (!soft_is_short(length) || !pair_is_free(peer) || !soft_front_is_over(peer)) {
         return 0;
     }
-    if (!soft_agent_now(peer, &item, dst, NULL)) {
+    if (!soft_agent_now(peer, &item, dst)) {
         if (peer->agent >= 0) {
             soft_agent_abandon(peer); /* a get may be repeated */
         }
@@ -235,7 +237,6 @@ static now_t asked_post(angara_peer_h base, const ang_desc_t *desc, const void *
     soft_peer_t   *peer    = soft_peer(base);
     int            is_put  = desc->op == ANG_OP_PUT || desc->op == ANG_OP_PUT_INLINE;
     int            fetches = !is_put && desc->lkey != 0;
-    uint64_t       old     = 0;
     soft_request_t item;
     ang_ref_t      local;
 
@@ -244,22 +245,23 @@ static now_t asked_post(angara_peer_h base, const ang_desc_t *desc, const void *
         return NOW_TO_POST;
     }
     peer->has_begun |= !fetches;
-    item = soft_agent_item(desc);
     /* What is asked for, and not answered, must find a place in the queue. */
     if (!pair_is_free(peer) ||
         (soft_front_is_out(peer) ? !ang_engine_is_reserved(peer->pair.engine) :
                                    peer->pair.engine->spare == NULL)) {
         return NOW_TO_POST;
     }
-    if (!is_put && !fetches && soft_front_post(peer, desc)) {
-        return NOW_IS_OUT;
+    if (!is_put) {
+        return !fetches && soft_front_post(peer, desc)                    ? NOW_IS_OUT :
+               fetches && data == NULL                                    ? NOW_TO_POST :
+               soft_agent_now_atomic(peer, desc, (void *)(uintptr_t)data) ? NOW_DONE :
+                                                                            NOW_TO_POST;
     }
-    if (!soft_way_near(&peer->pair, desc, data, &local) ||
-        !soft_agent_now(peer, &item, (void *)(uintptr_t)local.addr, &old)) {
-        return NOW_TO_POST;
-    }
-    soft_way_store_old(desc, &local, old);
-    return NOW_DONE;
+    item = soft_agent_item(desc);
+    return soft_way_near(&peer->pair, desc, data, &local) &&
+                   soft_agent_now(peer, &item, (void *)(uintptr_t)local.addr) ?
+               NOW_DONE :
+               NOW_TO_POST;
 }
 
 int soft_now(angara_peer_h base, const ang_desc_t *desc, const void *data)

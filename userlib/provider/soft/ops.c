@@ -590,7 +590,8 @@ angara_status_t soft_post(angara_peer_h peer, ang_desc_t *desc, const void *data
     if (status != ANGARA_OK) {
         return status;
     }
-    status  = soft_pair_post(&soft_peer(peer)->pair, desc, data);
+    status  = soft_pair_post(&soft_peer(peer)->pair, desc,
+                            desc->op == ANG_OP_PUT_INLINE ? data : NULL);
     pending = __atomic_load_n(&soft_peer(peer)->pair.engine->pending, __ATOMIC_RELAXED);
     if (pending != 0 && pending % STREAM_LOOK == 0) {
         stream_on(soft_peer(peer));

@@ -285,7 +285,7 @@ static void soft_pe_counters(angara_pe_h base, angara_counters_t *counters)
     ang_engine_lock(&pe->engine);
     *counters = pe->counters;
     for (angara_peer_h peer = base->peers; peer != NULL; peer = peer->next) {
-        soft_counters_add_done(counters, peer);
+        soft_peer_count(peer, counters);
     }
     counters->offload_puts += pe->engine.stats.puts;
     counters->offload_gets += pe->engine.stats.gets;

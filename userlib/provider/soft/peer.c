@@ -158,9 +158,9 @@ static void bind_fast_path(soft_pe_t *pe, soft_peer_t *peer)
     fast->armed = pe->engine.chaos == NULL ? &peer->remote.seg->armed : &ang_awake;
     fast->fence = (pe->seg->flags | peer->remote.seg->flags) & SOFT_PE_NEEDS_FENCE;
 
-    fast->generation = peer->remote.address.generation;
-    fast->queued     = &pe->engine.queued;
-    soft_peer_release(peer);
+    fast->generation   = peer->remote.address.generation;
+    fast->generation_p = &peer->remote.seg->generation;
+    fast->queued       = &pe->engine.queued;
 }
 
 void soft_peers_unmap(soft_pe_t *pe)
@@ -312,13 +312,23 @@ void soft_peers_end(soft_pe_t *pe, soft_peer_t *only)
     }
 }
 
+void soft_peer_count(angara_peer_h peer, angara_counters_t *counters)
+{
+    struct angara_fast_counts done = angara_fast_done(peer);
+
+    counters->offload_puts += done.puts;
+    counters->offload_gets += done.gets;
+    counters->offload_bytes += done.put_bytes + done.get_bytes;
+    counters->atomics += done.atomics;
+}
+
 void soft_peer_destroy(soft_peer_t *peer)
 {
     soft_pe_t *pe = soft_pe(peer->base.pe);
 
     abandon(pe, peer);
     ang_engine_pair_remove(&peer->pair);
-    soft_counters_add_done(&pe->counters, &peer->base);
+    soft_peer_count(&peer->base, &pe->counters);
     ang_peer_unlink(&peer->base);
     if (!peer->down) {
         unwatch(pe, peer);

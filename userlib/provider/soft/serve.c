@@ -38,7 +38,8 @@ static angara_status_t serve_atomic(const soft_request_t *request, uint64_t addr
         .compare = request->compare,
     };
 
-    return addr % request->width == 0 ? soft_guard_atomic(addr, &desc, old) : ANGARA_ERR_BOUNDS;
+    return (addr & (request->width - 1u)) == 0 ? soft_guard_atomic(addr, &desc, old) :
+                                                 ANGARA_ERR_BOUNDS;
 }
 
 /* The requester may copy what is in staging memory up to there. */
@@ -226,11 +227,10 @@ static int take(const soft_slot_t *slot, soft_request_t *request)
 {
     int is_behind;
 
-    memset(request, 0, sizeof(*request));
     memcpy(request, &slot->request, SOFT_REQUEST_HEAD);
     is_behind   = request->by == SOFT_BY_SLOT_BEHIND;
     request->by = is_behind ? SOFT_BY_SLOT : request->by;
-    if (request->by != SOFT_BY_SLOT) {
+    if (request->by != SOFT_BY_SLOT) { /* else it has no more */
         memcpy((char *)request + SOFT_REQUEST_HEAD,
                (const char *)&slot->request + SOFT_REQUEST_HEAD,
                sizeof(*request) - SOFT_REQUEST_HEAD);
@@ -332,10 +332,15 @@ static void put_back(soft_service_t *service, unsigned index, uint64_t state)
     __atomic_fetch_or(&service->posted[index / 64], 1ull << index % 64, __ATOMIC_SEQ_CST);
 }
 
+static int front_is_posted(const soft_slot_t *slot)
+{
+    return soft_state_phase(__atomic_load_n(&slot->front.state, __ATOMIC_SEQ_CST)) == SOFT_POSTED;
+}
+
 static int is_posted(const soft_slot_t *slot)
 {
     return soft_state_phase(__atomic_load_n(&slot->state, __ATOMIC_SEQ_CST)) == SOFT_POSTED ||
-           soft_state_phase(__atomic_load_n(&slot->front.state, __ATOMIC_SEQ_CST)) == SOFT_POSTED;
+           front_is_posted(slot);
 }
 
 /* POSTED becomes SERVING: one of those who look at the slot takes the request. `word`: the state of
@@ -467,7 +472,9 @@ static void serve_one(soft_pe_t *pe, unsigned index, turn_t *turn)
     uint32_t        by;
     int             later;
 
-    serve_front(pe, index, turn);
+    if (front_is_posted(slot)) {
+        serve_front(pe, index, turn);
+    }
     state = __atomic_load_n(&slot->state, __ATOMIC_ACQUIRE);
     do {
         if (soft_state_phase(state) != SOFT_POSTED) {

@@ -588,25 +588,8 @@ void            soft_peer_destroy(soft_peer_t *peer);
 void soft_peers_end(soft_pe_t *pe, soft_peer_t *only);
 /* Look for peers that died; raise PEER_DOWN for them. */
 unsigned soft_peers_check(soft_pe_t *pe);
-/* What was done on mapped memory, which the engine doesn't count. */
-static inline void soft_counters_add_done(angara_counters_t *counters, angara_peer_h peer)
-{
-    struct angara_fast_counts done = angara_fast_done(peer);
-
-    counters->offload_puts += done.puts;
-    counters->offload_gets += done.gets;
-    counters->offload_bytes += done.put_bytes + done.get_bytes;
-    counters->atomics += done.atomics;
-}
-/* Inline code touches no mapped memory of the peer's until soft_peer_release(). */
-static inline void soft_peer_hold(soft_peer_t *peer)
-{
-    peer->base.fast.generation_p = &ang_awake; /* 0, which no PE has as long as it is open */
-}
-static inline void soft_peer_release(soft_peer_t *peer)
-{
-    peer->base.fast.generation_p = &peer->remote.seg->generation;
-}
+/* Add what was done on the peer's mapped memory, which the engine doesn't count. */
+void soft_peer_count(angara_peer_h peer, angara_counters_t *counters);
 /* A mapping is about to go: inline code forgets all that it knows of mapped regions. */
 void soft_peers_unmap(soft_pe_t *pe);
 

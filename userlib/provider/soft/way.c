@@ -180,13 +180,14 @@ static int is_faster_asked(soft_peer_t *peer, unsigned access, uint64_t length)
 
 int soft_way_single_is_asked(soft_peer_t *peer, unsigned access, uint64_t key, uint64_t length)
 {
-    soft_pace_t *pace = single_pace(peer, access, length);
+    soft_pace_t *pace;
     int          is_timed;
 
     peer->paces.timed = NULL;
     if (length <= SOFT_PACED || soft_needs_agent(peer, access)) {
         return 1;
     }
+    pace = single_pace(peer, access, length);
     if (!may_be_asked(peer, length) || !soft_way_may_ask(&peer->remote, key) ||
         soft_pace_peek(pace, 1, &is_timed) != SOFT_PACE_ASKED) {
         return 0; /* the post will hear the same */
