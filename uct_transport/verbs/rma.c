@@ -138,7 +138,7 @@ static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_put_short_fast(
     uct_angara_peer_t *peer  = uct_angara_ep_peer(tl_ep);
     char              *there = NULL;
 
-    if (uct_angara_may_be_fast(peer, length, ANGARA_FAST_MAX)) {
+    if (uct_angara_may_be_fast(peer, length, UCT_ANGARA_HERE)) {
         there = angara_fast_put_begin(peer->ch.ap, uct_angara_rma_key(rkey),
                                       uct_angara_rma_offset(remote_addr, rkey), length);
     }
