@@ -78,12 +78,12 @@ struct angara_peer_fast {
     uint32_t                 fence;       /**< full fence needed before *armed is read */
 
     /* for mapped regions */
-    uint32_t                 generation;   /**< of the peer's PE, */
-    const volatile uint32_t *generation_p; /**< as long as it is open and all is waited for */
+    uint32_t                 generation;   /**< of the peer's PE */
+    const volatile uint32_t *generation_p; /**< holds it while the PE is open and nothing is held */
     const volatile uint64_t *queued;       /**< non-zero: operations of the PE are queued */
-    uint64_t                 since[ANGARA_FAST_RIGHTS]; /**< inline since the last such call:
-                                                operations, shifted by ANGARA_FAST_SHIFT, + bytes */
-    struct angara_fast_counts before;                   /**< all before these */
+    uint64_t since[ANGARA_FAST_RIGHTS]; /**< done inline since a call took note of it: operations,
+                                             shifted by ANGARA_FAST_SHIFT, plus bytes */
+    struct angara_fast_counts before;   /**< what was done before that */
     struct angara_fast_map    maps[ANGARA_FAST_MAPS];
 };
 
