@@ -52,11 +52,9 @@ static UCS_F_ALWAYS_INLINE int uct_angara_amo_here(uct_angara_peer_t *peer, unsi
     return 1;
 }
 
-static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_amo_post(uct_angara_peer_t *peer,
-                                                            unsigned opcode, unsigned width,
-                                                            uint64_t operand, uint64_t compare,
-                                                            uint64_t remote_addr, uct_rkey_t rkey,
-                                                            void *result)
+static ucs_status_t uct_angara_amo_post(uct_angara_peer_t *peer, unsigned opcode, unsigned width,
+                                        uint64_t operand, uint64_t compare, uint64_t remote_addr,
+                                        uct_rkey_t rkey, void *result)
 {
     const uct_angara_rkey_t *key = (const uct_angara_rkey_t *)rkey;
     angara_status_t          status;
@@ -97,11 +95,9 @@ static ucs_status_t uct_angara_amo(uct_ep_h tl_ep, unsigned opcode, unsigned wid
     return uct_angara_amo_post(peer, opcode, width, operand, 0, remote_addr, rkey, NULL);
 }
 
-static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_amo_fetch(uct_ep_h tl_ep, unsigned opcode,
-                                                             unsigned width, uint64_t operand,
-                                                             uint64_t compare, uint64_t remote_addr,
-                                                             uct_rkey_t rkey, void *result,
-                                                             uct_completion_t *comp)
+static ucs_status_t uct_angara_amo_fetch(uct_ep_h tl_ep, unsigned opcode, unsigned width,
+                                         uint64_t operand, uint64_t compare, uint64_t remote_addr,
+                                         uct_rkey_t rkey, void *result, uct_completion_t *comp)
 {
     uct_angara_peer_t *peer = uct_angara_ep_peer(tl_ep);
     uct_angara_port_t *port = peer->ch.port;
@@ -142,7 +138,7 @@ static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_amo_fetch(uct_ep_h tl_ep, uns
 
     UCT_TL_EP_STAT_ATOMIC(&ucs_derived_of(tl_ep, uct_angara_ep_t)->super);
     if (ucs_likely(uct_angara_channel_try_complete(&peer->ch, &value) == UCS_OK)) {
-        memcpy(result, op->bounce, width);
+        angara_fast_copy(result, op->bounce, width);
         op->comp = NULL; /* told by the return value */
         uct_angara_op_finish(port, op, UCS_OK);
         return UCS_OK;
@@ -152,39 +148,20 @@ static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_amo_fetch(uct_ep_h tl_ep, uns
     return UCS_INPROGRESS;
 }
 
-/* Of either width: so that it is known where words are copied. */
-static UCS_F_NOINLINE ucs_status_t uct_angara_amo_fetch64(uct_ep_h tl_ep, unsigned opcode,
-                                                          uint64_t operand, uint64_t compare,
-                                                          uint64_t remote_addr, uct_rkey_t rkey,
-                                                          void *result, uct_completion_t *comp)
-{
-    return uct_angara_amo_fetch(tl_ep, opcode, 8, operand, compare, remote_addr, rkey, result,
-                                comp);
-}
-
-static UCS_F_NOINLINE ucs_status_t uct_angara_amo_fetch32(uct_ep_h tl_ep, unsigned opcode,
-                                                          uint64_t operand, uint64_t compare,
-                                                          uint64_t remote_addr, uct_rkey_t rkey,
-                                                          void *result, uct_completion_t *comp)
-{
-    return uct_angara_amo_fetch(tl_ep, opcode, 4, operand, compare, remote_addr, rkey, result,
-                                comp);
-}
-
 ucs_status_t uct_angara_ep_atomic_cswap64(uct_ep_h tl_ep, uint64_t compare, uint64_t swap,
                                           uint64_t remote_addr, uct_rkey_t rkey, uint64_t *result,
                                           uct_completion_t *comp)
 {
-    return uct_angara_amo_fetch64(tl_ep, UCT_ATOMIC_OP_CSWAP, swap, compare, remote_addr, rkey,
-                                  result, comp);
+    return uct_angara_amo_fetch(tl_ep, UCT_ATOMIC_OP_CSWAP, 8, swap, compare, remote_addr, rkey,
+                                result, comp);
 }
 
 ucs_status_t uct_angara_ep_atomic_cswap32(uct_ep_h tl_ep, uint32_t compare, uint32_t swap,
                                           uint64_t remote_addr, uct_rkey_t rkey, uint32_t *result,
                                           uct_completion_t *comp)
 {
-    return uct_angara_amo_fetch32(tl_ep, UCT_ATOMIC_OP_CSWAP, swap, compare, remote_addr, rkey,
-                                  result, comp);
+    return uct_angara_amo_fetch(tl_ep, UCT_ATOMIC_OP_CSWAP, 4, swap, compare, remote_addr, rkey,
+                                result, comp);
 }
 
 ucs_status_t uct_angara_ep_atomic32_post(uct_ep_h tl_ep, unsigned opcode, uint32_t value,
@@ -203,12 +180,12 @@ ucs_status_t uct_angara_ep_atomic32_fetch(uct_ep_h tl_ep, unsigned opcode, uint3
                                           uint32_t *result, uint64_t remote_addr, uct_rkey_t rkey,
                                           uct_completion_t *comp)
 {
-    return uct_angara_amo_fetch32(tl_ep, opcode, value, 0, remote_addr, rkey, result, comp);
+    return uct_angara_amo_fetch(tl_ep, opcode, 4, value, 0, remote_addr, rkey, result, comp);
 }
 
 ucs_status_t uct_angara_ep_atomic64_fetch(uct_ep_h tl_ep, unsigned opcode, uint64_t value,
                                           uint64_t *result, uint64_t remote_addr, uct_rkey_t rkey,
                                           uct_completion_t *comp)
 {
-    return uct_angara_amo_fetch64(tl_ep, opcode, value, 0, remote_addr, rkey, result, comp);
+    return uct_angara_amo_fetch(tl_ep, opcode, 8, value, 0, remote_addr, rkey, result, comp);
 }

@@ -453,7 +453,7 @@ static inline int angara_fast_atomic(angara_peer_h peer, angara_atomic_op_t op, 
     }
     angara_fast_count(peer, ANGARA_FAST_ATOMIC, 0);
     if (result != NULL) {
-        memcpy(result, &old, width);
+        angara_fast_copy(result, &old, width);
     }
     return 1;
 }

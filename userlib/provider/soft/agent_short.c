@@ -603,8 +603,8 @@ int soft_agent_may_now(soft_peer_t *peer, uint64_t key, int others)
            !angara_pe_is_asked(peer->base.pe) && !soft_way_may_map(&peer->remote, key);
 }
 
-/* Is that of what the front holds there, too? If there is no answer, nobody knows when the program
- * looks for it. */
+/* The look for the answer is over. Without one nobody knows when the program looks for it again.
+ * @return 1: it is there, and so is that to what the front held. */
 static int now_ends(soft_peer_t *peer, int is_answered, int others)
 {
     if (!is_answered) {
