@@ -41,6 +41,9 @@ ok()
     } | cut -c -600 | sed 's/^/#   /'
 }
 
+# Is all of it to be tried? Else, with ANGARA_TEST_QUICK, less of what is much alike.
+thorough() { [[ -z ${ANGARA_TEST_QUICK:-} ]]; }
+
 # Conditions for ok().
 not() { ! "$@"; }
 

@@ -3,7 +3,7 @@
 #
 # A rank of an MPI job is killed in the middle of traffic of each kind. The others notice it by
 # themselves within a bounded time, say which process it was, and the job ends; nothing is left.
-# FAULT_KILLS sets how often each kind is tried (3), FAULT_SEED the moments.
+# FAULT_KILLS sets how often each kind is tried (3, with ANGARA_TEST_QUICK 1), FAULT_SEED the moments.
 
 set -euo pipefail
 cd -- "$(dirname -- "$(realpath -- "$0")")/../.."
@@ -11,7 +11,9 @@ cd -- "$(dirname -- "$(realpath -- "$0")")/../.."
 . tests/faults/tap.sh
 
 program=$faults/fault_mpi
+thorough || FAULT_KILLS=${FAULT_KILLS:-1}
 kills=${FAULT_KILLS:-3}
+first=$((kills > 1 ? 500 : 60000)) # microseconds: at the begin, if it is tried later, too
 RANDOM=${FAULT_SEED:-$((SECONDS + $$))}
 echo "# FAULT_SEED=${FAULT_SEED:-$((SECONDS + $$))}"
 
@@ -44,7 +46,7 @@ killed()
     done
     for ((i = 0; i < kills; i++)); do
         after=$((RANDOM * (i + 1) % 60000))
-        [[ $i != 0 ]] || after=$((RANDOM % 500))
+        [[ $i != 0 ]] || after=$((RANDOM % first))
         started=$SECONDS
         mpi 60 "$ranks" "${options[@]}" tests/faults/linger "$hidden" "$program" --seconds 10 \
             --harm kill --after "$after" "$@"
@@ -62,7 +64,7 @@ killed 'one-sided get from private memory' 2 --mode get --size 50000 --window 8 
 killed 'atomics on private memory' 2 --mode acc --created
 killed 'without process_vm' 2 -x ANGARA_SOFT_CMA=n --mode msg --size 500000 --window 4
 killed 'without loopback' 2 -x ANGARA_SOFT_LOOPBACK=n --mode get --size 50000 --window 8
-kills=1
+kills=1 first=500
 
 # GPU memory: the dead one's was mapped, or it had mapped ours.
 on_gpu=(2 -x "LD_LIBRARY_PATH=$B/tests/gpu/standin${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}")

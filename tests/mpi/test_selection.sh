@@ -20,6 +20,10 @@ readonly probe shmem
 openmpi=$(mpirun --version 2>/dev/null | sed -nE 's/.*Open MPI\) ([0-9]+)\..*/\1/p')
 readonly openmpi
 
+many=32 # ranks
+thorough || many=8
+readonly many
+
 # Open MPI 5 ends a job whose processes find no room for the symmetric heap at the first try.
 environment=()
 [[ $openmpi == 4 ]] || environment=(OMPI_MCA_sshmem_base_start_address=0)
@@ -46,6 +50,16 @@ launch() # VARIABLES... -- MPIRUN ARGUMENTS...
     done
     shift
     run "${variables[@]}" mpirun --oversubscribe --bind-to none -np 2 "$@"
+}
+
+# Prints those, or with ANGARA_TEST_QUICK the first.
+some()
+{
+    if thorough; then
+        echo "$@"
+    else
+        echo "$1"
+    fi
 }
 
 # --- expectations ----------------------------------------------------------------------------------
@@ -284,7 +298,7 @@ test_not_asked()
     cp "$work/err" "$work/err.before"
     launch -- "$probe"
     ok "without UCX_TLS all is as without the component" as_without_us
-    for tls in tcp,self all ^tcp ^angara angara:aux,tcp angaraXYZ,self; do
+    for tls in $(some all ^angara tcp,self ^tcp angara:aux,tcp angaraXYZ,self); do
         launch "UCX_TLS=$tls" -- "$probe"
         ok "UCX_TLS=$tls does not ask" as_without_us
     done
@@ -332,10 +346,10 @@ test_fallback()
     ok "only one rank has the transport: the message says so" \
         grep -q 'mpirun -x UCX_TLS' "$work/err"
     # shellcheck disable=SC2016 # the rank's shell expands it
-    run "$asked" mpirun --oversubscribe --bind-to none -np 32 \
+    run "$asked" mpirun --oversubscribe --bind-to none -np "$many" \
         bash -c 'ANGARA_SOFT_NODE=$OMPI_COMM_WORLD_RANK exec "$@"' rank "$probe"
-    ok "nobody reaches anybody, 32 ranks: the job ends" has_failed
-    ok "nobody reaches anybody, 32 ranks: one message about MPI_Init" warned_once 'MPI_Init failed in a process'
+    ok "nobody reaches anybody, $many ranks: the job ends" has_failed
+    ok "nobody reaches anybody, $many ranks: one message about MPI_Init" warned_once 'MPI_Init failed in a process'
 }
 
 # --- asked for, and not used -----------------------------------------------------------------------
@@ -345,7 +359,7 @@ test_other_way()
 {
     local setting few ucx="--mca pml ucx --mca opal_common_ucx_tls any --mca opal_common_ucx_devices any"
 
-    for setting in ANGARA angara/soft0; do
+    for setting in $(some ANGARA angara/soft0); do
         launch "UCX_TLS=$setting,self" -- "$probe"
         ok "UCX_TLS=$setting,self: one message" warned_once "names \"$setting\": is angara meant"
     done
@@ -353,14 +367,14 @@ test_other_way()
     ok "a name much like ours: Open MPI's default is used" is_ob1
     ok "a name much like ours: one message" warned_once 'names "angra": is angara meant'
     ok "a name much like ours: the environment is clean" env_is_clean
-    run "UCX_TLS=angra,self" mpirun --oversubscribe --bind-to none -np 32 "$probe"
-    ok "a name much like ours, 32 ranks: one message" warned_once 'names "angra": is angara meant'
-    run "$asked" ANGARA_EVENTS=x mpirun --oversubscribe --bind-to none -np 32 "$probe"
-    ok "a wrong value, 32 ranks: the library says so once" \
+    run "UCX_TLS=angra,self" mpirun --oversubscribe --bind-to none -np "$many" "$probe"
+    ok "a name much like ours, $many ranks: one message" warned_once 'names "angra": is angara meant'
+    run "$asked" ANGARA_EVENTS=x mpirun --oversubscribe --bind-to none -np "$many" "$probe"
+    ok "a wrong value, $many ranks: the library says so once" \
         test "$(cat "$work/out" "$work/err" | grep -c 'ANGARA_EVENTS="x" is not')" = 1
-    ok "a wrong value, 32 ranks: one message about the other way" warned_once "the transport isn't used"
-    run "$asked" ANGARA_EVENTS=x ANGARA_STRICT=1 mpirun --oversubscribe --bind-to none -np 32 "$probe"
-    ok "a wrong value, 32 ranks, ANGARA_STRICT=1: one message" warned_once "ends because of ANGARA_STRICT"
+    ok "a wrong value, $many ranks: one message about the other way" warned_once "the transport isn't used"
+    run "$asked" ANGARA_EVENTS=x ANGARA_STRICT=1 mpirun --oversubscribe --bind-to none -np "$many" "$probe"
+    ok "a wrong value, $many ranks, ANGARA_STRICT=1: one message" warned_once "ends because of ANGARA_STRICT"
     if ((openmpi >= 5)); then
         skip "a wrong value in some of the ranks" "mpirun of Open MPI 5 crashes when that job fails"
     else
@@ -371,7 +385,7 @@ test_other_way()
     fi
     launch "UCX_TLS=tcp,cuda_copy,self" -- "$probe"
     ok "other names: no message" is_ob1_silent
-    for setting in ANGARA_EVENTS=x UCX_ANGARA_SEG_SIZE=x ANGARA_DEVICE=nic; do
+    for setting in $(some ANGARA_EVENTS=x UCX_ANGARA_SEG_SIZE=x ANGARA_DEVICE=nic); do
         launch "$asked" "$setting" -- "$probe"
         ok "$setting: Open MPI's default is used" is_ob1
         ok "$setting: one message" warned_once "the transport isn't used"
@@ -379,7 +393,7 @@ test_other_way()
         ok "$setting, ANGARA_STRICT=1: the job ends" has_failed
         ok "$setting, ANGARA_STRICT=1: the message says why" warned_once 'ends because of ANGARA_STRICT'
     done
-    for setting in ANGARA_DEVICE=nic ANGARA_DEVICE=angara0 UCX_NET_DEVICES=angara0,angara1; do
+    for setting in $(some ANGARA_DEVICE=nic UCX_NET_DEVICES=angara0,angara1 ANGARA_DEVICE=angara0); do
         launch "$setting" -- "$probe"
         ok "no list, but $setting: Open MPI's default is used" is_ob1
         ok "no list, but $setting: one message" warned_once "names a NIC; UCX finds no device.*runs over pml/ob1"
@@ -388,7 +402,7 @@ test_other_way()
         launch UCX_TLS=tcp,self "$setting" ANGARA_STRICT=1 -- "$probe"
         ok "$setting, and a list without it: no message" is_ob1_silent
     done
-    for setting in ANGARA_DEVICE=soft UCX_NET_DEVICES=angara UCX_NET_DEVICES=^angara0 UCX_NET_DEVICES=angara0,lo; do
+    for setting in $(some UCX_NET_DEVICES=^angara0 UCX_NET_DEVICES=angara{,0\,lo} ANGARA_DEVICE=soft); do
         launch "$setting" ANGARA_STRICT=1 -- "$probe"
         ok "no list, and $setting, which names no NIC: no message" is_ob1_silent
     done
@@ -408,7 +422,7 @@ test_other_way()
     ok "more ranks than it has room for, ANGARA_STRICT=1: the job ends" has_failed
     launch UCX_TLS=angara,self,cma UCX_ANGARA_MAX_PEERS=1 ANGARA_STRICT=1 -- "$probe"
     ok "the same, and nothing beside it carries messages: no message" uses_ours_silently
-    for setting in angara,posix,self 'angara,\sysv,self' sm,angara; do
+    for setting in $(some angara,posix,self 'angara,\sysv,self' sm,angara); do
         launch "UCX_TLS=$setting" -- "$probe"
         ok "UCX_TLS=$setting: one message" \
             warned_once "UCX sends short messages by shared memory.*name no other"
@@ -423,11 +437,11 @@ test_other_way()
     ok "tcp beside it: no message" uses_ours_silently
     # Of what is left, nothing carries messages, or something does.
     few=(UCX_ANGARA_MAX_PEERS=1 ANGARA_STRICT=1 OMPI_MCA_opal_common_ucx_tls=angara)
-    for setting in '^tcp,sm,ib' '^tcp,shm,ib' '^ib,tcp,posix,sysv'; do
+    for setting in $(some '^tcp,sm,ib' '^tcp,shm,ib' '^ib,tcp,posix,sysv'); do
         launch "UCX_TLS=$setting" "${few[@]}" -- "$probe"
         ok "more ranks than it has room for, UCX_TLS=$setting: no message" uses_ours_silently
     done
-    for setting in '^tcp,posix' '^sm'; do
+    for setting in $(some '^tcp,posix' '^sm'); do
         launch "UCX_TLS=$setting" "${few[@]}" -- "$probe"
         ok "more ranks than it has room for, UCX_TLS=$setting: the job ends" has_failed
     done
