@@ -13,8 +13,8 @@ use File::Basename qw(basename);
 
 our @EXPORT_OK = qw(lists_read tests_select);
 
-# From fast to slow; a layer not named here comes last.
-my @layer_order = qw(style unit scripts conformance uct gpu kmod emu install mpi gpu_mpi faults bench vm);
+# From fast to slow, with the longest tests of those that run at the same time first; a layer not named here comes last.
+my @layer_order = qw(style unit scripts install conformance uct gpu kmod emu mpi gpu_mpi faults bench vm);
 
 sub layer_rank
 {
