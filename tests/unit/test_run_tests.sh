@@ -18,7 +18,10 @@ export TMPDIR=$work # of the tests' folders, too
 readonly work project=$work/project
 readonly naps=77$$                               # seconds that the stray processes of this test sleep
 readonly shared=/dev/shm/ucx_test_run_tests.$$ # neither of them is anybody else's
-unset FLAVOR B ANGARA_TEST_SLOW
+rounds=6 # of what is killed at any time
+[[ -z ${ANGARA_TEST_QUICK:-} ]] || rounds=3
+readonly rounds
+unset FLAVOR B ANGARA_TEST_SLOW ANGARA_TEST_QUICK
 trap 'rm -rf -- "$shared" "$work"' EXIT
 
 mkdir -p "$project/scripts" "$project/tests/list.d"
@@ -225,9 +228,9 @@ a_lane_dies()
 # At any moment, too: each test is counted once.
 lanes_die()
 {
-    local pid lane
+    local pid lane round
     lists_many 60 'sleep 0.02; printf "1..1\nok 1\n"'
-    for _ in 1 2; do
+    for ((round = 3; round <= rounds; round += 3)); do
         start --jobs 3
         for _ in {1..8}; do
             sleep "0.0$((10 + RANDOM % 90))"
@@ -272,7 +275,7 @@ signals_leave_nothing()
 {
     local round pid signal
     lists_many 200 'printf "1..1\nok 1\n"' 'sleep 0.05; printf "1..1\nok 1\n"'
-    for round in {1..6}; do
+    for ((round = 1; round <= rounds; round++)); do
         : >"$project/out"
         start --jobs 4
         soon test -s "$project/out" # from then on signals are expected
@@ -313,7 +316,7 @@ soon_nothing_left()
 # Who runs all is killed: its lanes notice, and end.
 main_dies()
 {
-    local pid
+    local pid round
     lists unit "one 60 printf '1..1\\nok 1\\n'; sleep $naps" "two 60 env -i sleep $naps"
     start --jobs 2
     soon sleeping 2
@@ -322,7 +325,7 @@ main_dies()
     soon_nothing_left
 
     lists_many 200 'printf "1..1\nok 1\n"'
-    for _ in {1..4}; do
+    for ((round = 2; round < rounds; round++)); do
         start --jobs 3
         sleep "0.$((10 + RANDOM % 80))"
         kill -KILL "$pid"
