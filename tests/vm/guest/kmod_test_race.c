@@ -7,6 +7,7 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -91,8 +92,15 @@ static pid_t registrar_start(void)
     return pid;
 }
 
-static void kill_rounds(unsigned rounds, const char *name)
+/* With ANGARA_TEST_QUICK, less. */
+static unsigned some_of(unsigned rounds)
 {
+    return getenv("ANGARA_TEST_QUICK") != NULL ? (rounds + 2) / 3 : rounds;
+}
+
+static void kill_rounds(unsigned most, const char *name)
+{
+    unsigned  rounds = some_of(most);
     long long pinned = pinned_pages();
     unsigned  clean  = 0;
 
@@ -263,7 +271,7 @@ static void kill_mover(unsigned rounds, const char *name)
 
 void test_kill_transfer(void)
 {
-    kill_mover(8, "at any time");
+    kill_mover(some_of(8), "at any time");
     MUST(run("vm_host emu admin 0 any 40"));
     kill_mover(2, "the device answers late");
     MUST(run("vm_host emu admin 0 any 0"));

@@ -17,6 +17,8 @@ op=$1/kmod_op
 output=$(mktemp)
 shown=("$output")
 driver=/sys/bus/pci/drivers/angara_nic
+rounds=3 # of what is done under load
+thorough || rounds=1
 mountpoint -q /sys/kernel/debug || mount -t debugfs none /sys/kernel/debug
 
 says() { grep -q -- "$1" "$output"; }
@@ -68,10 +70,10 @@ for parameter in cmd_entries=100 cmd_entries=8 event_entries=8192 window_mb=0 wi
     dmesg | tail -n 3 >>"$output"
     ok "$parameter is refused, with a message" says "angara_nic: $parameter: must be"
 done
-for round in {1..3}; do
+for ((round = 0; round < rounds; round++)); do
     reload
 done
-ok 'loading and unloading, three times' sysfs_is state working
+ok "loading and unloading, $rounds times" sysfs_is state working
 reload pes_per_user=3
 run_op quota
 ok 'a quota of PEs: EDQUOT' says 'pes 3 errno 122'
@@ -158,7 +160,7 @@ churn_start()
 unbind_under_load()
 {
     local round
-    for round in {1..3}; do
+    for ((round = 0; round < rounds; round++)); do
         churn_start
         sleep 0.5
         echo "$slot" >"$driver/unbind"
@@ -168,7 +170,7 @@ unbind_under_load()
 }
 
 unbind_under_load
-ok 'removal under load, three times' [ "$(pinned)" == "$base" ]
+ok "removal under load, $rounds times" [ "$(pinned)" == "$base" ]
 /sbin/insmod "${vm_modules:?}/hooks/angara_hooks.ko"
 delay=/sys/module/angara_hooks/parameters/delay
 for function in angara_mr_create angara_mr_destroy angara_pe_stop angara_domain_get; do
@@ -179,13 +181,13 @@ ok 'the same with everybody delayed on the way' [ "$(<"$delay")" -gt 0 ]
 ok 'nothing is pinned then either' [ "$(pinned)" == "$base" ]
 /sbin/rmmod angara_hooks
 
-for round in {1..3}; do
+for ((round = 0; round < rounds; round++)); do
     churn_start
     sleep 0.3
     kill -9 "${churners[@]}"
     wait "${churners[@]}" 2>/dev/null || true
 done
-ok 'kill -9 under load, three times' [ "$(sysfs pe_used) $(sysfs mr_used)" == '0 0' ]
+ok "kill -9 under load, $rounds times" [ "$(sysfs pe_used) $(sysfs mr_used)" == '0 0' ]
 ok 'nothing is pinned' [ "$(pinned)" == "$base" ]
 
 "$op" read >"$output" 2>&1 &
