@@ -163,7 +163,7 @@ check-fast: ## as check, but without MPI and virtual machines: some minutes
 	+@$(SUB) flavors
 	@scripts/run_tests -l style -l unit -l conformance -l uct -l kmod
 
-check-long: ## the same layers as check in more modes, one setting at a time, and with memcheck: half an hour
+check-long: ## the same layers as check in more modes, one setting at a time, and with memcheck: an hour
 	@scripts/setup
 	+@$(SUB) flavors
 	@scripts/run_tests --long
