@@ -502,9 +502,11 @@ if command -v ompi_info >/dev/null && [[ -e $bin/../lib/openmpi/mca_hook_angara.
 else
     skip 'angara_info finds the Open MPI component, or says how Open MPI does' 'Open MPI is not here'
 fi
-check 'angara_perf runs all tests' perf_all
+if [[ -z ${ANGARA_TEST_QUICK:-} ]]; then
+    check 'angara_perf runs all tests' perf_all
+    check 'angara_perf runs all tests, to a target that polls' perf_all --memory=private --target=polls --check
+fi
 check 'angara_perf runs all tests on private memory, validated' perf_all --memory=private --check
-check 'angara_perf runs all tests, to a target that polls' perf_all --memory=private --target=polls --check
 check 'angara_perf refuses other states of the target' \
     exits 2 "the target polls or sleeps, not 'x'" "$bin/angara_perf" -t x
 check 'angara_perf without process_vm' env ANGARA_SOFT_CMA=n "$bin/angara_perf" -n 50 -w 5 -s 8:64K -c -m private
