@@ -15,10 +15,12 @@ run 60 "$faults/fault_cycles" 400 20
 ok 'library: 400 cycles, 20 deaths' well
 run 60 env ANGARA_SOFT_CMA=n "$faults/fault_cycles" 200 20
 ok 'library: the same through the helper' well
-run 60 env ANGARA_SOFT_LOOPBACK=n "$faults/fault_cycles" 200 20
-ok 'library: the same without loopback' well
-run 60 env ANGARA_CHAOS=7 ANGARA_CHAOS_DELAY=20 "$faults/fault_cycles" 100 10
-ok 'library: the same in chaos' well
+if thorough; then
+    run 60 env ANGARA_SOFT_LOOPBACK=n "$faults/fault_cycles" 200 20
+    ok 'library: the same without loopback' well
+    run 60 env ANGARA_CHAOS=7 ANGARA_CHAOS_DELAY=20 "$faults/fault_cycles" 100 10
+    ok 'library: the same in chaos' well
+fi
 for us in 0 50 500 3000 20000; do
     run 30 "$faults/fault_pair" --victim "$us" --size 200000
     ok "library: the peer is killed after $us us" rc_is "$status_ok"

@@ -213,7 +213,8 @@ in_tree_refuses 'nothing' '' '^check_in_tree: no tree is named'
 in_tree_refuses 'no folder' /no/such/folder '^check_in_tree: found:  nothing at /no/such/folder$'
 if thorough; then
     in_tree_refuses 'a file' README.md '^check_in_tree: found:  README.md, which is no folder$'
-    in_tree_refuses 'another folder' docs '^check_in_tree: found:  docs, which lacks configure.ac .*src/uct/configure.m4$'
+    in_tree_refuses 'another folder' docs \
+        '^check_in_tree: found:  docs, which lacks configure.ac .*src/uct/configure.m4$'
 fi
 in_tree_refuses 'a part of a tree of another version' "$place/next" \
     "^check_in_tree: found:  $place/next, which lacks src/uct/configure.m4$"
