@@ -181,23 +181,44 @@ static char far_byte(unsigned at)
 /* A put brings the requester's bytes; what the requester has claimed isn't touched. */
 static void test_shared(void **state_p)
 {
-    soft_request_t r = joint(ANG_OP_PUT);
+    const unsigned left = FIRST + 40000;
+    const unsigned half = left / 2 / SOFT_PAGE * SOFT_PAGE;
+    soft_request_t r    = joint(ANG_OP_PUT);
 
     (void)state_p;
     fill();
-    r.operand = LONG - 40000; /* the requester's, from the front */
+    r.operand = LONG - left; /* the requester's, from the front */
     post(&r);
     ring(SLOT);
     assert_int_equal(turn(1), 1);
     assert_int_equal(far_end[LONG - 1], 0x55);
-    assert_int_equal(far_end[LONG - 32768], 0x55);
-    assert_int_equal(far_end[LONG - 32769], far_byte(LONG - 32769));
-    __atomic_fetch_add(&f.slot->request.operand, 40000 - 32768 - 1, __ATOMIC_RELEASE);
+    assert_int_equal(far_end[LONG - half], 0x55);
+    assert_int_equal(far_end[LONG - half - 1], far_byte(LONG - half - 1));
+    __atomic_fetch_add(&f.slot->request.operand, left - half - 1, __ATOMIC_RELEASE);
     assert_int_equal(turn(1), 1);
-    assert_int_equal(far_end[LONG - 32769], 0x55);
-    assert_int_equal(far_end[LONG - 32770], far_byte(LONG - 32770));
+    assert_int_equal(far_end[LONG - half - 1], 0x55);
+    assert_int_equal(far_end[LONG - half - 2], far_byte(LONG - half - 2));
     assert_int_equal(phase(), SOFT_DONE);
     assert_int_equal(f.slot->status, ANGARA_OK);
+}
+
+/* What is less than a longest piece is taken whole, but a request that has no more is shared. */
+static void test_rest(void **state_p)
+{
+    soft_request_t r = joint(ANG_OP_PUT);
+
+    (void)state_p;
+    fill();
+    r.length = FIRST;
+    post(&r);
+    ring(SLOT);
+    assert_int_equal(turn(1), 1);
+    assert_int_equal(far_end[FIRST - 1], 0x55);
+    assert_int_equal(far_end[FIRST / 2], 0x55);
+    assert_int_equal(far_end[FIRST / 2 - 1], far_byte(FIRST / 2 - 1));
+    assert_int_equal(turn(1), 1);
+    assert_int_equal(far_end[0], 0x55);
+    assert_int_equal(phase(), SOFT_DONE);
 }
 
 /* Whoever may not take part leaves it where it is; others are served meanwhile. */
@@ -364,10 +385,10 @@ static void test_garbage(void **state_p)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pieces),      cmocka_unit_test(test_shared),
-        cmocka_unit_test(test_not_joining), cmocka_unit_test(test_nothing_left),
-        cmocka_unit_test(test_nonsense),    cmocka_unit_test(test_words),
-        cmocka_unit_test(test_garbage),
+        cmocka_unit_test(test_pieces),       cmocka_unit_test(test_shared),
+        cmocka_unit_test(test_rest),         cmocka_unit_test(test_not_joining),
+        cmocka_unit_test(test_nothing_left), cmocka_unit_test(test_nonsense),
+        cmocka_unit_test(test_words),        cmocka_unit_test(test_garbage),
     };
 
     return cmocka_run_group_tests(tests, joint_setup, joint_teardown);

@@ -19,10 +19,10 @@
 
 /*
  * A piece is half of what is left, so that neither side waits long for the other's last one (guided
- * self-scheduling, Polychronopoulos and Kuck, 1987). What the bounds are worth:
- * docs/measurements.md.
+ * self-scheduling, Polychronopoulos and Kuck, 1987), but PIECE_MAX at most. Of less than that
+ * nothing is left to a third piece: its call costs more than the wait does. What the bound is
+ * worth: docs/measurements.md.
  */
-#define PIECE_MIN ((uint64_t)32 << 10)
 #define PIECE_MAX ((uint64_t)128 << 10)
 
 /*
@@ -74,10 +74,9 @@ static uint64_t claim(uint64_t *claims, uint64_t length, uint64_t most, end_t en
         if (left == 0) {
             return 0;
         }
-        piece = left / 2 / SOFT_PAGE * SOFT_PAGE;
-        piece = piece < PIECE_MIN ? PIECE_MIN : piece > PIECE_MAX ? PIECE_MAX : piece;
+        piece = left < length && left <= PIECE_MAX ? left : left / 2 / SOFT_PAGE * SOFT_PAGE;
+        piece = piece > PIECE_MAX ? PIECE_MAX : piece;
         piece = piece > most ? most : piece;
-        piece = piece > left ? left : piece;
     } while (!__atomic_compare_exchange_n(
         claims, &now, end == FROM_FRONT ? now + piece : now + (piece << BACK_SHIFT), 0,
         __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE));
