@@ -86,6 +86,26 @@ static void test_called(void **state)
                      ROUNDS * (SOFT_PACE_OTHER - 1));
 }
 
+/* Long ones that are alone begin by process_vm, untimed; then it is as without that. */
+static void test_rest(void **state)
+{
+    soft_paces_t paces = {0};
+    soft_pace_t *pace  = &paces.single[1][soft_pace_class(SOFT_PACE_LONG + 1)];
+    int          is_timed;
+
+    (void)state;
+    soft_paces_init(&paces);
+    assert_int_equal(paces.single[1][soft_pace_class(SOFT_PACE_LONG)].rest, 0);
+    assert_int_equal(paces.run[1][soft_pace_class(SOFT_PACE_LONG + 1)].rest, 0);
+    for (unsigned i = 0; i < SOFT_PACE_REST; ++i) {
+        assert_int_equal(soft_pace_peek(pace, 1, &is_timed), SOFT_PACE_CALLED);
+        assert_int_equal(soft_pace_next(pace, 1, &is_timed), SOFT_PACE_CALLED);
+        assert_false(is_timed);
+    }
+    assert_int_equal(perform(pace, SOFT_PACE_TIMED / 2, asked_is_faster), 0);
+    assert_int_equal(perform(pace, SOFT_PACE_EARLY, asked_is_faster), SOFT_PACE_FIRST);
+}
+
 /* What has become slower is left soon. */
 static void test_change(void **state)
 {
@@ -191,11 +211,11 @@ static void test_small_runs(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_asked),         cmocka_unit_test(test_called),
-        cmocka_unit_test(test_change),        cmocka_unit_test(test_disturbed),
-        cmocka_unit_test(test_extreme),       cmocka_unit_test(test_lengths),
-        cmocka_unit_test(test_not_exploring), cmocka_unit_test(test_by_turns),
-        cmocka_unit_test(test_small_runs),
+        cmocka_unit_test(test_asked),     cmocka_unit_test(test_called),
+        cmocka_unit_test(test_rest),      cmocka_unit_test(test_change),
+        cmocka_unit_test(test_disturbed), cmocka_unit_test(test_extreme),
+        cmocka_unit_test(test_lengths),   cmocka_unit_test(test_not_exploring),
+        cmocka_unit_test(test_by_turns),  cmocka_unit_test(test_small_runs),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

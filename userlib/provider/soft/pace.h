@@ -30,12 +30,18 @@ typedef struct {
     uint32_t ns[2];   /* for SOFT_PACE_UNIT bytes, by way; 0: not known */
     uint32_t told[2]; /* so often: counted up to SOFT_PACE_TOLD */
     uint32_t count;   /* operations so far */
+    uint32_t rest;    /* so many go by process_vm before any of that, and aren't counted */
 } soft_pace_t;
 
 #define SOFT_PACE_TOLD  7u
 #define SOFT_PACE_LEAST 16u /* ns: from less, a mean of whole numbers wouldn't grow */
 
-#define SOFT_PACE_UNIT  65536u
+/* Of long ones that are alone so many go by process_vm at first: the memory to stage them in, which
+ * is new then, costs as much as hundreds of them gain where a page's first access is dear. */
+#define SOFT_PACE_LONG 32768u
+#define SOFT_PACE_REST 256u
+
+#define SOFT_PACE_UNIT 65536u
 #define SOFT_PACE_RUN \
     262144u /* of a run so many bytes are timed at most: its beginning is slower */
 
@@ -66,6 +72,17 @@ static inline unsigned soft_pace_class(uint64_t length)
     return class;
 }
 
+/** Nothing is known yet. */
+static inline void soft_paces_init(soft_paces_t *paces)
+{
+    unsigned class = soft_pace_class(SOFT_PACE_LONG) + 1;
+
+    for (; class < SOFT_PACES; ++class) {
+        paces->single[0][class].rest = SOFT_PACE_REST;
+        paces->single[1][class].rest = SOFT_PACE_REST;
+    }
+}
+
 /** The way that was faster. */
 static inline int soft_pace_way(const soft_pace_t *pace)
 {
@@ -81,6 +98,10 @@ static inline int soft_pace_peek(const soft_pace_t *pace, int explores, int *is_
     int      other = !way;
     unsigned every = pace->count < SOFT_PACE_EARLY ? SOFT_PACE_TIMED / 4 : SOFT_PACE_TIMED;
 
+    if (pace->rest != 0) {
+        *is_timed = 0;
+        return SOFT_PACE_CALLED;
+    }
     *is_timed = pace->count % every == 1; /* not the very first one: what it uses is new */
     if (*is_timed && explores &&
         (pace->count < SOFT_PACE_OTHER ?
@@ -97,7 +118,11 @@ static inline int soft_pace_next(soft_pace_t *pace, int explores, int *is_timed)
 {
     int way = soft_pace_peek(pace, explores, is_timed);
 
-    pace->count++;
+    if (pace->rest != 0) {
+        pace->rest--;
+    } else {
+        pace->count++;
+    }
     return way;
 }
 
