@@ -159,7 +159,7 @@ static void target_helps(conf_t *t)
         conf_tell_over(t, 1);
     } else {
         CHECK(getrusage(RUSAGE_THREAD, &begin) == 0);
-        CONF_WAIT(t, pieces(t) >= (LONG - TURN - PIECE) / PIECE ||
+        CONF_WAIT(t, pieces(t) >= (LONG - TURN - 2 * PIECE) / PIECE ||
                          is_crowded(&begin, now_seconds() - since));
         conf_barrier(t);
         serve(t);

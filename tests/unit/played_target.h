@@ -55,6 +55,10 @@ static inline void trust(void)
     soft_pe(f.pe)->crowd.looked_ns    = ang_clock_ns(CLOCK_MONOTONIC_COARSE);
     soft_peer(f.peer)->agent_distrust = 0;
     soft_peer(f.peer)->now_skip       = 1;
+    for (unsigned i = 0; i < SOFT_PACES; ++i) { /* nor need long ones wait to be asked for */
+        soft_peer(f.peer)->paces.single[0][i].rest = 0;
+        soft_peer(f.peer)->paces.single[1][i].rest = 0;
+    }
     /* Nor is the other way tried for short ones. */
     soft_peer(f.peer)->paces.run[0][0] = (soft_pace_t){.ns = {1, 2}, .told = {1, 1}, .count = 256};
 }

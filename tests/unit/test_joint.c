@@ -182,7 +182,6 @@ static char far_byte(unsigned at)
 static void test_shared(void **state_p)
 {
     const unsigned left = FIRST + 40000;
-    const unsigned half = left / 2 / SOFT_PAGE * SOFT_PAGE;
     soft_request_t r    = joint(ANG_OP_PUT);
 
     (void)state_p;
@@ -192,32 +191,60 @@ static void test_shared(void **state_p)
     ring(SLOT);
     assert_int_equal(turn(1), 1);
     assert_int_equal(far_end[LONG - 1], 0x55);
-    assert_int_equal(far_end[LONG - half], 0x55);
-    assert_int_equal(far_end[LONG - half - 1], far_byte(LONG - half - 1));
-    __atomic_fetch_add(&f.slot->request.operand, left - half - 1, __ATOMIC_RELEASE);
+    assert_int_equal(far_end[LONG - FIRST], 0x55);
+    assert_int_equal(far_end[LONG - FIRST - 1], far_byte(LONG - FIRST - 1));
+    __atomic_fetch_add(&f.slot->request.operand, left - FIRST - 1, __ATOMIC_RELEASE);
     assert_int_equal(turn(1), 1);
-    assert_int_equal(far_end[LONG - half - 1], 0x55);
-    assert_int_equal(far_end[LONG - half - 2], far_byte(LONG - half - 2));
+    assert_int_equal(far_end[LONG - FIRST - 1], 0x55);
+    assert_int_equal(far_end[LONG - FIRST - 2], far_byte(LONG - FIRST - 2));
     assert_int_equal(phase(), SOFT_DONE);
     assert_int_equal(f.slot->status, ANGARA_OK);
 }
 
-/* What is less than a longest piece is taken whole, but a request that has no more is shared. */
-static void test_rest(void **state_p)
+/* Who has claimed less takes what makes both equal, up to a longest piece; else half is taken. */
+static void test_shares(void **state_p)
+{
+    const struct {
+        unsigned length, claimed, piece; /* in units of a quarter of a longest piece */
+    } cases[] = {
+        {8, 4, 4}, {6, 4, 2}, {7, 4, 3}, {12, 4, 4}, {4, 0, 2}, {8, 0, 4}, {16, 0, 4}, {2, 1, 1},
+    };
+
+    (void)state_p;
+    for (unsigned i = 0; i < sizeof(cases) / sizeof(cases[0]); ++i) {
+        const unsigned length = cases[i].length * FIRST / 4;
+        const unsigned at     = length - cases[i].piece * FIRST / 4;
+        soft_request_t r      = joint(ANG_OP_PUT);
+
+        fill();
+        r.length  = length;
+        r.operand = cases[i].claimed * FIRST / 4;
+        post(&r);
+        ring(SLOT);
+        assert_int_equal(turn(1), 1);
+        assert_int_equal(far_end[length - 1], 0x55);
+        assert_int_equal(far_end[at], 0x55);
+        assert_int_equal(far_end[at - 1], far_byte(at - 1));
+        while (phase() == SOFT_POSTED) {
+            assert_int_equal(turn(1), 1);
+        }
+        assert_int_equal(phase(), SOFT_DONE);
+    }
+}
+
+/* A request of less than two pages has a piece, too. */
+static void test_short(void **state_p)
 {
     soft_request_t r = joint(ANG_OP_PUT);
 
     (void)state_p;
     fill();
-    r.length = FIRST;
+    r.length = 1;
     post(&r);
     ring(SLOT);
     assert_int_equal(turn(1), 1);
-    assert_int_equal(far_end[FIRST - 1], 0x55);
-    assert_int_equal(far_end[FIRST / 2], 0x55);
-    assert_int_equal(far_end[FIRST / 2 - 1], far_byte(FIRST / 2 - 1));
-    assert_int_equal(turn(1), 1);
     assert_int_equal(far_end[0], 0x55);
+    assert_int_equal(far_end[1], far_byte(1));
     assert_int_equal(phase(), SOFT_DONE);
 }
 
@@ -385,10 +412,11 @@ static void test_garbage(void **state_p)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pieces),       cmocka_unit_test(test_shared),
-        cmocka_unit_test(test_rest),         cmocka_unit_test(test_not_joining),
-        cmocka_unit_test(test_nothing_left), cmocka_unit_test(test_nonsense),
-        cmocka_unit_test(test_words),        cmocka_unit_test(test_garbage),
+        cmocka_unit_test(test_pieces),      cmocka_unit_test(test_shared),
+        cmocka_unit_test(test_shares),      cmocka_unit_test(test_short),
+        cmocka_unit_test(test_not_joining), cmocka_unit_test(test_nothing_left),
+        cmocka_unit_test(test_nonsense),    cmocka_unit_test(test_words),
+        cmocka_unit_test(test_garbage),
     };
 
     return cmocka_run_group_tests(tests, joint_setup, joint_teardown);

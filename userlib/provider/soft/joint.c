@@ -19,10 +19,11 @@
 
 /*
  * A piece is half of what is left, so that neither side waits long for the other's last one (guided
- * self-scheduling, Polychronopoulos and Kuck, 1987), but PIECE_MAX at most. Of less than that
- * nothing is left to a third piece: its call costs more than the wait does. What the bound is
- * worth: docs/measurements.md.
+ * self-scheduling, Polychronopoulos and Kuck, 1987); but the side that has claimed less takes as
+ * much more as makes both equal. So two that begin together end together, without small pieces,
+ * which cost a call and a turn of progress each. What the bounds are worth: docs/measurements.md.
  */
+#define PIECE_MIN ((uint64_t)32 << 10)
 #define PIECE_MAX ((uint64_t)128 << 10)
 
 /*
@@ -67,16 +68,19 @@ static uint64_t claims_left(uint64_t claims, uint64_t length)
 static uint64_t claim(uint64_t *claims, uint64_t length, uint64_t most, end_t end, uint64_t *at)
 {
     uint64_t now = __atomic_load_n(claims, __ATOMIC_ACQUIRE);
-    uint64_t left, piece;
+    uint64_t left, mine, others, piece;
 
     do {
         left = claims_left(now, length);
         if (left == 0) {
             return 0;
         }
-        piece = left < length && left <= PIECE_MAX ? left : left / 2 / SOFT_PAGE * SOFT_PAGE;
-        piece = piece > PIECE_MAX ? PIECE_MAX : piece;
-        piece = piece > most ? most : piece;
+        mine   = end == FROM_FRONT ? (uint32_t)now : now >> BACK_SHIFT;
+        others = end == FROM_FRONT ? now >> BACK_SHIFT : (uint32_t)now;
+        piece  = (left + (others > mine ? others - mine : 0)) / 2 / SOFT_PAGE * SOFT_PAGE;
+        piece  = piece < PIECE_MIN ? PIECE_MIN : piece > PIECE_MAX ? PIECE_MAX : piece;
+        piece  = piece > most ? most : piece;
+        piece  = piece > left ? left : piece;
     } while (!__atomic_compare_exchange_n(
         claims, &now, end == FROM_FRONT ? now + piece : now + (piece << BACK_SHIFT), 0,
         __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE));
