@@ -86,17 +86,18 @@ static void test_called(void **state)
                      ROUNDS * (SOFT_PACE_OTHER - 1));
 }
 
-/* Long ones that are alone begin by process_vm, untimed; then it is as without that. */
+/* Those that are alone begin by process_vm, untimed, but the shortest; then it is as without that.
+ */
 static void test_rest(void **state)
 {
     soft_paces_t paces = {0};
-    soft_pace_t *pace  = &paces.single[1][soft_pace_class(SOFT_PACE_LONG + 1)];
+    soft_pace_t *pace  = &paces.single[1][soft_pace_class(SOFT_PACED + 1)];
     int          is_timed;
 
     (void)state;
     soft_paces_init(&paces);
-    assert_int_equal(paces.single[1][soft_pace_class(SOFT_PACE_LONG)].rest, 0);
-    assert_int_equal(paces.run[1][soft_pace_class(SOFT_PACE_LONG + 1)].rest, 0);
+    assert_int_equal(paces.single[1][soft_pace_class(SOFT_PACED)].rest, 0);
+    assert_int_equal(paces.run[1][soft_pace_class(SOFT_PACED + 1)].rest, 0);
     for (unsigned i = 0; i < SOFT_PACE_REST; ++i) {
         assert_int_equal(soft_pace_peek(pace, 1, &is_timed), SOFT_PACE_CALLED);
         assert_int_equal(soft_pace_next(pace, 1, &is_timed), SOFT_PACE_CALLED);

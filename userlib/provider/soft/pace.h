@@ -36,10 +36,10 @@ typedef struct {
 #define SOFT_PACE_TOLD  7u
 #define SOFT_PACE_LEAST 16u /* ns: from less, a mean of whole numbers wouldn't grow */
 
-/* Of long ones that are alone so many go by process_vm at first: the memory to stage them in, which
- * is new then, costs as much as hundreds of them gain where a page's first access is dear. */
-#define SOFT_PACE_LONG 32768u
-#define SOFT_PACE_REST 256u
+/* Of those that are alone so many go by process_vm at first, whose lengths are timed each: the
+ * memory to stage them in, which is new then, costs more than a hundred of them gain where a page's
+ * first access is dear. */
+#define SOFT_PACE_REST 128u
 
 #define SOFT_PACE_UNIT 65536u
 #define SOFT_PACE_RUN \
@@ -75,9 +75,7 @@ static inline unsigned soft_pace_class(uint64_t length)
 /** Nothing is known yet. */
 static inline void soft_paces_init(soft_paces_t *paces)
 {
-    unsigned class = soft_pace_class(SOFT_PACE_LONG) + 1;
-
-    for (; class < SOFT_PACES; ++class) {
+    for (unsigned class = 1; class < SOFT_PACES; ++class) {
         paces->single[0][class].rest = SOFT_PACE_REST;
         paces->single[1][class].rest = SOFT_PACE_REST;
     }
