@@ -55,7 +55,7 @@ static inline void trust(void)
     soft_pe(f.pe)->crowd.looked_ns    = ang_clock_ns(CLOCK_MONOTONIC_COARSE);
     soft_peer(f.peer)->agent_distrust = 0;
     soft_peer(f.peer)->now_skip       = 1;
-    for (unsigned i = 0; i < SOFT_PACES; ++i) { /* nor need long ones wait to be asked for */
+    for (unsigned i = 0; i < SOFT_PACES; ++i) { /* nor do the first ones go by process_vm */
         soft_peer(f.peer)->paces.single[0][i].rest = 0;
         soft_peer(f.peer)->paces.single[1][i].rest = 0;
     }

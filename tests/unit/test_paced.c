@@ -134,6 +134,9 @@ static void test_paced_times(void **state)
     soft_pace_t  *pace  = &paces->single[0][2];
 
     (void)state;
+    *pace = (soft_pace_t){.rest = 1};
+    assert_false(is_asked(mr, ANGARA_ACCESS_REMOTE_WRITE, 3 * SOFT_PACED));
+    assert_int_equal(pace->ns[SOFT_PACE_CALLED], 0);
     assert_true(is_asked(mr, ANGARA_ACCESS_REMOTE_WRITE, 3 * SOFT_PACED));
     assert_int_equal(pace->ns[SOFT_PACE_ASKED], 0);
     pace->count = 1;
