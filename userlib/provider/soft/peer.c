@@ -186,7 +186,7 @@ angara_status_t soft_peer_connect(angara_pe_h base, const angara_address_t *addr
     }
     peer->agent = -1;
     soft_paces_init(&peer->paces);
-    status      = soft_remote_open(address, pe, &peer->remote);
+    status = soft_remote_open(address, pe, &peer->remote);
     if (status != ANGARA_OK) {
         goto err_free;
     }
