@@ -98,9 +98,8 @@ static unsigned some_of(unsigned rounds)
     return getenv("ANGARA_TEST_QUICK") != NULL ? (rounds + 2) / 3 : rounds;
 }
 
-static void kill_rounds(unsigned most, const char *name)
+static void kill_rounds(unsigned rounds, const char *name)
 {
-    unsigned  rounds = some_of(most);
     long long pinned = pinned_pages();
     unsigned  clean  = 0;
 
@@ -122,7 +121,7 @@ void test_kill_register(void)
                                         "angara_mr_destroy",    "mmu_interval_notifier_remove"};
     char                     name[60];
 
-    kill_rounds(15, "at any time");
+    kill_rounds(some_of(15), "at any time");
     hooks_load();
     for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); ++i) {
         long long delayed = value_read(HOOKS "delay", NULL);
