@@ -52,16 +52,6 @@ launch() # VARIABLES... -- MPIRUN ARGUMENTS...
     run "${variables[@]}" mpirun --oversubscribe --bind-to none -np 2 "$@"
 }
 
-# Prints those, or with ANGARA_TEST_QUICK the first.
-some()
-{
-    if thorough; then
-        echo "$@"
-    else
-        echo "$1"
-    fi
-}
-
 # --- expectations ----------------------------------------------------------------------------------
 
 uses() # FRAMEWORK COMPONENT
@@ -287,7 +277,7 @@ as_without_us()
 
 test_not_asked()
 {
-    local tls
+    local tls lists=(all ^angara)
     if [[ -e /dev/angara0 ]]; then
         number=$((number + 1))
         echo "ok $number - jobs that did not ask # SKIP this machine has a NIC"
@@ -298,7 +288,8 @@ test_not_asked()
     cp "$work/err" "$work/err.before"
     launch -- "$probe"
     ok "without UCX_TLS all is as without the component" as_without_us
-    for tls in $(some all ^angara tcp,self ^tcp angara:aux,tcp angaraXYZ,self); do
+    ! thorough || lists+=('tcp,self' ^tcp 'angara:aux,tcp' 'angaraXYZ,self')
+    for tls in "${lists[@]}"; do
         launch "UCX_TLS=$tls" -- "$probe"
         ok "UCX_TLS=$tls does not ask" as_without_us
     done
@@ -357,9 +348,11 @@ test_fallback()
 # Another way is said, once; ANGARA_STRICT makes it an error.
 test_other_way()
 {
-    local setting few ucx="--mca pml ucx --mca opal_common_ucx_tls any --mca opal_common_ucx_devices any"
+    local setting settings few ucx="--mca pml ucx --mca opal_common_ucx_tls any --mca opal_common_ucx_devices any"
 
-    for setting in $(some ANGARA angara/soft0); do
+    settings=(ANGARA)
+    ! thorough || settings+=(angara/soft0)
+    for setting in "${settings[@]}"; do
         launch "UCX_TLS=$setting,self" -- "$probe"
         ok "UCX_TLS=$setting,self: one message" warned_once "names \"$setting\": is angara meant"
     done
@@ -385,7 +378,9 @@ test_other_way()
     fi
     launch "UCX_TLS=tcp,cuda_copy,self" -- "$probe"
     ok "other names: no message" is_ob1_silent
-    for setting in $(some ANGARA_EVENTS=x UCX_ANGARA_SEG_SIZE=x ANGARA_DEVICE=nic); do
+    settings=(ANGARA_EVENTS=x UCX_ANGARA_SEG_SIZE=x)
+    ! thorough || settings+=(ANGARA_DEVICE=nic)
+    for setting in "${settings[@]}"; do
         launch "$asked" "$setting" -- "$probe"
         ok "$setting: Open MPI's default is used" is_ob1
         ok "$setting: one message" warned_once "the transport isn't used"
@@ -393,7 +388,9 @@ test_other_way()
         ok "$setting, ANGARA_STRICT=1: the job ends" has_failed
         ok "$setting, ANGARA_STRICT=1: the message says why" warned_once 'ends because of ANGARA_STRICT'
     done
-    for setting in $(some ANGARA_DEVICE=nic UCX_NET_DEVICES=angara0,angara1 ANGARA_DEVICE=angara0); do
+    settings=(ANGARA_DEVICE=nic)
+    ! thorough || settings+=('UCX_NET_DEVICES=angara0,angara1' ANGARA_DEVICE=angara0)
+    for setting in "${settings[@]}"; do
         launch "$setting" -- "$probe"
         ok "no list, but $setting: Open MPI's default is used" is_ob1
         ok "no list, but $setting: one message" warned_once "names a NIC; UCX finds no device.*runs over pml/ob1"
@@ -402,7 +399,9 @@ test_other_way()
         launch UCX_TLS=tcp,self "$setting" ANGARA_STRICT=1 -- "$probe"
         ok "$setting, and a list without it: no message" is_ob1_silent
     done
-    for setting in $(some UCX_NET_DEVICES=^angara0 UCX_NET_DEVICES=angara{,0\,lo} ANGARA_DEVICE=soft); do
+    settings=(UCX_NET_DEVICES=^angara0)
+    ! thorough || settings+=(UCX_NET_DEVICES=angara 'UCX_NET_DEVICES=angara0,lo' ANGARA_DEVICE=soft)
+    for setting in "${settings[@]}"; do
         launch "$setting" ANGARA_STRICT=1 -- "$probe"
         ok "no list, and $setting, which names no NIC: no message" is_ob1_silent
     done
@@ -422,7 +421,9 @@ test_other_way()
     ok "more ranks than it has room for, ANGARA_STRICT=1: the job ends" has_failed
     launch UCX_TLS=angara,self,cma UCX_ANGARA_MAX_PEERS=1 ANGARA_STRICT=1 -- "$probe"
     ok "the same, and nothing beside it carries messages: no message" uses_ours_silently
-    for setting in $(some angara,posix,self 'angara,\sysv,self' sm,angara); do
+    settings=('angara,posix,self')
+    ! thorough || settings+=('angara,\sysv,self' 'sm,angara')
+    for setting in "${settings[@]}"; do
         launch "UCX_TLS=$setting" -- "$probe"
         ok "UCX_TLS=$setting: one message" \
             warned_once "UCX sends short messages by shared memory.*name no other"
@@ -437,11 +438,15 @@ test_other_way()
     ok "tcp beside it: no message" uses_ours_silently
     # Of what is left, nothing carries messages, or something does.
     few=(UCX_ANGARA_MAX_PEERS=1 ANGARA_STRICT=1 OMPI_MCA_opal_common_ucx_tls=angara)
-    for setting in $(some '^tcp,sm,ib' '^tcp,shm,ib' '^ib,tcp,posix,sysv'); do
+    settings=('^tcp,sm,ib')
+    ! thorough || settings+=('^tcp,shm,ib' '^ib,tcp,posix,sysv')
+    for setting in "${settings[@]}"; do
         launch "UCX_TLS=$setting" "${few[@]}" -- "$probe"
         ok "more ranks than it has room for, UCX_TLS=$setting: no message" uses_ours_silently
     done
-    for setting in $(some '^tcp,posix' '^sm'); do
+    settings=('^tcp,posix')
+    ! thorough || settings+=('^sm')
+    for setting in "${settings[@]}"; do
         launch "UCX_TLS=$setting" "${few[@]}" -- "$probe"
         ok "more ranks than it has room for, UCX_TLS=$setting: the job ends" has_failed
     done

@@ -19,6 +19,9 @@ shown=("$output")
 driver=/sys/bus/pci/drivers/angara_nic
 rounds=3 # of what is done under load
 thorough || rounds=1
+times="$rounds times"
+((rounds > 1)) || times=once
+readonly rounds times
 mountpoint -q /sys/kernel/debug || mount -t debugfs none /sys/kernel/debug
 
 says() { grep -q -- "$1" "$output"; }
@@ -73,7 +76,7 @@ done
 for ((round = 0; round < rounds; round++)); do
     reload
 done
-ok "loading and unloading, $rounds times" sysfs_is state working
+ok "loading and unloading, $times" sysfs_is state working
 reload pes_per_user=3
 run_op quota
 ok 'a quota of PEs: EDQUOT' says 'pes 3 errno 122'
@@ -170,7 +173,7 @@ unbind_under_load()
 }
 
 unbind_under_load
-ok "removal under load, $rounds times" [ "$(pinned)" == "$base" ]
+ok "removal under load, $times" [ "$(pinned)" == "$base" ]
 /sbin/insmod "${vm_modules:?}/hooks/angara_hooks.ko"
 delay=/sys/module/angara_hooks/parameters/delay
 for function in angara_mr_create angara_mr_destroy angara_pe_stop angara_domain_get; do
@@ -187,7 +190,7 @@ for ((round = 0; round < rounds; round++)); do
     kill -9 "${churners[@]}"
     wait "${churners[@]}" 2>/dev/null || true
 done
-ok "kill -9 under load, $rounds times" [ "$(sysfs pe_used) $(sysfs mr_used)" == '0 0' ]
+ok "kill -9 under load, $times" [ "$(sysfs pe_used) $(sysfs mr_used)" == '0 0' ]
 ok 'nothing is pinned' [ "$(pinned)" == "$base" ]
 
 "$op" read >"$output" 2>&1 &
