@@ -58,6 +58,7 @@ ok 'a wrong value where nothing else is allowed' all_of rc_error -- \
 preloaded 10 ucx_info -c -f
 mapfile -t names < <(sed -n 's/^\(UCX_ANGARA_[A-Z0-9_]*\)=.*/\1/p' "$out/stdout" | sort -u)
 ok 'ucx_info lists the variables of the transport' test "${#names[@]}" -gt 10
+thorough || names=("${names[@]:0:8}")
 for name in "${names[@]}"; do
     # A file name can be anything: see below.
     [[ $name != *_STATS ]] || continue
