@@ -72,7 +72,7 @@ format()
     ok "$program: format with validation" \
         table_is "$title"$'\n'"$columns        Validation" "$fields +Pass" "$sizes"
     ok "$program: validated exit status" rc_is 0
-    thorough || [[ $program =~ _(latency|bw|bcast|iallreduce|acc_latency|put_mr|atomics)$ ]] || return 0
+    thorough || [[ $program =~ _(latency|bw|bcast|iallreduce|put_mr|atomics)$ ]] || return 0
     ANGARA_BENCH_CORRUPT=1 mpi 2 "$program" "${options[@]}" -i 5 -x 1 -c
     ok "$program: wrong data fail" all_of "rc_not"$'\t'0 \
         "line_count"$'\t'stdout$'\t'"^[a-z_0-9 ]+ +$fields +Fail$"$'\t'1 \
