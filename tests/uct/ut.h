@@ -100,6 +100,7 @@ void ut_send(ut_t *t, unsigned rank, const void *buffer, size_t length);
 void ut_recv(ut_t *t, unsigned rank, void *buffer, size_t length);
 void ut_recv_still(ut_t *t, unsigned rank, void *buffer, size_t length);
 void ut_exchange(ut_t *t, const void *mine, void *all, size_t length);
+/* When it returns no rank is in a turn of progress that it began before it came to the barrier. */
 void ut_barrier(ut_t *t);
 /* One-word messages. */
 void     ut_send_word(ut_t *t, unsigned rank, uint64_t word);

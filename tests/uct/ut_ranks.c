@@ -143,7 +143,7 @@ void ut_recv_still(ut_t *t, unsigned rank, void *buffer, size_t length)
     ut_recv_common(t, rank, buffer, length, 1);
 }
 
-void ut_exchange(ut_t *t, const void *mine, void *all, size_t length)
+static void ut_exchange_common(ut_t *t, const void *mine, void *all, size_t length, int still)
 {
     unsigned i;
 
@@ -154,11 +154,16 @@ void ut_exchange(ut_t *t, const void *mine, void *all, size_t length)
     }
     for (i = 0; i < t->nranks; ++i) {
         if (i != t->rank) {
-            ut_recv(t, i, (char *)all + i * length, length);
+            ut_recv_common(t, i, (char *)all + i * length, length, still);
         } else {
             memcpy((char *)all + i * length, mine, length);
         }
     }
+}
+
+void ut_exchange(ut_t *t, const void *mine, void *all, size_t length)
+{
+    ut_exchange_common(t, mine, all, length, t->worker == NULL);
 }
 
 void ut_barrier(ut_t *t)
@@ -166,6 +171,8 @@ void ut_barrier(ut_t *t)
     char mine = 'b', all[RANK_MAX];
 
     ut_exchange(t, &mine, all, 1);
+    /* A rank that was heard may be in a turn of progress still. One that is heard twice isn't. */
+    ut_exchange_common(t, &mine, all, 1, 1);
 }
 
 void ut_send_word(ut_t *t, unsigned rank, uint64_t word)
