@@ -13,8 +13,9 @@ use File::Basename qw(basename);
 
 our @EXPORT_OK = qw(lists_read tests_select);
 
-# From fast to slow, with the longest tests of those that run at the same time first; a layer not named here comes last.
-my @layer_order = qw(style unit scripts install conformance uct gpu kmod emu mpi gpu_mpi faults bench vm);
+# From fast to slow; but of those whose tests run at the same time, the longest come first. A layer not named
+# here comes last.
+my @layer_order = qw(style vm unit scripts install conformance uct gpu kmod emu mpi gpu_mpi faults bench);
 
 sub layer_rank
 {

@@ -195,7 +195,7 @@ test_asked()
     launch "$asked" -- --mca pml ucx "$probe"
     ok "--mca pml ucx needs no further variables" uses pml ucx
     # Without its mpirun Open MPI 5 leaves files, and a segment of the transport sm.
-    run "$asked" TMPDIR="$work" OMPI_MCA_btl=^sm "$probe"
+    run "$asked" TMPDIR="$work" OMPI_MCA_btl=^sm,uct,openib,ofi "$probe"
     ok "a program started without mpirun" is_angara_alone
     launch -- --mca hook_angara_enable 1 -x "$asked" "$probe"
     ok "hook_angara_enable=1" is_angara
