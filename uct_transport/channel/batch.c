@@ -81,6 +81,6 @@ ucs_status_t uct_angara_batch_add(uct_angara_channel_t *ch, angara_batch_op_t op
     batch->op                    = op;
     batch->xfers[batch->count++] = *xfer;
     batch->bytes += xfer->length;
-    ch->rma_dirty = 1;
+    uct_angara_channel_posted(ch);
     return UCS_OK;
 }

@@ -42,7 +42,10 @@ void uct_angara_channel_init(uct_angara_channel_t *ch, uct_angara_port_t *port, 
     ucs_queue_head_init(&ch->early_ops);
     if (ap != NULL) {
         ucs_list_add_tail(&port->channels, &ch->list);
+        uct_angara_channel_stir(ch);
         ch->watch = angara_watch_add(port->pe, &uct_angara_channel_kind, ch, angara_peer_name(ap));
+    } else {
+        ch->is_stirred = 1; /* and never on the list: no flush of the interface is about it */
     }
 }
 
@@ -57,6 +60,9 @@ void uct_angara_channel_cleanup(uct_angara_channel_t *ch)
         angara_marker_slot_put(ch->port->pe, ch->markers.slot);
     }
     uct_angara_channel_rest(ch);
+    if (ch->is_stirred) {
+        uct_angara_channel_calm(ch);
+    }
     ucs_list_del(&ch->list);
 }
 
@@ -65,6 +71,7 @@ void uct_angara_channel_update(uct_angara_channel_t *ch)
     uct_angara_tx_t *tx       = &ch->tx;
     int              has_ring = ch->is_open && uct_angara_early_is_empty(&ch->early);
 
+    uct_angara_channel_stir(ch);
     ch->blocked = (ch->status != UCS_OK) ? UCT_ANGARA_BLOCK_FAILED : 0;
     if (!ch->is_sending_early) { /* these go before all else */
         ch->blocked |= (has_ring ? 0 : UCT_ANGARA_BLOCK_RING) |
@@ -76,8 +83,21 @@ void uct_angara_channel_update(uct_angara_channel_t *ch)
     tx->limit = ch->blocked ? 0 : tx->credits + tx->shape.nslots - 1;
 }
 
+void uct_angara_channel_stir_first(uct_angara_channel_t *ch)
+{
+    ch->is_stirred = 1;
+    ucs_list_add_tail(&ch->port->stirred, &ch->stirred);
+}
+
+void uct_angara_channel_calm(uct_angara_channel_t *ch)
+{
+    ch->is_stirred = 0;
+    ucs_list_del(&ch->stirred);
+}
+
 void uct_angara_channel_activate(uct_angara_channel_t *ch)
 {
+    uct_angara_channel_stir(ch);
     if (!ch->is_active) {
         ch->is_active = 1;
         ucs_list_add_tail(&ch->port->active, &ch->active);

@@ -37,12 +37,14 @@ typedef struct uct_angara_channel {
     uint8_t              asked;       /**< puts and gets of private memory since the last flush, */
     uint8_t              asked_last;  /**<   and before that; UINT8_MAX: or more */
     uint8_t              is_unfenced; /**< plain stores to the peer's memory since the last fence */
+    uint8_t              is_stirred;  /**< on port->stirred */
     uct_angara_markers_t markers;
     uint64_t             fence_value; /**< marker that ends a fence */
     uint64_t             rma_value;   /**< marker that covers the last ring operation */
     struct uct_angara_port *port;
     ucs_list_link_t         list;     /**< port->channels */
     ucs_list_link_t         active;   /**< port->active while there is slow work */
+    ucs_list_link_t         stirred;  /**< port->stirred unless a flush has nothing to do */
     ucs_status_t            status;   /**< owner's: why operations fail, or UCS_OK */
     unsigned                self_ops; /**< operations that wait for a self-marker */
 
@@ -80,6 +82,36 @@ void uct_angara_channel_count(const uct_angara_channel_t *ch, uct_angara_stats_t
 
 /** The ring ends: keep what was counted there. */
 void uct_angara_channel_fold_counts(uct_angara_channel_t *ch);
+
+void uct_angara_channel_stir_first(uct_angara_channel_t *ch);
+
+/**
+ * A flush may have something to do for this channel: to be called by all that ends its quiet. The
+ * flush of the interface looks at no others.
+ */
+static UCS_F_ALWAYS_INLINE void uct_angara_channel_stir(uct_angara_channel_t *ch)
+{
+    if (!ch->is_stirred) {
+        uct_angara_channel_stir_first(ch);
+    }
+}
+
+/** A flush has found the channel quiet. */
+void uct_angara_channel_calm(uct_angara_channel_t *ch);
+
+/** Note a plain store to the peer's memory. */
+static UCS_F_ALWAYS_INLINE void uct_angara_channel_stored(uct_angara_channel_t *ch)
+{
+    ch->is_unfenced = 1;
+    uct_angara_channel_stir(ch);
+}
+
+/** Note a ring operation, which the next marker covers. */
+static UCS_F_ALWAYS_INLINE void uct_angara_channel_posted(uct_angara_channel_t *ch)
+{
+    ch->rma_dirty = 1;
+    uct_angara_channel_stir(ch);
+}
 
 /* ---- what the owner is asked (channel/channel.c) ------------------------------------------- */
 
@@ -139,6 +171,7 @@ int uct_angara_channel_settle(uct_angara_channel_t *ch);
 static UCS_F_ALWAYS_INLINE unsigned uct_angara_channel_count_op(uct_angara_channel_t *ch)
 {
     ch->asked += (ch->asked < UINT8_MAX);
+    uct_angara_channel_stir(ch);
     return ch->asked;
 }
 
@@ -214,11 +247,14 @@ static UCS_F_ALWAYS_INLINE int uct_angara_channel_is_quiet(const uct_angara_chan
            uct_angara_markers_idle(&ch->markers);
 }
 
-/** A flush of a channel that is quiet. */
-static UCS_F_ALWAYS_INLINE void uct_angara_channel_quiet(uct_angara_channel_t *ch)
+/** A flush of a channel that is quiet. @return non-zero if there was something to do */
+static UCS_F_ALWAYS_INLINE int uct_angara_channel_quiet(uct_angara_channel_t *ch)
 {
+    int was_used = ch->is_unfenced || (ch->asked > 0);
+
     uct_angara_channel_count_anew(ch);
     uct_angara_channel_fence_stores(ch);
+    return was_used;
 }
 
 /**

@@ -397,6 +397,7 @@ void uct_angara_self_enqueue(uct_angara_port_t *port, uct_angara_op_t *op, uint6
 {
     uct_angara_markers_enqueue(&port->self_markers, op, value);
     ++op->ch->self_ops;
+    uct_angara_channel_stir(op->ch);
     ++port->self_waits;
     uct_angara_port_slow_inc(port);
 }

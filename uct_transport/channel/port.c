@@ -211,6 +211,7 @@ ucs_status_t uct_angara_port_open(uct_angara_port_t *port, angara_domain_h dom,
     port->is_inline = !!(attr->caps & ANGARA_CAP_INLINE_OPS);
     ucs_list_head_init(&port->channels);
     ucs_list_head_init(&port->active);
+    ucs_list_head_init(&port->stirred);
     uct_angara_markers_init(&port->self_markers);
     uct_angara_bounce_init(&port->bounce, dom, config->bounce_size, config->bounce_count);
 

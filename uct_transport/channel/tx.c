@@ -132,8 +132,11 @@ void uct_angara_tx_retry_ready(uct_angara_channel_t *ch)
 }
 
 /* Advance past a record of @a slots at the head. */
-static inline void uct_angara_tx_advance(uct_angara_tx_t *tx, uint32_t slots)
+static inline void uct_angara_tx_advance(uct_angara_channel_t *ch, uint32_t slots)
 {
+    uct_angara_tx_t *tx = &ch->tx;
+
+    uct_angara_channel_stir(ch);
     tx->head += slots;
     tx->pos += slots;
     if (tx->pos == tx->shape.nslots) {
@@ -157,7 +160,7 @@ static ucs_status_t uct_angara_tx_pad(uct_angara_channel_t *ch)
     }
 
     uct_angara_tx_clean(tx, tx->pos);
-    uct_angara_tx_advance(tx, slots);
+    uct_angara_tx_advance(ch, slots);
     ++tx->pads;
     return UCS_OK;
 }
@@ -297,7 +300,7 @@ ucs_status_t uct_angara_tx_commit(uct_angara_channel_t *ch, uint8_t id, const vo
         uct_angara_tx_clean(tx, tx->pos);
     }
 
-    uct_angara_tx_advance(tx, slots);
+    uct_angara_tx_advance(ch, slots);
     tx->bytes += length;
     status = angara_put_u16(ch->ap, tx->ready_off, (uint16_t)tx->msgs);
     if (ucs_unlikely(status != ANGARA_OK)) {

@@ -173,6 +173,7 @@ unsigned uct_angara_peer_do(uct_angara_peer_t *peer, uct_angara_event_t event,
         uct_angara_channel_close_rx(ch);
         /* our last credit must have landed before the peer reuses its credit line */
         ch->is_credit_dirty = (ch->rx.credited > 0);
+        uct_angara_channel_stir(ch);
         uct_angara_peer_flush_ours(peer, UCT_ANGARA_EV_CREDITED);
     }
     return todo;

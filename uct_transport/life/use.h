@@ -53,6 +53,12 @@ ucs_status_t uct_angara_peer_unblock_msg(uct_angara_peer_t *peer);
 ucs_status_t uct_angara_peer_flush_slow(uct_angara_peer_t *peer, uct_angara_op_func_t func,
                                         uct_completion_t *comp, void *group);
 
+/** As uct_angara_channel_is_quiet(), and the peer is well. */
+static UCS_F_ALWAYS_INLINE int uct_angara_peer_is_quiet(const uct_angara_peer_t *peer)
+{
+    return (peer->life.state == UCT_ANGARA_LIFE_UP) && uct_angara_channel_is_quiet(&peer->ch);
+}
+
 /** As uct_angara_channel_flush(); also of a peer that fails or is gone. */
 static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_peer_flush(uct_angara_peer_t   *peer,
                                                               uct_angara_op_func_t func,

@@ -201,7 +201,7 @@ ucs_status_t uct_angara_ep_am_short(uct_ep_h tl_ep, uint8_t id, uint64_t header,
     UCT_CHECK_LENGTH(sizeof(header) + length, 0, peer->ch.port->run_bytes, "am_short");
 
     if (ucs_likely((sizeof(header) + length <= tx->eager_max) && (tx->head < tx->limit) &&
-                   (tx->ndirty == 0))) {
+                   (tx->ndirty == 0) && peer->ch.is_stirred)) { /* else the other way stirs it */
         UCT_TL_EP_STAT_OP(&ucs_derived_of(tl_ep, uct_angara_ep_t)->super, AM, SHORT,
                           sizeof(header) + length);
         return uct_angara_am_short_one_slot(peer, id, header, payload, length);

@@ -48,7 +48,11 @@ static UCS_F_ALWAYS_INLINE int uct_angara_amo_here(uct_angara_peer_t *peer, unsi
         return 0;
     }
 
-    peer->ch.is_unfenced = !ANGARA_ATOMIC_IS_FENCE; /* the library has counted it */
+    if (ANGARA_ATOMIC_IS_FENCE) {
+        peer->ch.is_unfenced = 0;
+    } else {
+        uct_angara_channel_stored(&peer->ch);
+    }
     return 1;
 }
 
@@ -66,7 +70,7 @@ static ucs_status_t uct_angara_amo_post(uct_angara_peer_t *peer, unsigned opcode
         return uct_angara_channel_error(&peer->ch, status, "atomic");
     }
 
-    peer->ch.rma_dirty = 1;
+    uct_angara_channel_posted(&peer->ch);
     ++peer->ch.stats.atomics;
     return UCS_OK;
 }

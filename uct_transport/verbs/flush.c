@@ -71,8 +71,7 @@ ucs_status_t uct_angara_ep_flush(uct_ep_h tl_ep, unsigned flags, uct_completion_
 
     ++ch->stats.flushes;
     UCT_TL_EP_STAT_FLUSH(&ep->super);
-    if (ucs_likely((peer->life.state == UCT_ANGARA_LIFE_UP) && uct_angara_channel_is_quiet(ch) &&
-                   ucs_arbiter_group_is_empty(&ep->arb_group) &&
+    if (ucs_likely(uct_angara_peer_is_quiet(peer) && ucs_arbiter_group_is_empty(&ep->arb_group) &&
                    !(flags & UCT_FLUSH_FLAG_CANCEL))) {
         uct_angara_channel_quiet(ch);
         return UCS_OK;
@@ -102,16 +101,49 @@ static void uct_angara_flush_peer_done(uct_angara_port_t *port, uct_angara_op_t 
     uct_angara_flush_group_done(group);
 }
 
-/* Flush all peers; with @a group NULL only look. @return UCS_OK, UCS_INPROGRESS or an error. */
-static ucs_status_t uct_angara_iface_flush_peers(uct_angara_iface_t       *iface,
-                                                 uct_angara_flush_group_t *group)
+#ifdef __SANITIZE_ADDRESS__ /* a build that is there to find such errors */
+/* Nothing is missed by a flush that looks at channels that were stirred. */
+static void uct_angara_flush_check(const uct_angara_iface_t *iface)
 {
-    ucs_status_t       result = UCS_OK;
     uct_angara_peer_t *peer;
-    ucs_status_t       status;
 
     uct_angara_peers_for_each(peer, &iface->net)
     {
+        ucs_assert_always(peer->ch.is_stirred || (uct_angara_peer_is_quiet(peer) &&
+                                                  !peer->ch.is_unfenced && (peer->ch.asked == 0)));
+    }
+}
+#else
+static inline void uct_angara_flush_check(const uct_angara_iface_t *iface)
+{
+    (void)iface;
+}
+#endif
+
+/*
+ * Flush the peers that something was sent to since one of these flushes had nothing to wait for;
+ * with @a group NULL only look. @return UCS_OK, UCS_INPROGRESS or an error.
+ */
+static ucs_status_t uct_angara_iface_flush_peers(uct_angara_iface_t       *iface,
+                                                 uct_angara_flush_group_t *group)
+{
+    ucs_list_link_t   *stirred = &iface->net.port.stirred;
+    ucs_status_t       result  = UCS_OK;
+    uct_angara_peer_t *peer;
+    ucs_list_link_t   *link, *next;
+    ucs_status_t       status;
+
+    uct_angara_flush_check(iface);
+    for (link = stirred->next; link != stirred; link = next) {
+        next = link->next; /* this one may leave the list */
+        peer = uct_angara_peer_of(ucs_container_of(link, uct_angara_channel_t, stirred));
+        if (ucs_likely(uct_angara_peer_is_quiet(peer))) {
+            if (!uct_angara_channel_quiet(&peer->ch)) {
+                uct_angara_channel_calm(&peer->ch); /* else it will soon be stirred anew */
+            }
+            continue;
+        }
+
         status = uct_angara_peer_flush(peer, uct_angara_flush_peer_done, NULL, group);
         if (UCS_STATUS_IS_ERR(status)) {
             return status;

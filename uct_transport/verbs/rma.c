@@ -48,7 +48,7 @@ static UCS_F_ALWAYS_INLINE int uct_angara_put_here(uct_angara_peer_t *peer, cons
         !angara_mapped_put(peer->ch.ap, buffer, key, offset, length)) {
         return 0;
     }
-    peer->ch.is_unfenced = 1;
+    uct_angara_channel_stored(&peer->ch);
     uct_angara_rma_count_else(peer, ANGARA_BATCH_PUT);
     return 1;
 }
@@ -138,7 +138,8 @@ static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_put_short_fast(
     uct_angara_peer_t *peer  = uct_angara_ep_peer(tl_ep);
     char              *there = NULL;
 
-    if (uct_angara_may_be_fast(peer, length, UCT_ANGARA_HERE)) {
+    /* the slow path stirs it: no call is in this one */
+    if (peer->ch.is_stirred && uct_angara_may_be_fast(peer, length, UCT_ANGARA_HERE)) {
         there = angara_fast_put_begin(peer->ch.ap, uct_angara_rma_key(rkey),
                                       uct_angara_rma_offset(remote_addr, rkey), length);
     }
@@ -246,7 +247,7 @@ ssize_t uct_angara_ep_put_bcopy(uct_ep_h tl_ep, uct_pack_callback_t pack_cb, voi
     length = pack_cb(there, arg);
     if (ucs_likely(length > 0)) {
         angara_fast_put_end(peer->ch.ap, length);
-        peer->ch.is_unfenced = 1;
+        uct_angara_channel_stored(&peer->ch);
         uct_angara_rma_count_else(peer, ANGARA_BATCH_PUT);
     }
     return uct_angara_put_bcopy_done(tl_ep, length);

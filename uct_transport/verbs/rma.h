@@ -62,7 +62,7 @@ static UCS_F_ALWAYS_INLINE ucs_status_t uct_angara_rma_posted(uct_angara_peer_t 
                                         (op == ANGARA_BATCH_GET) ? "get" : "put");
     }
 
-    peer->ch.rma_dirty = 1;
+    uct_angara_channel_posted(&peer->ch);
     uct_angara_rma_count(peer, op, length);
     return UCS_OK;
 }
