@@ -42,7 +42,7 @@ FLAVOR_FLAGS :=
 else ifeq ($(FLAVOR),asan)
 B            := build/asan
 FLAVOR_FLAGS := -fsanitize=address,undefined -fno-sanitize-recover=undefined \
-                -fno-omit-frame-pointer -Wno-maybe-uninitialized -O1 -g1
+                -fno-omit-frame-pointer -Wno-maybe-uninitialized -O1 -g1 -DANGARA_CHECKS=1
 else ifeq ($(FLAVOR),mutants)
 B            := build/mutants
 FLAVOR_FLAGS := -DANGARA_MUTANTS=1 -O1 -g1

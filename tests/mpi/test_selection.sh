@@ -178,6 +178,8 @@ test_asked()
     launch -- -x "$asked" "$probe"
     ok "mpirun -x UCX_TLS=angara,self selects UCX and the transport" is_angara
     ok "nothing is printed" is_silent
+    launch OMPI_MCA_mtl=^none -- -x "$asked" "$probe" # run_tests leaves them out, users don't
+    ok "so it does where Open MPI tries PSM and libfabric" is_angara
     ok "the files of counters say whose they are, and of what" stats_are_described
     launch "$asked" UCX_LOG_LEVEL=debug -- "$probe"
     ok "the log says at level debug how connections begin and end" \
@@ -194,7 +196,8 @@ test_asked()
     ok "MPI_T_init_thread before MPI_Init" is_angara
     launch "$asked" -- --mca pml ucx "$probe"
     ok "--mca pml ucx needs no further variables" uses pml ucx
-    # Without its mpirun Open MPI 5 leaves files, and a segment of the transport sm.
+    # Without its mpirun Open MPI 5 leaves files, and a segment of the transport sm. (The others: see run_alone()
+    # of tests/common/programs.sh.)
     run "$asked" TMPDIR="$work" OMPI_MCA_btl=^sm,uct,openib,ofi "$probe"
     ok "a program started without mpirun" is_angara_alone
     launch -- --mca hook_angara_enable 1 -x "$asked" "$probe"

@@ -6,7 +6,9 @@
  */
 #include "ut.h"
 
-#define IF_AM 6
+#define IF_AM    6
+#define IF_WAYS  5  /* of if_write() */
+#define IF_TURNS 64 /* of progress, in which what has landed is delivered */
 
 typedef struct {
     ut_mem_t    mem;
@@ -46,59 +48,99 @@ static void if_cleanup(if_t *fi, ut_t *t)
     ut_close(t);
 }
 
+/* One short put or message; messages of one slot, since longer ones leave the fast way. @return its
+ * number of messages */
+static unsigned if_write(if_t *fi, ut_t *t, unsigned i, uint64_t sent)
+{
+    uint64_t   addr = fi->remotes[1].addr, value = i;
+    uct_rkey_t key      = fi->remotes[1].key.rkey;
+    char       data[80] = {0};
+    ut_pack_t  pack = {data, sizeof(data)}, word = {(char *)&value, sizeof(value)};
+
+    switch (i % IF_WAYS) {
+    case 0:
+        data_fill(&value, sizeof(value), sent);
+        POST_OK(t, uct_ep_am_short(t->ep[1], IF_AM, value, NULL, 0));
+        return 1;
+    case 1:
+        data_fill(data, sizeof(data), sent);
+        CHECK_EQ(UT_POST(t, uct_ep_am_bcopy(t->ep[1], IF_AM, ut_pack, &pack, 0)), sizeof(data));
+        return 1;
+    case 2:
+        POST_OK(t, uct_ep_put_short(t->ep[1], &value, sizeof(value), addr, key));
+        return 0;
+    case 3:
+        CHECK_EQ(UT_POST(t, uct_ep_put_bcopy(t->ep[1], ut_pack, &word, addr, key)), sizeof(value));
+        return 0;
+    default: /* of what the way before has put there */
+        POST_OK(t, uct_ep_atomic64_post(t->ep[1], UCT_ATOMIC_OP_ADD, 1, addr, key));
+        return 0;
+    }
+}
+
 /*
- * The flush of the interface knows peers for quiet, and doesn't look at them. Each way to write
+ * The flush of the interface knows a peer for quiet, and doesn't look at it. Each way to write
  * makes it look again: when the target hears of the flush, what was written is there.
  */
 static void flush_of_quiet(ut_t *t)
 {
-    const unsigned     count  = 4; /* ways */
-    unsigned           rounds = ut_rounds(50), i, turns;
-    uint64_t           sent = 0, puts = 0, value;
-    char               data[1000] = {0};
-    ut_pack_t          pack       = {data, sizeof(data)};
+    unsigned           rounds = ut_rounds(100), i, turns;
+    uint64_t           sent = 0, word = 0;
     if_t               fi;
-    volatile uint64_t *words;
+    volatile uint64_t *there;
 
     if_init(&fi, t);
-    words = (volatile uint64_t *)fi.mem.addr;
-    for (i = 0; i < rounds * count; ++i) {
+    there = (volatile uint64_t *)fi.mem.addr;
+    for (i = 0; i < rounds * IF_WAYS; ++i) {
         if (t->rank == 0) {
             ut_flush(t, &t->main);
-            switch (i % count) {
-            case 0:
-                data_fill(data, sizeof(uint64_t), sent++);
-                memcpy(&value, data, sizeof(value));
-                POST_OK(t, uct_ep_am_short(t->ep[1], IF_AM, value, NULL, 0));
-                break;
-            case 1:
-                data_fill(data, sizeof(data), sent++);
-                CHECK_EQ(UT_POST(t, uct_ep_am_bcopy(t->ep[1], IF_AM, ut_pack, &pack, 0)),
-                         sizeof(data));
-                break;
-            case 2:
-                value = i;
-                POST_OK(t, uct_ep_put_short(t->ep[1], &value, sizeof(value), fi.remotes[1].addr,
-                                            fi.remotes[1].key.rkey));
-                break;
-            default:
-                POST_OK(t, uct_ep_atomic64_post(t->ep[1], UCT_ATOMIC_OP_ADD, 1,
-                                                fi.remotes[1].addr + 8, fi.remotes[1].key.rkey));
-            }
+            sent += if_write(&fi, t, i, sent);
             ut_flush(t, &t->main);
             ut_send_word(t, 1, sent);
             CHECK_EQ(ut_recv_word(t, 1), sent);
         } else {
             sent = (i == 0) ? ut_recv_word(t, 0) : ut_recv_word_still(t, 0);
-            puts = (i % count == 2) ? i : puts;
-            CHECK_EQ(words[0], puts);
-            CHECK_EQ(words[1], (i + 1) / count);
-            for (turns = 0; (turns < 2000) && (fi.received < sent); ++turns) {
+            word = (i % IF_WAYS >= 2) ? i : word;
+            CHECK_EQ(*there, word);
+            for (turns = 0; (turns < IF_TURNS) && (fi.received < sent); ++turns) {
                 ut_progress(t);
             }
             CHECK_EQ(fi.received, sent);
             ut_send_word(t, 0, sent);
         }
+    }
+    if_cleanup(&fi, t);
+}
+
+/* A message that waits for a new ring while the last one is being closed. */
+static void flush_of_early(ut_t *t)
+{
+    uint64_t value;
+    if_t     fi;
+
+    if_init(&fi, t);
+    data_fill(&value, sizeof(value), 0);
+    if (t->rank == 0) {
+        POST_OK(t, uct_ep_am_short(t->ep[1], IF_AM, value, NULL, 0));
+        ut_flush(t, &t->main);
+        ut_send_word(t, 1, 0);
+        ut_recv_word(t, 1);
+        /* without progress of the target's there is no answer to CLOSE */
+        uct_ep_destroy(t->ep[1]);
+        ut_progress_ms(t, 20);
+        ut_flush(t, &t->main);
+        t->ep[1] = ut_ep_create(&t->main, &t->addr[1]);
+        data_fill(&value, sizeof(value), 1);
+        CHECK_OK(uct_ep_am_short(t->ep[1], IF_AM, value, NULL, 0));
+        CHECK_STATUS(uct_iface_flush(t->main.iface, 0, NULL), UCS_INPROGRESS);
+        ut_send_word(t, 1, 0);
+        ut_flush(t, &t->main);
+    } else {
+        ut_recv_word(t, 0);
+        UT_WAIT(t, fi.received == 1);
+        ut_send_word(t, 0, 0);
+        ut_recv_word_still(t, 0);
+        UT_WAIT(t, fi.received == 2);
     }
     if_cleanup(&fi, t);
 }
@@ -119,11 +161,20 @@ static void test_flush_of_quiet_alloc(void **state)
     ut_run(2, flush_of_quiet, &kind);
 }
 
+static void test_flush_of_early(void **state)
+{
+    static const ut_mem_kind_t kind = UT_MEM_PRIVATE;
+
+    (void)state;
+    ut_run(2, flush_of_early, &kind);
+}
+
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_flush_of_quiet_private),
         cmocka_unit_test(test_flush_of_quiet_alloc),
+        cmocka_unit_test(test_flush_of_early),
     };
 
     return ut_main(argc, argv, "iface_flush", tests, sizeof(tests) / sizeof(tests[0]));

@@ -193,7 +193,7 @@ void ut_flush(ut_t *t, ut_iface_t *iface)
         ut_relax(t, &timer, __FILE__, __LINE__, "flush of the interface");
     }
     /* Again, with nothing to do: from here on it knows the peers for quiet, until one is used. */
-    uct_iface_flush(iface->iface, 0, NULL);
+    CHECK_OK(uct_iface_flush(iface->iface, 0, NULL));
 }
 
 void ut_cache_on(void)

@@ -37,7 +37,7 @@ typedef struct uct_angara_channel {
     uint8_t              asked;       /**< puts and gets of private memory since the last flush, */
     uint8_t              asked_last;  /**<   and before that; UINT8_MAX: or more */
     uint8_t              is_unfenced; /**< plain stores to the peer's memory since the last fence */
-    uint8_t              is_stirred;  /**< on port->stirred */
+    uint8_t              is_stirred;  /**< on port->stirred, or a channel that leads nowhere */
     uct_angara_markers_t markers;
     uint64_t             fence_value; /**< marker that ends a fence */
     uint64_t             rma_value;   /**< marker that covers the last ring operation */

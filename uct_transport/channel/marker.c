@@ -227,6 +227,7 @@ ucs_status_t uct_angara_channel_post_marker(uct_angara_channel_t *ch)
     }
 
     ++markers->posted;
+    uct_angara_channel_stir(ch);
     ++ch->stats.markers;
     if (ch->rma_dirty) {
         ch->rma_dirty = 0;

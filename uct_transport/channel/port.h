@@ -66,8 +66,9 @@ typedef struct uct_angara_port {
     uint8_t              is_inline; /**< ring operations may complete in the call */
 
     ucs_list_link_t              channels;
-    ucs_list_link_t              active;  /**< channels with slow work */
-    ucs_list_link_t              stirred; /**< channels that aren't known to be quiet */
+    ucs_list_link_t              active;      /**< channels with slow work */
+    ucs_list_link_t              stirred;     /**< channels that aren't known to be quiet */
+    int                          is_flushing; /**< within a flush of all: others in it calm none */
     ucs_mpool_t                  ops;
     uct_angara_batch_t           batch;
     uct_angara_bounce_t          bounce;

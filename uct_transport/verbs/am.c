@@ -75,6 +75,7 @@ static ucs_status_t uct_angara_early_keep(uct_angara_peer_t *peer, uint8_t id,
         return UCS_ERR_NO_RESOURCE;
     }
 
+    uct_angara_channel_stir(&peer->ch);
     ++peer->ch.stats.early;
     return UCS_OK;
 }
@@ -196,6 +197,7 @@ ucs_status_t uct_angara_ep_am_short(uct_ep_h tl_ep, uint8_t id, uint64_t header,
 {
     uct_angara_peer_t *peer = uct_angara_ep_peer(tl_ep);
     uct_angara_tx_t   *tx   = &peer->ch.tx;
+    ucs_status_t       status;
 
     UCT_CHECK_AM_ID(id);
     UCT_CHECK_LENGTH(sizeof(header) + length, 0, peer->ch.port->run_bytes, "am_short");
@@ -207,7 +209,10 @@ ucs_status_t uct_angara_ep_am_short(uct_ep_h tl_ep, uint8_t id, uint64_t header,
         return uct_angara_am_short_one_slot(peer, id, header, payload, length);
     }
 
-    return uct_angara_am_short_run(peer, id, header, payload, length);
+    status = uct_angara_am_short_run(peer, id, header, payload, length);
+    UCT_TL_EP_STAT_OP_IF_SUCCESS(status, &ucs_derived_of(tl_ep, uct_angara_ep_t)->super, AM, SHORT,
+                                 sizeof(header) + length);
+    return status;
 }
 
 ucs_status_t uct_angara_ep_am_short_iov(uct_ep_h tl_ep, uint8_t id, const uct_iov_t *iov,

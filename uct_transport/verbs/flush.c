@@ -101,52 +101,57 @@ static void uct_angara_flush_peer_done(uct_angara_port_t *port, uct_angara_op_t 
     uct_angara_flush_group_done(group);
 }
 
-#ifdef __SANITIZE_ADDRESS__ /* a build that is there to find such errors */
-/* Nothing is missed by a flush that looks at channels that were stirred. */
-static void uct_angara_flush_check(const uct_angara_iface_t *iface)
+/* In builds that are there to find such errors: a flush that looks at stirred channels misses none.
+ */
+static inline void uct_angara_flush_check(uct_angara_iface_t *iface)
 {
+#ifdef ANGARA_CHECKS
+    unsigned           count = 0;
     uct_angara_peer_t *peer;
 
     uct_angara_peers_for_each(peer, &iface->net)
     {
+        count += peer->ch.is_stirred;
         ucs_assert_always(peer->ch.is_stirred || (uct_angara_peer_is_quiet(peer) &&
                                                   !peer->ch.is_unfenced && (peer->ch.asked == 0)));
     }
-}
+    ucs_assert_always(count == ucs_list_length(&iface->net.port.stirred));
 #else
-static inline void uct_angara_flush_check(const uct_angara_iface_t *iface)
-{
     (void)iface;
-}
 #endif
+}
 
 /*
- * Flush the peers that something was sent to since one of these flushes had nothing to wait for;
- * with @a group NULL only look. @return UCS_OK, UCS_INPROGRESS or an error.
+ * Flush the peers that were stirred since one of these flushes had nothing to do there; with
+ * @a group NULL only look. @return UCS_OK, UCS_INPROGRESS or an error.
  */
 static ucs_status_t uct_angara_iface_flush_peers(uct_angara_iface_t       *iface,
                                                  uct_angara_flush_group_t *group)
 {
-    ucs_list_link_t   *stirred = &iface->net.port.stirred;
-    ucs_status_t       result  = UCS_OK;
-    uct_angara_peer_t *peer;
+    uct_angara_port_t *port     = &iface->net.port;
+    int                is_inner = port->is_flushing;
+    ucs_status_t       result   = UCS_OK;
     ucs_list_link_t   *link, *next;
+    uct_angara_peer_t *peer;
     ucs_status_t       status;
 
     uct_angara_flush_check(iface);
-    for (link = stirred->next; link != stirred; link = next) {
+    port->is_flushing = 1;
+    for (link = port->stirred.next; link != &port->stirred; link = next) {
         next = link->next; /* this one may leave the list */
         peer = uct_angara_peer_of(ucs_container_of(link, uct_angara_channel_t, stirred));
         if (ucs_likely(uct_angara_peer_is_quiet(peer))) {
-            if (!uct_angara_channel_quiet(&peer->ch)) {
-                uct_angara_channel_calm(&peer->ch); /* else it will soon be stirred anew */
+            /* one that was used will soon be stirred anew */
+            if (!uct_angara_channel_quiet(&peer->ch) && !is_inner) {
+                uct_angara_channel_calm(&peer->ch);
             }
             continue;
         }
 
         status = uct_angara_peer_flush(peer, uct_angara_flush_peer_done, NULL, group);
         if (UCS_STATUS_IS_ERR(status)) {
-            return status;
+            result = status;
+            break;
         }
 
         if (status == UCS_INPROGRESS) {
@@ -157,6 +162,7 @@ static ucs_status_t uct_angara_iface_flush_peers(uct_angara_iface_t       *iface
         }
     }
 
+    port->is_flushing = is_inner;
     return result;
 }
 
