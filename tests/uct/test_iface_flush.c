@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The flush of an interface, which looks only at peers that something was written to since it last
- * found nothing to do there. Under the address sanitizer the transport checks that it leaves none
- * out; in chaos mode what was left out isn't there yet.
+ * The flush of an interface, which looks only at peers that were used since it last found nothing
+ * to do there. With FLAVOR=asan the transport checks that it leaves none out; in chaos mode what
+ * was left out isn't there yet.
  */
 #include "ut.h"
 
@@ -145,36 +145,28 @@ static void flush_of_early(ut_t *t)
     if_cleanup(&fi, t);
 }
 
-static void test_flush_of_quiet_private(void **state)
-{
-    static const ut_mem_kind_t kind = UT_MEM_PRIVATE;
+/* ---- the tests ----------------------------------------------------------------------------- */
 
-    (void)state;
-    ut_run(2, flush_of_quiet, &kind);
-}
+static const ut_mem_kind_t if_private = UT_MEM_PRIVATE;
+static const ut_mem_kind_t if_alloc   = UT_MEM_ALLOC;
 
-static void test_flush_of_quiet_alloc(void **state)
-{
-    static const ut_mem_kind_t kind = UT_MEM_ALLOC;
+#define IF_TEST(_func, _kind)                        \
+    static void test_##_func##_##_kind(void **state) \
+    {                                                \
+        (void)state;                                 \
+        ut_run(2, _func, &if_##_kind);               \
+    }
 
-    (void)state;
-    ut_run(2, flush_of_quiet, &kind);
-}
-
-static void test_flush_of_early(void **state)
-{
-    static const ut_mem_kind_t kind = UT_MEM_PRIVATE;
-
-    (void)state;
-    ut_run(2, flush_of_early, &kind);
-}
+IF_TEST(flush_of_quiet, private)
+IF_TEST(flush_of_quiet, alloc)
+IF_TEST(flush_of_early, private)
 
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_flush_of_quiet_private),
         cmocka_unit_test(test_flush_of_quiet_alloc),
-        cmocka_unit_test(test_flush_of_early),
+        cmocka_unit_test(test_flush_of_early_private),
     };
 
     return ut_main(argc, argv, "iface_flush", tests, sizeof(tests) / sizeof(tests[0]));

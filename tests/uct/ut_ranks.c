@@ -116,6 +116,7 @@ static void ut_recv_common(ut_t *t, unsigned rank, void *buffer, size_t length, 
     char         *p     = buffer;
     ssize_t       n;
 
+    still |= (t->worker == NULL); /* there is nothing to make progress on */
     while (length > 0) {
         if (still && (poll(&pfd, 1, RANK_TIMEOUT * 1000) == 0)) {
             rank_fail(__FILE__, __LINE__, "rank %u is silent", rank);
@@ -135,7 +136,7 @@ static void ut_recv_common(ut_t *t, unsigned rank, void *buffer, size_t length, 
 
 void ut_recv(ut_t *t, unsigned rank, void *buffer, size_t length)
 {
-    ut_recv_common(t, rank, buffer, length, t->worker == NULL);
+    ut_recv_common(t, rank, buffer, length, 0);
 }
 
 void ut_recv_still(ut_t *t, unsigned rank, void *buffer, size_t length)
@@ -163,7 +164,7 @@ static void ut_exchange_common(ut_t *t, const void *mine, void *all, size_t leng
 
 void ut_exchange(ut_t *t, const void *mine, void *all, size_t length)
 {
-    ut_exchange_common(t, mine, all, length, t->worker == NULL);
+    ut_exchange_common(t, mine, all, length, 0);
 }
 
 void ut_barrier(ut_t *t)

@@ -101,8 +101,7 @@ static void uct_angara_flush_peer_done(uct_angara_port_t *port, uct_angara_op_t 
     uct_angara_flush_group_done(group);
 }
 
-/* In builds that are there to find such errors: a flush that looks at stirred channels misses none.
- */
+/* In builds with checks: no channel that a flush has work on is off the list of stirred ones. */
 static inline void uct_angara_flush_check(uct_angara_iface_t *iface)
 {
 #ifdef ANGARA_CHECKS
