@@ -17,6 +17,8 @@
 #include <cmocka.h>
 
 #define JOINT ((size_t)128 << 10) /* ANGARA_JOINT_MIN */
+#define BELOW ((size_t)64 << 10)  /* shared if nothing else waits */
+#define SHORT ((size_t)40 << 10)  /* never shared */
 #define PIECE ((size_t)128 << 10) /* longest of a shared copy */
 #define TURN  ((size_t)1 << 20)   /* ANGARA_TURN_BYTES: so much is copied in a turn at most */
 
@@ -55,10 +57,18 @@ static void serve(conf_t *t)
 /* ---- sizes ----------------------------------------------------------------------------------- */
 
 static const size_t sizes[] = {
-    JOINT - 1,       JOINT,           JOINT + 1,       JOINT + PAGE,   2 * PIECE + 1,
-    3 * PIECE - 1,   3 * PIECE,       3 * PIECE + 7,   4 * PIECE,      4 * PIECE + PAGE - 1,
-    8 * PIECE,       10 * PIECE + 17, 16 * PIECE,      16 * PIECE + 1, 17 * PIECE,
-    31 * PIECE + 99, 32 * PIECE,      LONG - PAGE - 1, LONG - 1,       LONG,
+    SHORT,         SHORT + 1,
+    BELOW,         BELOW + PAGE,
+    JOINT - 1,     JOINT,
+    JOINT + 1,     JOINT + PAGE,
+    2 * PIECE + 1, 3 * PIECE - 1,
+    3 * PIECE,     3 * PIECE + 7,
+    4 * PIECE,     4 * PIECE + PAGE - 1,
+    8 * PIECE,     10 * PIECE + 17,
+    16 * PIECE,    16 * PIECE + 1,
+    17 * PIECE,    31 * PIECE + 99,
+    32 * PIECE,    LONG - PAGE - 1,
+    LONG - 1,      LONG,
 };
 
 /* What is moved, and what lies around it: the destination's by `key`, the rest by `old`. */
@@ -169,6 +179,29 @@ static void target_helps(conf_t *t)
     if (t->rank == (kind->is_get ? 0 : 1)) {
         CHECK(memcmp((kind->is_get ? r.near.addr : r.far.addr) + MARGIN,
                      (kind->is_get ? r.far.addr : r.near.addr) + MARGIN, LONG) == 0);
+    }
+    joint_regions_cleanup(t, &r);
+}
+
+/* Below ANGARA_JOINT_MIN: of a stream the target may copy pieces of the first and of the last one.
+ */
+static void stream_below_min(conf_t *t)
+{
+    regions_t r;
+
+    if (!joint_is_used()) {
+        rank_skip("one process copies");
+    }
+    joint_regions_init(t, &r);
+    if (t->rank == 0) {
+        for (size_t at = 0; at < LONG; at += BELOW) {
+            CHECK_OK(joint_post(t, &r, 1, at, BELOW));
+        }
+        conf_marker(t, 1);
+        conf_tell_over(t, 1);
+    } else {
+        serve(t);
+        CHECK(pieces(t) < LONG / BELOW / 2);
     }
     joint_regions_cleanup(t, &r);
 }
@@ -556,6 +589,8 @@ TEST(put_shared, 2, all_sizes, &put_shared)
 TEST(helps_get, 2, target_helps, &get_polling)
 TEST(helps_put, 2, target_helps, &put_polling)
 TEST(helps_shared, 2, target_helps, &get_shared)
+TEST(stream_get, 2, stream_below_min, &get_polling)
+TEST(stream_put, 2, stream_below_min, &put_polling)
 TEST(late, 2, late, &get_polling)
 TEST(order_polling, 2, order, &get_polling)
 TEST(order_changing, 2, order, &get_changing)
@@ -606,6 +641,8 @@ int main(void)
         cmocka_unit_test(test_helps_get),
         cmocka_unit_test(test_helps_put),
         cmocka_unit_test(test_helps_shared),
+        cmocka_unit_test(test_stream_get),
+        cmocka_unit_test(test_stream_put),
         cmocka_unit_test(test_late),
         cmocka_unit_test(test_order_polling),
         cmocka_unit_test(test_order_changing),

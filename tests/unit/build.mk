@@ -23,6 +23,7 @@ UNIT_WRAP_test_service := pthread_create
 UNIT_WRAP_test_catch   := pthread_create
 UNIT_WRAP_test_watch   := pread
 UNIT_WRAP_test_said    := socket
+UNIT_WRAP_test_joint_min := pthread_create
 UNIT_WRAP_test_joint   := process_vm_readv process_vm_writev
 
 UNIT_WRAP_test_channel := angara_put angara_put_flag

@@ -84,8 +84,8 @@ static const ang_var_t ang_vars[] = {
      "has turns of its own: there it counts for operations on the own PE."},
     {"ANGARA_JOINT_MIN", "256K", ANG_VAR_SIZE, FIELD(joint_min), 4096, 1ull << 40, NULL,
      "Puts and gets from so many bytes on, above 40 KiB, are copied by both processes, if the "
-     "target polls, those of memory that peers map from four times as many; 4K to 1T, which is "
-     "never. On a NIC: nothing, it moves them itself.",
+     "target polls: a quarter of it where no other operation waits, four times as many in memory "
+     "that peers map; 4K to 1T, which is never. On a NIC: nothing, it moves them itself.",
      1},
     {"ANGARA_ASKED_MAX", "1T", ANG_VAR_SIZE, FIELD(asked_max), 4096, 1ull << 40, NULL,
      "Puts and gets of up to so many bytes, of memory that peers can't map, are asked of the "

@@ -39,6 +39,10 @@
  * both processes copy what is so many times as long. */
 #define MAPPED_TIMES 4u
 
+/* In a stream one process goes from one transfer to the next, which costs less than asking for help
+ * with each. One that is alone is waited for: then help pays from so many times less on. */
+#define ALONE_TIMES 4u
+
 /*
  * With more processes than processors nobody is idle: help would take the time of others' copies,
  * and a piece waits as long as its process doesn't run. A thread that loses its processor so often
@@ -109,12 +113,20 @@ int soft_is_crowded(soft_pe_t *pe)
 
 /* ---- the initiator --------------------------------------------------------------------------- */
 
+/* Bytes from which on help pays, apart from what else there is against it. */
+static uint64_t joint_min(const soft_peer_t *peer, int is_mapped)
+{
+    if (is_mapped) {
+        return ang_config.joint_min * MAPPED_TIMES;
+    }
+    return ang_config.joint_min / (peer->pair.engine->pending <= 1 ? ALONE_TIMES : 1);
+}
+
 int soft_joint_is_worth(soft_peer_t *peer, uint64_t length, const ang_ref_t *near, int is_mapped)
 {
-    if (length / (is_mapped ? MAPPED_TIMES : 1) < ang_config.joint_min || length <= SOFT_SHORT ||
-        length > UINT32_MAX || near->kind != ANG_REF_HOST || near->key == 0 ||
-        peer->remote.same_process || !peer->cma || !ang_config.loopback ||
-        peer->pair.engine->chaos != NULL) {
+    if (length < joint_min(peer, is_mapped) || length <= SOFT_SHORT || length > UINT32_MAX ||
+        near->kind != ANG_REF_HOST || near->key == 0 || peer->remote.same_process || !peer->cma ||
+        !ang_config.loopback || peer->pair.engine->chaos != NULL) {
         return 0;
     }
     if (peer->joint.retry_ns != 0 && ang_clock_ns(CLOCK_MONOTONIC_COARSE) < peer->joint.retry_ns) {
