@@ -4,7 +4,7 @@
 # MPI all but select_probe.
 
 MPI_TESTS := pt2pt_modes pt2pt_match pt2pt_flood datatypes collectives onesided accumulates \
-             accumulates_long accumulates_info threads comms select_probe
+             accumulates_long accumulates_info dynamic threads comms select_probe
 MPI_TEST_PROGRAMS := $(MPI_TESTS:%=$(B)/tests/mpi/%)
 SHMEM_TEST_PROGRAMS := $(B)/tests/mpi/shmem_basic
 

@@ -139,6 +139,11 @@ struct ompi_win_t;
 /** Mend the accumulates of a window that osc/ucx has just been selected for. */
 void hook_angara_accumulate_mend(struct ompi_win_t *win);
 
+/* hook_angara_dynamic.c */
+
+/** Mend a dynamic window that osc/ucx has just been selected for. Nothing to do in Open MPI 5. */
+void hook_angara_dynamic_mend(struct ompi_win_t *win);
+
 /* hook_angara_am_files.c */
 
 /** The value that a file given by --am has for a variable, to be freed; NULL if there is none. */

@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * What osc/ucx does otherwise than by itself. Accumulates of its windows are mended
- * (hook_angara_accumulate.c).
+ * (hook_angara_accumulate.c), and dynamic windows of Open MPI 4.1 (hook_angara_dynamic.c).
  *
  * Which windows osc/ucx gets, where the component has let it in: all that it wins by priority, but
  * dynamic ones within a node only if no other component takes them. Before each operation on a
- * dynamic window it reads a table of 33 KB from the target, and it has room for some 40 ranges.
- * That of Open MPI 4.1 may crash unless ranges are attached in rising order and detached in falling
- * order, as it leaves counts of users behind when it moves its entries; and Rput and Rget read from
- * in front of that table.
+ * dynamic window it reads a table of 33 KB from the target, and it has room for 32 regions.
  *
  * The processes of a window must choose the same component: they vote.
  */
@@ -77,6 +74,9 @@ static int osc_ucx_select_mended(struct ompi_win_t *win, void **base, size_t siz
     status = osc_ucx_select(win, base, size, disp_unit, comm, info, flavor, model);
     if (status == OMPI_SUCCESS) {
         hook_angara_accumulate_mend(win);
+        if (flavor == MPI_WIN_FLAVOR_DYNAMIC) {
+            hook_angara_dynamic_mend(win);
+        }
     }
     return status;
 }
@@ -111,7 +111,7 @@ void hook_angara_osc_start(bool may_yield, bool has_gpu)
     if (osc_ucx == NULL) {
         return;
     }
-    /* osc/rdma knows no GPU memory; but osc/ucx of 4.1 may crash in any case. */
+    /* osc/rdma knows no GPU memory; but osc/ucx of 4.1 has its limits in any case. */
     osc_ucx_may_yield = may_yield && (OSC_UCX_IS_OLD || !has_gpu) && osc_ucx_has_default_priority();
     hook_angara_verbose(1, "dynamic windows within the node go to %s",
                         osc_ucx_may_yield ? "osc/ucx only if no other component takes them" :
