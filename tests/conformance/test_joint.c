@@ -183,7 +183,9 @@ static void target_helps(conf_t *t)
     joint_regions_cleanup(t, &r);
 }
 
-/* Below ANGARA_JOINT_MIN: of a stream the target may copy pieces of the first and of the last one.
+/*
+ * Below ANGARA_JOINT_MIN the target helps with what finds nothing else queued: the first one, and
+ * one that is posted when those before it have ended; not with all.
  */
 static void stream_below_min(conf_t *t)
 {

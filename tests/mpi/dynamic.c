@@ -194,6 +194,51 @@ static void test_often(void)
     arena_close(&arena);
 }
 
+/* Each begins where the one before it ended, below it, and takes its place. */
+static void test_sliding(void)
+{
+    arena_t arena = arena_open();
+    int     steps = (int)(REGIONS * STRIDE / BYTES);
+
+    for (int step = steps - 1; step >= 0; --step) {
+        size_t offset = (size_t)step * BYTES;
+
+        MPI_Win_attach(arena.win, arena.base + offset, (MPI_Aint)BYTES);
+        check_region(&arena, 0, offset, (uint64_t)step);
+        if (step != steps - 1) {
+            MPI_Win_detach(arena.win, arena.base + offset + BYTES);
+        }
+    }
+    MPI_Win_detach(arena.win, arena.base);
+    arena_close(&arena);
+}
+
+/* Regions of one byte, and of none. */
+static void test_tiny(void)
+{
+    arena_t       arena  = arena_open();
+    int           target = (mt.rank + 1) % mt.size, origin = (mt.rank + mt.size - 1) % mt.size;
+    unsigned char byte = (unsigned char)(100 + mt.rank), got;
+
+    for (int round = 0; round < 50; ++round) {
+        arena.base[7] = 0;
+        MPI_Win_attach(arena.win, arena.base + 100, 0);
+        MPI_Win_attach(arena.win, arena.base + 7, 1);
+        MPI_Barrier(MPI_COMM_WORLD);
+        MPI_Put(&byte, 1, MPI_BYTE, target, at(&arena, target, 0, 7), 1, MPI_BYTE, arena.win);
+        MPI_Put(&byte, 0, MPI_BYTE, target, at(&arena, target, 0, 5000), 0, MPI_BYTE, arena.win);
+        MPI_Win_flush(target, arena.win);
+        MPI_Get(&got, 1, MPI_BYTE, target, at(&arena, target, 0, 7), 1, MPI_BYTE, arena.win);
+        MPI_Win_flush(target, arena.win);
+        MT_CHECK(got == byte, "got %d", got);
+        MPI_Barrier(MPI_COMM_WORLD);
+        MT_CHECK(arena.base[7] == 100 + origin, "the byte is %d", arena.base[7]);
+        MPI_Win_detach(arena.win, arena.base + 7);
+        MPI_Win_detach(arena.win, arena.base + 100);
+    }
+    arena_close(&arena);
+}
+
 /* Windows one behind the other, and two at once. */
 static void test_windows(void)
 {
@@ -227,6 +272,8 @@ int main(int argc, char **argv)
     mt_run("regions attached in falling order", 1, test_falling);
     mt_run("regions attached in mixed order", 1, test_mixed);
     mt_run("regions attached and detached often", 1, test_often);
+    mt_run("regions that take each other's place", 1, test_sliding);
+    mt_run("tiny regions", 1, test_tiny);
     mt_run("windows", 1, test_windows);
     return mt_finish();
 }

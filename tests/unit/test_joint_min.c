@@ -30,13 +30,19 @@ static uint64_t shortest(unsigned pending, int is_mapped)
     return yes;
 }
 
+/* Pieces are copied by it. */
+static void needs_process_vm(void)
+{
+    if (!soft_peer(f.peer)->cma) {
+        skip();
+    }
+}
+
 /* A stream's from ANGARA_JOINT_MIN on, a quarter of it if no other operation waits. */
 static void test_alone(void **state)
 {
     (void)state;
-    if (!soft_peer(f.peer)->cma) {
-        skip(); /* none is */
-    }
+    needs_process_vm();
     assert_int_equal(shortest(0, 0), ang_config.joint_min / 4);
     assert_int_equal(shortest(1, 0), ang_config.joint_min / 4);
     assert_int_equal(shortest(2, 0), ang_config.joint_min);
@@ -47,9 +53,7 @@ static void test_alone(void **state)
 static void test_mapped(void **state)
 {
     (void)state;
-    if (!soft_peer(f.peer)->cma) {
-        skip();
-    }
+    needs_process_vm();
     assert_int_equal(shortest(0, 1), ang_config.joint_min * 4);
     assert_int_equal(shortest(100, 1), ang_config.joint_min * 4);
 }
@@ -60,9 +64,7 @@ static void test_short(void **state)
     uint64_t old = ang_config.joint_min;
 
     (void)state;
-    if (!soft_peer(f.peer)->cma) {
-        skip();
-    }
+    needs_process_vm();
     ang_config.joint_min = 4096;
     assert_int_equal(shortest(0, 0), SOFT_SHORT + 1);
     ang_config.joint_min = (uint64_t)1 << 40;

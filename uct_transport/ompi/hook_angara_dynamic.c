@@ -2,19 +2,25 @@
 /*
  * Dynamic windows of osc/ucx of Open MPI 4.1, which goes wrong with more than one region. It keeps
  * the attached ones in a table by rising address, where peers look them up by halves:
- *   - One that lies above all others is put an entry too far. Neither it nor some of the others is
- *     found then: a key is taken from in front of the table. So one lies above all from the start,
- *     a page at the end of the address space that nobody uses.
- *   - Where an entry makes room for a new one, this begins with its count of users, and is still
- *     there when it has been detached. So it is detached as often as it may be counted.
+ *   - One that lies above all others is put an entry too far. That leaves a hole, by which lookups
+ *     go wrong: a key is taken from in front of the table, and MPI_Win_free() may crash. So one
+ *     lies above all from the start, a page at the end of the address space that nobody uses.
+ *   - A new entry begins with the count of users of the one that made room for it, and is still
+ *     there when it has been detached. So the counts are kept here, too, and it is detached as
+ *     often as it is counted.
+ *   - The end of a region is compared as if its last byte didn't belong to it: one of a single byte
+ *     is never found. So one more is attached, where that is on the same page.
+ *   - A lookup lets go of the key that operations before it may still use. These end first.
  *   - MPI_Rput() and MPI_Rget() look up a wrong address beforehand. They become a put or a get that
  *     is waited for.
+ *   - Operations on nothing look up an address that may be in no region.
  *
- * Not mended: an operation that begins at the last byte of a region, which isn't found, or that
- * goes on into the next one; 31 regions are all that there is room for; and the table, 33 KB, is
+ * Not mended: an operation that goes on from one region into the next; that begins at the last byte
+ * of a region that ends with its page; the key that is let go of between two fences; a table that
+ * holds an entry twice when attaching has failed; and that it has 32 entries of 33 KB, which are
  * read before each operation.
  *
- * Touches functions of a window's module.
+ * Touches functions of a window's module, and an attribute of the window.
  */
 #define _GNU_SOURCE
 #include "hook_angara.h"
@@ -26,96 +32,254 @@
 #include "ompi/win/win.h"
 
 #include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Entries of a table, each of which may have been counted once. */
-#define REGIONS_MAX 32
+#ifndef MAP_FIXED_NOREPLACE /* glibc before 2.27 */
+#define MAP_FIXED_NOREPLACE 0x100000
+#endif
+
+/* Entries of osc/ucx's table. */
+#define ENTRIES 32
 
 /* Address spaces of this many bits end a page or a few below. */
 #define ADDRESS_BITS_MAX 48
-#define ADDRESS_BITS_MIN 38
+#define ADDRESS_BITS_MIN 36
 
+/* A window's table, as osc/ucx has it: by rising base, the last page at the end. */
+typedef struct {
+    unsigned count;
+    struct {
+        const void *base;
+        unsigned    users;
+    } entries[ENTRIES];
+} table_t;
+
+/* While the lock isn't held they are only read, and that once a window was mended. */
+static pthread_mutex_t        lock = PTHREAD_MUTEX_INITIALIZER;
 static ompi_osc_base_module_t own; /* osc/ucx's functions */
-static pthread_mutex_t        own_lock = PTHREAD_MUTEX_INITIALIZER;
-static void                  *last_page; /* kept until the process ends; NULL: there is none */
+static int                    table_key = MPI_KEYVAL_INVALID;
 static size_t                 page;
+static void                  *last_page; /* kept until the process ends; NULL: there is none */
 
-/* The highest page that a program can have, above its stack. @return whether there is one */
-static bool map_last_page(void)
+/* ---- the table ------------------------------------------------------------------------------- */
+
+static table_t *table_of(ompi_win_t *win)
 {
-    uintptr_t at;
-    void     *got;
+    void *value    = NULL;
+    int   is_there = 0;
 
-    page = (size_t)sysconf(_SC_PAGESIZE);
-    for (unsigned bits = ADDRESS_BITS_MAX; (bits >= ADDRESS_BITS_MIN) && (last_page == NULL);
-         --bits) {
-        at  = ((uintptr_t)1 << bits) - 2 * page;
-        got = mmap((void *)at, page, PROT_READ | PROT_WRITE,
-                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
-        if (got == (void *)at) {
-            last_page = got;
-        } else if (got != MAP_FAILED) { /* an old kernel takes the address for a wish */
-            munmap(got, page);
-        }
+    PMPI_Win_get_attr(win, table_key, &value, &is_there);
+    return is_there ? value : NULL;
+}
+
+static int table_free(MPI_Win win, int key, void *table, void *state)
+{
+    (void)win;
+    (void)key;
+    (void)state;
+    free(table);
+    return MPI_SUCCESS;
+}
+
+/* Where that base is, or would be. */
+static unsigned table_find(const table_t *table, const void *base)
+{
+    unsigned i = 0;
+
+    while ((i < table->count) && ((uintptr_t)table->entries[i].base < (uintptr_t)base)) {
+        ++i;
     }
-    return last_page != NULL;
+    return i;
+}
+
+/* It makes room, and the new entry goes on counting where the one that was there had come to. */
+static void table_add(table_t *table, const void *base)
+{
+    unsigned i = table_find(table, base);
+
+    memmove(&table->entries[i + 1], &table->entries[i],
+            (table->count - i) * sizeof(table->entries[0]));
+    ++table->count;
+    table->entries[i].base = base;
+    ++table->entries[i].users;
+}
+
+/* @return how often it was counted; 0: it isn't there */
+static unsigned table_remove(table_t *table, const void *base)
+{
+    unsigned i = table_find(table, base), users;
+
+    if ((i == table->count) || (table->entries[i].base != base)) {
+        return 0;
+    }
+    users = table->entries[i].users;
+    --table->count;
+    memmove(&table->entries[i], &table->entries[i + 1],
+            (table->count - i) * sizeof(table->entries[0]));
+    return users;
+}
+
+/* ---- the functions of a window --------------------------------------------------------------- */
+
+static int attach(ompi_win_t *win, void *base, size_t length)
+{
+    table_t *table = table_of(win);
+    int      status;
+
+    if (length == 0) {
+        return OMPI_SUCCESS;
+    }
+    if (table->count == ENTRIES) {
+        return OMPI_ERR_TEMP_OUT_OF_RESOURCE;
+    }
+    status = own.osc_win_attach(win, base, length + (((uintptr_t)base + length) % page != 0));
+    if (status == OMPI_SUCCESS) {
+        table_add(table, base);
+    }
+    return status;
 }
 
 static int detach(ompi_win_t *win, const void *base)
 {
     int status = OMPI_SUCCESS;
 
-    for (unsigned i = 0; (i <= REGIONS_MAX) && (status == OMPI_SUCCESS); ++i) {
+    for (unsigned users = table_remove(table_of(win), base); users > 0; --users) {
         status = own.osc_win_detach(win, base);
+        if (status != OMPI_SUCCESS) {
+            break;
+        }
     }
     return status;
 }
 
-/* Waited for: it is complete in any case. */
-static int complete(int status, int target, ompi_win_t *win, ompi_request_t **request)
+/* Outside of MPI_Win_lock() there is nothing that waits for one target: then that's an error. */
+static int end_before(int target, ompi_win_t *win)
 {
-    *request = &ompi_request_empty;
-    return (status == OMPI_SUCCESS) ? own.osc_flush_local(target, win) : status;
+    return own.osc_flush_local(target, win);
+}
+
+static int put(const void *origin, int origin_count, ompi_datatype_t *origin_type, int target,
+               ptrdiff_t disp, int target_count, ompi_datatype_t *target_type, ompi_win_t *win)
+{
+    if (target_count == 0) {
+        return OMPI_SUCCESS;
+    }
+    (void)end_before(target, win);
+    return own.osc_put(origin, origin_count, origin_type, target, disp, target_count, target_type,
+                       win);
+}
+
+static int get(void *origin, int origin_count, ompi_datatype_t *origin_type, int target,
+               ptrdiff_t disp, int target_count, ompi_datatype_t *target_type, ompi_win_t *win)
+{
+    if (target_count == 0) {
+        return OMPI_SUCCESS;
+    }
+    (void)end_before(target, win);
+    return own.osc_get(origin, origin_count, origin_type, target, disp, target_count, target_type,
+                       win);
 }
 
 static int rput(const void *origin, int origin_count, ompi_datatype_t *origin_type, int target,
                 ptrdiff_t disp, int target_count, ompi_datatype_t *target_type, ompi_win_t *win,
                 ompi_request_t **request)
 {
-    int status = own.osc_put(origin, origin_count, origin_type, target, disp, target_count,
-                             target_type, win);
+    int status = end_before(target, win);
 
-    return complete(status, target, win, request);
+    if (status == OMPI_SUCCESS) {
+        status = put(origin, origin_count, origin_type, target, disp, target_count, target_type,
+                     win);
+    }
+    *request = &ompi_request_empty;
+    return (status == OMPI_SUCCESS) ? own.osc_flush_local(target, win) : status;
 }
 
 static int rget(void *origin, int origin_count, ompi_datatype_t *origin_type, int target,
                 ptrdiff_t disp, int target_count, ompi_datatype_t *target_type, ompi_win_t *win,
                 ompi_request_t **request)
 {
-    int status = own.osc_get(origin, origin_count, origin_type, target, disp, target_count,
-                             target_type, win);
+    int status = end_before(target, win);
 
-    return complete(status, target, win, request);
+    if (status == OMPI_SUCCESS) {
+        status = get(origin, origin_count, origin_type, target, disp, target_count, target_type,
+                     win);
+    }
+    *request = &ompi_request_empty;
+    return (status == OMPI_SUCCESS) ? own.osc_flush_local(target, win) : status;
+}
+
+/* ---- mending --------------------------------------------------------------------------------- */
+
+/* The highest page that a program can have. One that lies below its stack isn't that. */
+static void map_last_page(void)
+{
+    uintptr_t at;
+    void     *got;
+
+    page = (size_t)sysconf(_SC_PAGESIZE);
+    for (unsigned bits = ADDRESS_BITS_MAX; bits >= ADDRESS_BITS_MIN; --bits) {
+        at = ((uintptr_t)1 << bits) - 2 * page;
+        if (at <= (uintptr_t)&at) {
+            return;
+        }
+        got = mmap((void *)at, page, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+        if (got == (void *)at) {
+            last_page = got;
+            return;
+        }
+        if (got != MAP_FAILED) { /* an old kernel takes the address for a wish */
+            munmap(got, page);
+        }
+    }
+}
+
+/* @return whether there is all that is needed. */
+static bool prepare(const ompi_osc_base_module_t *module)
+{
+    bool is_there;
+
+    pthread_mutex_lock(&lock);
+    if ((table_key == MPI_KEYVAL_INVALID) &&
+        (PMPI_Win_create_keyval(MPI_WIN_NULL_COPY_FN, table_free, &table_key, NULL) ==
+         MPI_SUCCESS)) {
+        own = *module; /* the same of all windows */
+        map_last_page();
+        if (last_page == NULL) {
+            hook_angara_warn("a dynamic window can have one range only: addresses aren't random, "
+                             "as in a debugger, so that no page is above the stack");
+        }
+    }
+    is_there = table_key != MPI_KEYVAL_INVALID;
+    pthread_mutex_unlock(&lock);
+    return is_there;
 }
 
 void hook_angara_dynamic_mend(struct ompi_win_t *win)
 {
     ompi_osc_base_module_t *module = win->w_osc_module;
-    bool                    is_there;
+    table_t                *table;
 
-    if (!OSC_UCX_IS_OLD) {
+    /* One for debugging ends where a count isn't as it should be. */
+    if (!OSC_UCX_IS_OLD || OPAL_ENABLE_DEBUG || !prepare(module)) {
         return;
     }
-    pthread_mutex_lock(&own_lock);
-    is_there = (last_page != NULL) || map_last_page();
-    own      = *module; /* the same of all windows */
-    pthread_mutex_unlock(&own_lock);
-    if (!is_there || (module->osc_win_attach(win, last_page, page) != OMPI_SUCCESS)) {
-        hook_angara_verbose(1, "a dynamic window can have one region only");
+    module->osc_put  = put;
+    module->osc_get  = get;
+    module->osc_rput = rput;
+    module->osc_rget = rget;
+    if (last_page == NULL) {
         return;
     }
-    module->osc_win_detach = detach;
-    module->osc_rput       = rput;
-    module->osc_rget       = rget;
+    table = calloc(1, sizeof(*table));
+    if ((table == NULL) || (PMPI_Win_set_attr(win, table_key, table) != MPI_SUCCESS)) {
+        free(table);
+    } else if (own.osc_win_attach(win, last_page, page) == OMPI_SUCCESS) {
+        table_add(table, last_page);
+        module->osc_win_attach = attach;
+        module->osc_win_detach = detach;
+    }
 }

@@ -5,7 +5,7 @@
  *
  * Which windows osc/ucx gets, where the component has let it in: all that it wins by priority, but
  * dynamic ones within a node only if no other component takes them. Before each operation on a
- * dynamic window it reads a table of 33 KB from the target, and it has room for 32 regions.
+ * dynamic window it reads a table of 33 KB from the target, and it has room for 31 or 48 regions.
  *
  * The processes of a window must choose the same component: they vote.
  */

@@ -40,7 +40,9 @@
 #define MAPPED_TIMES 4u
 
 /* In a stream one process goes from one transfer to the next, which costs less than asking for help
- * with each. One that is alone is waited for: then help pays from so many times less on. */
+ * with each. One that is alone is waited for: then help pays from so many times less on. Alone is
+ * one that the PE has nothing queued beside: it is being posted (0 are), or is queued itself (1).
+ */
 #define ALONE_TIMES 4u
 
 /*
