@@ -141,7 +141,7 @@ void hook_angara_accumulate_mend(struct ompi_win_t *win);
 
 /* hook_angara_dynamic.c */
 
-/** Mend a dynamic window that osc/ucx has just been selected for. Nothing to do in Open MPI 5. */
+/** Mend a dynamic window that osc/ucx has just been selected for. */
 void hook_angara_dynamic_mend(struct ompi_win_t *win);
 
 /* hook_angara_am_files.c */

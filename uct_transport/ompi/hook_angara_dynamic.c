@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Dynamic windows of osc/ucx of Open MPI 4.1, which goes wrong with more than one region. It keeps
- * the attached ones in a table by rising address, where peers look them up by halves:
- *   - One that lies above all others is put an entry too far. That leaves a hole, by which lookups
- *     go wrong: a key is taken from in front of the table, and MPI_Win_free() may crash. So one
- *     lies above all from the start, a page at the end of the address space that nobody uses.
+ * Dynamic windows of osc/ucx of Open MPI. It keeps the attached regions in a table by rising
+ * address, where peers look them up by halves.
+ *
+ * Open MPI 4.1 and 5:
  *   - A new entry begins with the count of users of the one that made room for it, and is still
  *     there when it has been detached. So the counts are kept here, too, and it is detached as
  *     often as it is counted.
+ *
+ * Open MPI 4.1, which goes wrong with more than one region:
+ *   - One that lies above all others is put an entry too far. That leaves a hole, by which lookups
+ *     go wrong: a key is taken from in front of the table, and MPI_Win_free() may crash. So one
+ *     lies above all from the start, a page at the end of the address space that nobody uses.
  *   - The end of a region is compared as if its last byte didn't belong to it: one of a single byte
  *     is never found. So one more is attached, where that is on the same page.
  *   - A lookup lets go of the key that operations before it may still use. These end first.
@@ -15,10 +19,10 @@
  *     is waited for.
  *   - Operations on nothing look up an address that may be in no region.
  *
- * Not mended: an operation that goes on from one region into the next; that begins at the last byte
- * of a region that ends with its page; the key that is let go of between two fences; a table that
- * holds an entry twice when attaching has failed; and that it has 32 entries of 33 KB, which are
- * read before each operation.
+ * Not mended: an operation that goes on from one region into the next; and that each operation
+ * reads the table first, 33 KB or more, which has 32 entries (4.1) or 48. With 4.1 also: an
+ * operation that begins at the last byte of a region that ends with its page; the key that is let
+ * go of between two fences; and a table that holds an entry twice when attaching has failed.
  *
  * Touches functions of a window's module, and an attribute of the window.
  */
@@ -42,13 +46,13 @@
 #endif
 
 /* Entries of osc/ucx's table. */
-#define ENTRIES 32
+#define ENTRIES (OSC_UCX_IS_OLD ? 32 : 48)
 
 /* Address spaces of this many bits end a page or a few below. */
 #define ADDRESS_BITS_MAX 48
 #define ADDRESS_BITS_MIN 36
 
-/* A window's table, as osc/ucx has it: by rising base, the last page at the end. */
+/* A window's table, as osc/ucx has it, by rising base. */
 typedef struct {
     unsigned count;
     struct {
@@ -119,6 +123,7 @@ static unsigned table_remove(table_t *table, const void *base)
     --table->count;
     memmove(&table->entries[i], &table->entries[i + 1],
             (table->count - i) * sizeof(table->entries[0]));
+    table->entries[table->count].users = 0;
     return users;
 }
 
@@ -132,11 +137,11 @@ static int attach(ompi_win_t *win, void *base, size_t length)
     if (length == 0) {
         return OMPI_SUCCESS;
     }
-    if (table->count == ENTRIES) {
-        return OMPI_ERR_TEMP_OUT_OF_RESOURCE;
+    if (OSC_UCX_IS_OLD && (((uintptr_t)base + length) % page != 0)) {
+        ++length;
     }
-    status = own.osc_win_attach(win, base, length + (((uintptr_t)base + length) % page != 0));
-    if (status == OMPI_SUCCESS) {
+    status = own.osc_win_attach(win, base, length); /* refuses it if the table is full */
+    if ((status == OMPI_SUCCESS) && (table->count < ENTRIES)) {
         table_add(table, base);
     }
     return status;
@@ -213,28 +218,29 @@ static int rget(void *origin, int origin_count, ompi_datatype_t *origin_type, in
 
 /* ---- mending --------------------------------------------------------------------------------- */
 
-/* The highest page that a program can have. One that lies below its stack isn't that. */
-static void map_last_page(void)
+/* The highest page that a program can have. One that lies below its stack isn't that. @return
+ * whether there is one */
+static bool map_last_page(void)
 {
     uintptr_t at;
     void     *got;
 
-    page = (size_t)sysconf(_SC_PAGESIZE);
     for (unsigned bits = ADDRESS_BITS_MAX; bits >= ADDRESS_BITS_MIN; --bits) {
         at = ((uintptr_t)1 << bits) - 2 * page;
         if (at <= (uintptr_t)&at) {
-            return;
+            break;
         }
         got = mmap((void *)at, page, PROT_READ | PROT_WRITE,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
         if (got == (void *)at) {
             last_page = got;
-            return;
+            break;
         }
         if (got != MAP_FAILED) { /* an old kernel takes the address for a wish */
             munmap(got, page);
         }
     }
+    return last_page != NULL;
 }
 
 /* @return whether there is all that is needed. */
@@ -246,9 +252,9 @@ static bool prepare(const ompi_osc_base_module_t *module)
     if ((table_key == MPI_KEYVAL_INVALID) &&
         (PMPI_Win_create_keyval(MPI_WIN_NULL_COPY_FN, table_free, &table_key, NULL) ==
          MPI_SUCCESS)) {
-        own = *module; /* the same of all windows */
-        map_last_page();
-        if (last_page == NULL) {
+        own  = *module; /* the same of all windows */
+        page = (size_t)sysconf(_SC_PAGESIZE);
+        if (OSC_UCX_IS_OLD && !map_last_page()) {
             hook_angara_warn("a dynamic window can have one range only: addresses aren't random, "
                              "as in a debugger, so that no page is above the stack");
         }
@@ -264,22 +270,29 @@ void hook_angara_dynamic_mend(struct ompi_win_t *win)
     table_t                *table;
 
     /* One for debugging ends where a count isn't as it should be. */
-    if (!OSC_UCX_IS_OLD || OPAL_ENABLE_DEBUG || !prepare(module)) {
+    if (OPAL_ENABLE_DEBUG || !prepare(module)) {
         return;
     }
-    module->osc_put  = put;
-    module->osc_get  = get;
-    module->osc_rput = rput;
-    module->osc_rget = rget;
-    if (last_page == NULL) {
-        return;
+    if (OSC_UCX_IS_OLD) {
+        module->osc_put  = put;
+        module->osc_get  = get;
+        module->osc_rput = rput;
+        module->osc_rget = rget;
+        if (last_page == NULL) {
+            return;
+        }
     }
     table = calloc(1, sizeof(*table));
     if ((table == NULL) || (PMPI_Win_set_attr(win, table_key, table) != MPI_SUCCESS)) {
         free(table);
-    } else if (own.osc_win_attach(win, last_page, page) == OMPI_SUCCESS) {
-        table_add(table, last_page);
-        module->osc_win_attach = attach;
-        module->osc_win_detach = detach;
+        return;
     }
+    if (OSC_UCX_IS_OLD) {
+        if (own.osc_win_attach(win, last_page, page) != OMPI_SUCCESS) {
+            return;
+        }
+        table_add(table, last_page);
+    }
+    module->osc_win_attach = attach;
+    module->osc_win_detach = detach;
 }

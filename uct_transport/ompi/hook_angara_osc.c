@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * What osc/ucx does otherwise than by itself. Accumulates of its windows are mended
- * (hook_angara_accumulate.c), and dynamic windows of Open MPI 4.1 (hook_angara_dynamic.c).
+ * (hook_angara_accumulate.c), and dynamic windows (hook_angara_dynamic.c).
  *
  * Which windows osc/ucx gets, where the component has let it in: all that it wins by priority, but
  * dynamic ones within a node only if no other component takes them. Before each operation on a
