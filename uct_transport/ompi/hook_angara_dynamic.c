@@ -7,6 +7,7 @@
  *   - A new entry begins with the count of users of the one that made room for it, and is still
  *     there when it has been detached. So the counts are kept here, too, and it is detached as
  *     often as it is counted.
+ *   - Operations on nothing look up an address that may be in no region.
  *
  * Open MPI 4.1, which goes wrong with more than one region:
  *   - One that lies above all others is put an entry too far. That leaves a hole, by which lookups
@@ -17,7 +18,6 @@
  *   - A lookup lets go of the key that operations before it may still use. These end first.
  *   - MPI_Rput() and MPI_Rget() look up a wrong address beforehand. They become a put or a get that
  *     is waited for.
- *   - Operations on nothing look up an address that may be in no region.
  *
  * Not mended: an operation that goes on from one region into the next; and that each operation
  * reads the table first, 33 KB or more, which has 32 entries (4.1) or 48. With 4.1 also: an
@@ -172,7 +172,9 @@ static int put(const void *origin, int origin_count, ompi_datatype_t *origin_typ
     if (target_count == 0) {
         return OMPI_SUCCESS;
     }
-    (void)end_before(target, win);
+    if (OSC_UCX_IS_OLD) {
+        (void)end_before(target, win);
+    }
     return own.osc_put(origin, origin_count, origin_type, target, disp, target_count, target_type,
                        win);
 }
@@ -183,7 +185,9 @@ static int get(void *origin, int origin_count, ompi_datatype_t *origin_type, int
     if (target_count == 0) {
         return OMPI_SUCCESS;
     }
-    (void)end_before(target, win);
+    if (OSC_UCX_IS_OLD) {
+        (void)end_before(target, win);
+    }
     return own.osc_get(origin, origin_count, origin_type, target, disp, target_count, target_type,
                        win);
 }
@@ -273,9 +277,9 @@ void hook_angara_dynamic_mend(struct ompi_win_t *win)
     if (OPAL_ENABLE_DEBUG || !prepare(module)) {
         return;
     }
+    module->osc_put = put;
+    module->osc_get = get;
     if (OSC_UCX_IS_OLD) {
-        module->osc_put  = put;
-        module->osc_get  = get;
         module->osc_rput = rput;
         module->osc_rget = rget;
         if (last_page == NULL) {
