@@ -60,6 +60,7 @@ static void check_region(const arena_t *arena, int i, size_t offset, uint64_t se
     MPI_Request request;
 
     memset(region(arena, i) + offset, 0, BYTES);
+    MPI_Win_sync(arena->win);
     MPI_Barrier(MPI_COMM_WORLD);
 
     data_fill(out.data, length, mt_key(mt.rank, target, i, seq));
@@ -219,19 +220,27 @@ static void test_tiny(void)
     arena_t       arena  = arena_open();
     int           target = (mt.rank + 1) % mt.size, origin = (mt.rank + mt.size - 1) % mt.size;
     unsigned char byte = (unsigned char)(100 + mt.rank), got;
+    MPI_Request   request;
 
     for (int round = 0; round < 50; ++round) {
         arena.base[7] = 0;
+        MPI_Win_sync(arena.win);
         MPI_Win_attach(arena.win, arena.base + 100, 0);
         MPI_Win_attach(arena.win, arena.base + 7, 1);
         MPI_Barrier(MPI_COMM_WORLD);
         MPI_Put(&byte, 1, MPI_BYTE, target, at(&arena, target, 0, 7), 1, MPI_BYTE, arena.win);
         MPI_Put(&byte, 0, MPI_BYTE, target, at(&arena, target, 0, 5000), 0, MPI_BYTE, arena.win);
+        MPI_Accumulate(&byte, 0, MPI_BYTE, target, at(&arena, target, 0, 5000), 0, MPI_BYTE,
+                       MPI_REPLACE, arena.win);
+        MPI_Rget(&byte, 0, MPI_BYTE, target, at(&arena, target, 0, 5000), 0, MPI_BYTE, arena.win,
+                 &request);
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
         MPI_Win_flush(target, arena.win);
         MPI_Get(&got, 1, MPI_BYTE, target, at(&arena, target, 0, 7), 1, MPI_BYTE, arena.win);
         MPI_Win_flush(target, arena.win);
         MT_CHECK(got == byte, "got %d", got);
         MPI_Barrier(MPI_COMM_WORLD);
+        MPI_Win_sync(arena.win);
         MT_CHECK(arena.base[7] == 100 + origin, "the byte is %d", arena.base[7]);
         MPI_Win_detach(arena.win, arena.base + 7);
         MPI_Win_detach(arena.win, arena.base + 100);

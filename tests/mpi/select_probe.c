@@ -31,11 +31,11 @@ typedef struct {
 
 extern char **environ;
 
-/* By a function of the window's: a component is a library of its own, or a part of Open MPI's,
- * whose functions are named ompi_osc_COMPONENT_... */
+/* By a function of the window's that nobody replaces: a component is a library of its own, or a
+ * part of Open MPI's, whose functions are named ompi_osc_COMPONENT_... */
 static void osc_name(MPI_Win win, char name[NAME_SIZE])
 {
-    void       *function = *(void **)(void *)&win->w_osc_module->osc_put;
+    void       *function = *(void **)(void *)&win->w_osc_module->osc_free;
     const char *found    = NULL;
     Dl_info     info;
 

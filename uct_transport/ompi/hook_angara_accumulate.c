@@ -460,12 +460,27 @@ static bool job_fetch(const job_t *job, int *status)
     return true;
 }
 
+/*
+ * In a dynamic window 4.1 lets go of the key that operations before may still use: these end first.
+ * Not between fences, where that is an error.
+ */
+static void end_before(int target, ompi_win_t *win)
+{
+    if (OSC_UCX_IS_OLD && (win->w_flavor == MPI_WIN_FLAVOR_DYNAMIC)) {
+        (void)own.osc_flush_local(target, win);
+    }
+}
+
 static int run(const job_t *job)
 {
     size_t bytes = job_bytes(job);
     int    status;
     bool   fits, fits_int;
 
+    if ((bytes == 0) && job_is_dynamic(job)) {
+        return OMPI_SUCCESS; /* it would look up an address that may be in no region */
+    }
+    end_before(job->target, job->win);
     if ((bytes == 0) || job_is_right(job) || ((job->op == MPI_NO_OP) && !job->has_result)) {
         return job_pass(job);
     }
@@ -491,7 +506,8 @@ static int run_with_request(const job_t *job, ompi_request_t **request)
 {
     int status;
 
-    if (job_is_right(job)) {
+    if (job_is_right(job) && !((job_bytes(job) == 0) && job_is_dynamic(job))) {
+        end_before(job->target, job->win);
         return !job->has_result ?
                    own.osc_raccumulate(job->origin, job->origin_count, job->origin_type,
                                        job->target, job->disp, job->target_count, job->target_type,
@@ -577,6 +593,7 @@ static int fetch_and_op(const void *origin, void *result, ompi_datatype_t *type,
         load(&value, origin, size_of(type)); /* 4.1 reads 8 bytes of any type */
         origin = &value;
     }
+    end_before(target, win);
     return own.osc_fetch_and_op(origin, result, type, target, disp, op, win);
 }
 
@@ -588,6 +605,7 @@ static int compare_and_swap(const void *origin, const void *compare, void *resul
 
     load(&value, origin, call.size);
     load(&expected, compare, call.size);
+    end_before(target, win);
     if (is_atomic(type, MPI_REPLACE)) {
         return own.osc_compare_and_swap(&value, &expected, result, type, target, disp, win);
     }

@@ -4,25 +4,27 @@
  * address, where peers look them up by halves.
  *
  * Open MPI 4.1 and 5:
- *   - A new entry begins with the count of users of the one that made room for it, and is still
- *     there when it has been detached. So the counts are kept here, too, and it is detached as
- *     often as it is counted.
- *   - Operations on nothing look up an address that may be in no region.
+ *   - Where an entry is moved up to make room, its count of users isn't set back: the new one
+ * begins with it, and stays in the table when it has been detached. So the counts are kept here,
+ * too, and it is detached as often as it is counted.
+ *   - A put or get of no bytes looks up an address that may be in no region.
  *
  * Open MPI 4.1, which goes wrong with more than one region:
- *   - One that lies above all others is put an entry too far. That leaves a hole, by which lookups
- *     go wrong: a key is taken from in front of the table, and MPI_Win_free() may crash. So one
- *     lies above all from the start, a page at the end of the address space that nobody uses.
+ *   - The search includes the place behind the last entry, and puts a region that lies above all
+ *     others one too far. That leaves a hole, by which lookups go wrong: a key is taken from in
+ *     front of the table, and MPI_Win_free() may crash. So one lies above all from the start, a
+ * page at the end of the address space that nobody uses.
  *   - The end of a region is compared as if its last byte didn't belong to it: one of a single byte
- *     is never found. So one more is attached, where that is on the same page.
+ *     is never found. So one byte more is attached, where that is on the same page.
  *   - A lookup lets go of the key that operations before it may still use. These end first.
  *   - MPI_Rput() and MPI_Rget() look up a wrong address beforehand. They become a put or a get that
  *     is waited for.
  *
- * Not mended: an operation that goes on from one region into the next; and that each operation
- * reads the table first, 33 KB or more, which has 32 entries (4.1) or 48. With 4.1 also: an
- * operation that begins at the last byte of a region that ends with its page; the key that is let
- * go of between two fences; and a table that holds an entry twice when attaching has failed.
+ * Not mended: an operation that goes on from one region into the next; a target type that doesn't
+ * begin at its displacement; a table that has an entry twice when attaching has failed; that each
+ * operation reads the table first, 33 KB or more, which has 32 entries (4.1) or 48. With 4.1 also:
+ * the last byte of a region that ends with its page; the key that is let go of between two fences,
+ * or MPI_Win_start() and MPI_Win_complete(). With 5 also: a region just above one of a single byte.
  *
  * Touches functions of a window's module, and an attribute of the window.
  */
@@ -48,20 +50,21 @@
 /* Entries of osc/ucx's table. */
 #define ENTRIES (OSC_UCX_IS_OLD ? 32 : 48)
 
-/* Address spaces of this many bits end a page or a few below. */
+/* Bits of an address: the last page that a program can have is a page or a few below 1 << bits. */
 #define ADDRESS_BITS_MAX 48
 #define ADDRESS_BITS_MIN 36
 
 /* A window's table, as osc/ucx has it, by rising base. */
 typedef struct {
-    unsigned count;
+    pthread_mutex_t lock;
+    unsigned        count;
     struct {
         const void *base;
         unsigned    users;
     } entries[ENTRIES];
 } table_t;
 
-/* While the lock isn't held they are only read, and that once a window was mended. */
+/* They are written once, with the lock held, before the first window is mended. */
 static pthread_mutex_t        lock = PTHREAD_MUTEX_INITIALIZER;
 static ompi_osc_base_module_t own; /* osc/ucx's functions */
 static int                    table_key = MPI_KEYVAL_INVALID;
@@ -84,6 +87,7 @@ static int table_free(MPI_Win win, int key, void *table, void *state)
     (void)win;
     (void)key;
     (void)state;
+    pthread_mutex_destroy(&((table_t *)table)->lock);
     free(table);
     return MPI_SUCCESS;
 }
@@ -99,13 +103,13 @@ static unsigned table_find(const table_t *table, const void *base)
     return i;
 }
 
-/* It makes room, and the new entry goes on counting where the one that was there had come to. */
+/* As osc/ucx does it, what lies behind the last entry included. */
 static void table_add(table_t *table, const void *base)
 {
     unsigned i = table_find(table, base);
 
     memmove(&table->entries[i + 1], &table->entries[i],
-            (table->count - i) * sizeof(table->entries[0]));
+            (ENTRIES - (i + 1)) * sizeof(table->entries[0]));
     ++table->count;
     table->entries[i].base = base;
     ++table->entries[i].users;
@@ -119,15 +123,23 @@ static unsigned table_remove(table_t *table, const void *base)
     if ((i == table->count) || (table->entries[i].base != base)) {
         return 0;
     }
-    users = table->entries[i].users;
-    --table->count;
+    users                   = table->entries[i].users;
+    table->entries[i].users = 0;
     memmove(&table->entries[i], &table->entries[i + 1],
-            (table->count - i) * sizeof(table->entries[0]));
-    table->entries[table->count].users = 0;
+            (ENTRIES - (i + 1)) * sizeof(table->entries[0]));
+    --table->count;
     return users;
 }
 
 /* ---- the functions of a window --------------------------------------------------------------- */
+
+/* A byte behind the allocation of a GPU's memory is nobody's. */
+static bool is_on_gpu(const void *base)
+{
+    const hook_angara_gpu_funcs_t *gpu = hook_angara_plugin_gpu();
+
+    return (gpu != NULL) && gpu->is_device(base, 0);
+}
 
 static int attach(ompi_win_t *win, void *base, size_t length)
 {
@@ -137,39 +149,50 @@ static int attach(ompi_win_t *win, void *base, size_t length)
     if (length == 0) {
         return OMPI_SUCCESS;
     }
-    if (OSC_UCX_IS_OLD && (((uintptr_t)base + length) % page != 0)) {
+    if (OSC_UCX_IS_OLD && (((uintptr_t)base + length) % page != 0) && !is_on_gpu(base)) {
         ++length;
     }
+    pthread_mutex_lock(&table->lock);
     status = own.osc_win_attach(win, base, length); /* refuses it if the table is full */
-    if ((status == OMPI_SUCCESS) && (table->count < ENTRIES)) {
+    if (status == OMPI_SUCCESS) {
         table_add(table, base);
     }
+    pthread_mutex_unlock(&table->lock);
     return status;
 }
 
 static int detach(ompi_win_t *win, const void *base)
 {
-    int status = OMPI_SUCCESS;
+    table_t *table  = table_of(win);
+    int      status = OMPI_SUCCESS;
+    unsigned users;
 
-    for (unsigned users = table_remove(table_of(win), base); users > 0; --users) {
+    pthread_mutex_lock(&table->lock);
+    for (users = table_remove(table, base); (users > 0) && (status == OMPI_SUCCESS); --users) {
         status = own.osc_win_detach(win, base);
-        if (status != OMPI_SUCCESS) {
-            break;
-        }
     }
+    pthread_mutex_unlock(&table->lock);
     return status;
 }
 
-/* Outside of MPI_Win_lock() there is nothing that waits for one target: then that's an error. */
+/* An error without MPI_Win_lock(): between fences there is nothing that waits for one target. */
 static int end_before(int target, ompi_win_t *win)
 {
     return own.osc_flush_local(target, win);
 }
 
+static bool is_empty(int count, const ompi_datatype_t *type)
+{
+    size_t size;
+
+    ompi_datatype_type_size(type, &size);
+    return (size_t)count * size == 0;
+}
+
 static int put(const void *origin, int origin_count, ompi_datatype_t *origin_type, int target,
                ptrdiff_t disp, int target_count, ompi_datatype_t *target_type, ompi_win_t *win)
 {
-    if (target_count == 0) {
+    if (is_empty(target_count, target_type)) {
         return OMPI_SUCCESS;
     }
     if (OSC_UCX_IS_OLD) {
@@ -182,7 +205,7 @@ static int put(const void *origin, int origin_count, ompi_datatype_t *origin_typ
 static int get(void *origin, int origin_count, ompi_datatype_t *origin_type, int target,
                ptrdiff_t disp, int target_count, ompi_datatype_t *target_type, ompi_win_t *win)
 {
-    if (target_count == 0) {
+    if (is_empty(target_count, target_type)) {
         return OMPI_SUCCESS;
     }
     if (OSC_UCX_IS_OLD) {
@@ -196,8 +219,13 @@ static int rput(const void *origin, int origin_count, ompi_datatype_t *origin_ty
                 ptrdiff_t disp, int target_count, ompi_datatype_t *target_type, ompi_win_t *win,
                 ompi_request_t **request)
 {
-    int status = end_before(target, win);
+    int status;
 
+    if (!OSC_UCX_IS_OLD && !is_empty(target_count, target_type)) {
+        return own.osc_rput(origin, origin_count, origin_type, target, disp, target_count,
+                            target_type, win, request);
+    }
+    status = end_before(target, win);
     if (status == OMPI_SUCCESS) {
         status = put(origin, origin_count, origin_type, target, disp, target_count, target_type,
                      win);
@@ -210,8 +238,13 @@ static int rget(void *origin, int origin_count, ompi_datatype_t *origin_type, in
                 ptrdiff_t disp, int target_count, ompi_datatype_t *target_type, ompi_win_t *win,
                 ompi_request_t **request)
 {
-    int status = end_before(target, win);
+    int status;
 
+    if (!OSC_UCX_IS_OLD && !is_empty(target_count, target_type)) {
+        return own.osc_rget(origin, origin_count, origin_type, target, disp, target_count,
+                            target_type, win, request);
+    }
+    status = end_before(target, win);
     if (status == OMPI_SUCCESS) {
         status = get(origin, origin_count, origin_type, target, disp, target_count, target_type,
                      win);
@@ -222,8 +255,8 @@ static int rget(void *origin, int origin_count, ompi_datatype_t *origin_type, in
 
 /* ---- mending --------------------------------------------------------------------------------- */
 
-/* The highest page that a program can have. One that lies below its stack isn't that. @return
- * whether there is one */
+/* The highest page that a program can have: not one below its stack. @return whether there is one
+ */
 static bool map_last_page(void)
 {
     uintptr_t at;
@@ -273,22 +306,24 @@ void hook_angara_dynamic_mend(struct ompi_win_t *win)
     ompi_osc_base_module_t *module = win->w_osc_module;
     table_t                *table;
 
-    /* One for debugging ends where a count isn't as it should be. */
+    /* A build for debugging checks the counts, and ends the program. */
     if (OPAL_ENABLE_DEBUG || !prepare(module)) {
         return;
     }
-    module->osc_put = put;
-    module->osc_get = get;
-    if (OSC_UCX_IS_OLD) {
-        module->osc_rput = rput;
-        module->osc_rget = rget;
-        if (last_page == NULL) {
-            return;
-        }
+    module->osc_put  = put;
+    module->osc_get  = get;
+    module->osc_rput = rput;
+    module->osc_rget = rget;
+    if (OSC_UCX_IS_OLD && (last_page == NULL)) {
+        return;
     }
     table = calloc(1, sizeof(*table));
-    if ((table == NULL) || (PMPI_Win_set_attr(win, table_key, table) != MPI_SUCCESS)) {
-        free(table);
+    if (table == NULL) {
+        return;
+    }
+    pthread_mutex_init(&table->lock, NULL);
+    if (PMPI_Win_set_attr(win, table_key, table) != MPI_SUCCESS) {
+        table_free(win, table_key, table, NULL);
         return;
     }
     if (OSC_UCX_IS_OLD) {
