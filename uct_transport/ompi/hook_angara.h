@@ -178,6 +178,9 @@ bool hook_angara_plugin_load(const char *path, bool *has_gpu_p, char *reason, si
 /** Of the transport that was loaded; NULL: it has none. */
 const hook_angara_gpu_funcs_t *hook_angara_plugin_gpu(void);
 
+/** Is that where a GPU has its memory, which the CPU can't use? */
+bool hook_angara_plugin_is_on_gpu(const void *first);
+
 /** Has the transport that was loaded a device? Whether that can be used is known later. */
 bool hook_angara_plugin_has_device(void);
 

@@ -149,18 +149,10 @@ static bool is_run(int count, const ompi_datatype_t *type, size_t size)
     return (count == 1) && (size_of(type) == size) && ((size_t)length == size);
 }
 
-/* Is that where a GPU has its memory, which the CPU can't use? */
-static bool is_on_gpu(const void *first)
-{
-    const hook_angara_gpu_funcs_t *gpu = hook_angara_plugin_gpu();
-
-    return (gpu != NULL) && gpu->is_device(first, 0);
-}
-
 /* Bytes of a word, which may be a GPU's. */
 static void load(void *word, const void *at, size_t size)
 {
-    if (is_on_gpu(at)) {
+    if (hook_angara_plugin_is_on_gpu(at)) {
         hook_angara_plugin_gpu()->read(word, at, size);
     } else {
         memcpy(word, at, size);
@@ -383,9 +375,10 @@ static int type_of_bytes(int count, const ompi_datatype_t *type, ompi_datatype_t
 static int job_apply(const job_t *job)
 {
     size_t bytes = job_bytes(job);
-    bool   keeps = job->has_result && !is_on_gpu(first_byte(job->result, job->result_type));
-    call_t call  = {.job = job, .size = bytes, .type = job_basic(job)};
-    job_t  part  = *job;
+    bool   keeps = job->has_result &&
+                 !hook_angara_plugin_is_on_gpu(first_byte(job->result, job->result_type));
+    call_t call = {.job = job, .size = bytes, .type = job_basic(job)};
+    job_t  part = *job;
     char  *packed;
     int    status, at = 0;
 
@@ -493,7 +486,8 @@ static int run(const job_t *job)
     fits     = size_of(job->origin_type) * (size_t)job->origin_count == bytes;
     fits_int = bytes <= INT_MAX; /* as a type's bytes must */
     if ((job->op == MPI_REPLACE) &&
-        (!fits || !fits_int || is_on_gpu(first_byte(job->origin, job->origin_type)))) {
+        (!fits || !fits_int ||
+         hook_angara_plugin_is_on_gpu(first_byte(job->origin, job->origin_type)))) {
         return job_pass(job); /* what has gaps can't be packed there */
     }
     return !fits ? MPI_ERR_TYPE : !fits_int ? MPI_ERR_COUNT : job_apply(job);
@@ -611,7 +605,7 @@ static int compare_and_swap(const void *origin, const void *compare, void *resul
     }
     call.origin   = &value;
     call.expected = &expected;
-    if (is_on_gpu(result)) {
+    if (hook_angara_plugin_is_on_gpu(result)) {
         return own.osc_get_accumulate(&call, 1, type, result, 1, type, target, disp, 1, type,
                                       apply_op, win);
     }

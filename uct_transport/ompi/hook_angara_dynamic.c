@@ -133,14 +133,6 @@ static unsigned table_remove(table_t *table, const void *base)
 
 /* ---- the functions of a window --------------------------------------------------------------- */
 
-/* A byte behind the allocation of a GPU's memory is nobody's. */
-static bool is_on_gpu(const void *base)
-{
-    const hook_angara_gpu_funcs_t *gpu = hook_angara_plugin_gpu();
-
-    return (gpu != NULL) && gpu->is_device(base, 0);
-}
-
 static int attach(ompi_win_t *win, void *base, size_t length)
 {
     table_t *table = table_of(win);
@@ -149,7 +141,9 @@ static int attach(ompi_win_t *win, void *base, size_t length)
     if (length == 0) {
         return OMPI_SUCCESS;
     }
-    if (OSC_UCX_IS_OLD && (((uintptr_t)base + length) % page != 0) && !is_on_gpu(base)) {
+    /* A byte behind the allocation of a GPU's memory is nobody's. */
+    if (OSC_UCX_IS_OLD && (((uintptr_t)base + length) % page != 0) &&
+        !hook_angara_plugin_is_on_gpu(base)) {
         ++length;
     }
     pthread_mutex_lock(&table->lock);
@@ -219,16 +213,17 @@ static int rput(const void *origin, int origin_count, ompi_datatype_t *origin_ty
                 ptrdiff_t disp, int target_count, ompi_datatype_t *target_type, ompi_win_t *win,
                 ompi_request_t **request)
 {
-    int status;
+    bool empty = is_empty(target_count, target_type);
+    int  status;
 
-    if (!OSC_UCX_IS_OLD && !is_empty(target_count, target_type)) {
+    if (!OSC_UCX_IS_OLD && !empty) {
         return own.osc_rput(origin, origin_count, origin_type, target, disp, target_count,
                             target_type, win, request);
     }
     status = end_before(target, win);
-    if (status == OMPI_SUCCESS) {
-        status = put(origin, origin_count, origin_type, target, disp, target_count, target_type,
-                     win);
+    if ((status == OMPI_SUCCESS) && !empty) {
+        status = own.osc_put(origin, origin_count, origin_type, target, disp, target_count,
+                             target_type, win);
     }
     *request = &ompi_request_empty;
     return (status == OMPI_SUCCESS) ? own.osc_flush_local(target, win) : status;
@@ -238,16 +233,17 @@ static int rget(void *origin, int origin_count, ompi_datatype_t *origin_type, in
                 ptrdiff_t disp, int target_count, ompi_datatype_t *target_type, ompi_win_t *win,
                 ompi_request_t **request)
 {
-    int status;
+    bool empty = is_empty(target_count, target_type);
+    int  status;
 
-    if (!OSC_UCX_IS_OLD && !is_empty(target_count, target_type)) {
+    if (!OSC_UCX_IS_OLD && !empty) {
         return own.osc_rget(origin, origin_count, origin_type, target, disp, target_count,
                             target_type, win, request);
     }
     status = end_before(target, win);
-    if (status == OMPI_SUCCESS) {
-        status = get(origin, origin_count, origin_type, target, disp, target_count, target_type,
-                     win);
+    if ((status == OMPI_SUCCESS) && !empty) {
+        status = own.osc_get(origin, origin_count, origin_type, target, disp, target_count,
+                             target_type, win);
     }
     *request = &ompi_request_empty;
     return (status == OMPI_SUCCESS) ? own.osc_flush_local(target, win) : status;

@@ -126,6 +126,13 @@ const hook_angara_gpu_funcs_t *hook_angara_plugin_gpu(void)
     return ((plugin_gpu.is_device != NULL) && (plugin_gpu.read != NULL)) ? &plugin_gpu : NULL;
 }
 
+bool hook_angara_plugin_is_on_gpu(const void *first)
+{
+    const hook_angara_gpu_funcs_t *gpu = hook_angara_plugin_gpu();
+
+    return (gpu != NULL) && gpu->is_device(first, 0);
+}
+
 static void plugin_find_gpu(void *handle)
 {
     *(void **)&plugin_gpu.is_device = dlsym(handle, "uct_angara_gpu_is_device");
